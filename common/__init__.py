@@ -1,0 +1,6 @@
+"""Framework-free half of the parity toolkit: specs, batch plans, records, comparison, reports.
+
+Importing anything below this package loads neither tensorflow nor torch.
+"""
+
+__version__ = "0.1.0"

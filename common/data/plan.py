@@ -1,0 +1,82 @@
+"""The batch plan: step -> sample ids of the global batch; (step, replica) -> those of the local batch.
+
+A pure function of the spec and of the replica count. Nothing is drawn in sequence and nothing is
+stored, so any step can be asked for at once, at any scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import rng
+from common.spec import Placement, TrainSpec
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Sample ids of every batch. `sample_order_seed` permutes each global batch before the split."""
+
+    samples: int
+    global_batch_size: int
+    replicas: int
+    seed: int = 0
+    shuffle: bool = True
+    split: Literal["contiguous", "strided"] = "contiguous"
+    tail: Literal["keep", "drop"] = "keep"
+    sample_order_seed: int | None = None
+
+    @classmethod
+    def of(cls, spec: TrainSpec, placement: Placement) -> BatchPlan:
+        """The plan of a run."""
+        return cls(
+            samples=spec.data.train_samples,
+            global_batch_size=spec.global_batch_size,
+            replicas=placement.replicas,
+            seed=spec.seed,
+            shuffle=spec.data.shuffle,
+            split=spec.data.split,
+            tail=spec.data.tail,
+            sample_order_seed=placement.sample_order_seed,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches an epoch, the smaller one at its end counted where it is kept."""
+        whole, rest = divmod(self.samples, self.global_batch_size)
+        return whole + (1 if rest and self.tail == "keep" else 0)
+
+    def epoch(self, step: int) -> int:
+        """The epoch, from 0, that a step belongs to. A batch never spans two epochs."""
+        return step // self.steps_per_epoch
+
+    def global_ids(self, step: int) -> Ids:
+        """Sample ids of the global batch, in the order in which it is split."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        start = within * self.global_batch_size
+        positions = np.arange(start, min(start + self.global_batch_size, self.samples), dtype=np.int64)
+        ids = positions
+        if self.shuffle:
+            ids = rng.permute(rng.derive_key(self.seed, "shuffle", epoch), positions, self.samples)
+        if self.sample_order_seed is not None:
+            key = rng.derive_key(self.sample_order_seed, "sample order", step)
+            ids = ids[rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))]
+        return ids
+
+    def local_ids(self, step: int, replica: int) -> Ids:
+        """Sample ids of one replica's local batch; empty where there are too few to go round."""
+        return self.share(self.global_ids(step), replica)
+
+    def share(self, ids: Ids, replica: int) -> Ids:
+        """The part of `ids` that falls to a replica: a contiguous run of ceil(B/R), or every R-th."""
+        if not 0 <= replica < self.replicas:
+            raise IndexError(f"replica must be in 0..{self.replicas - 1}, received {replica}")
+        if self.split == "strided":
+            return ids[replica :: self.replicas]
+        size = -(-len(ids) // self.replicas)
+        return ids[replica * size : (replica + 1) * size]

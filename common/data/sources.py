@@ -1,0 +1,48 @@
+"""Data sets as arrays: inputs in canonical layout (HWC), labels as integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import MissingPackageError, SpecError
+from common.spec.train import DataSpec
+
+
+@dataclass(frozen=True)
+class Samples:
+    """inputs (N, ...) in the run's float type, labels (N,) int64; row i has sample id first_id + i."""
+
+    inputs: NDArray[np.floating]
+    labels: NDArray[np.int64]
+    first_id: int = 0
+
+
+def load(spec: DataSpec, dtype: str) -> tuple[Samples, Samples]:
+    """The training and the evaluation samples. Raises SpecError where there are too few."""
+    inputs, labels = _digits()
+    wanted = spec.train_samples + spec.eval_samples
+    if wanted > len(labels):
+        raise SpecError(
+            f"data: train_samples + eval_samples is {wanted}, but {spec.source} has {len(labels)} samples"
+        )
+    inputs = inputs.astype(dtype)
+    cut = spec.train_samples
+    return (
+        Samples(inputs[:cut], labels[:cut]),
+        Samples(inputs[cut:wanted], labels[cut:wanted], first_id=cut),
+    )
+
+
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """1797 handwritten digits of 8x8 pixels, scaled from 0..16 to 0..1 (exact in binary)."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingPackageError(
+            "the digits need scikit-learn; run: pip install 'tf-torch-parity[tf,torch]'"
+        ) from None
+    digits = load_digits()
+    return digits.images[..., None] / 16.0, digits.target.astype(np.int64)

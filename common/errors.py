@@ -1,0 +1,29 @@
+"""The one exception family that a person sees: one line, what was received, what to do."""
+
+from __future__ import annotations
+
+
+class ParityError(Exception):
+    """Base of every expected failure. Shown as one line without a traceback."""
+
+    exit_code = 2
+
+
+class SpecError(ParityError):
+    """A spec, a placement or an override that is not valid."""
+
+
+class RecordError(ParityError):
+    """A run record that is missing, truncated, foreign, or would be overwritten."""
+
+
+class AlignmentError(ParityError):
+    """Two records that must not be compared: different specs, unequal step sets, nothing in common."""
+
+
+class RunError(ParityError):
+    """A training run that could not start or did not finish; ends with the child's own last lines."""
+
+
+class MissingPackageError(ParityError):
+    """A framework or an optional library is not installed."""

@@ -1,0 +1,1 @@
+"""From run records to a verdict: align, budget, compare. Needs neither framework."""

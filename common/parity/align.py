@@ -1,0 +1,62 @@
+"""Whether two records may be compared at all. A comparison that compared nothing is an error."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.errors import AlignmentError
+from common.record import RunRecord
+
+
+def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
+    """Raise AlignmentError, saying what was received, unless the records answer one question."""
+    if reference.folder.resolve() == candidate.folder.resolve():
+        raise AlignmentError(f"{candidate.folder}: compared with itself; name two different records")
+    for record in (reference, candidate):
+        if record.summary is None:
+            raise AlignmentError(
+                f"{record.folder}: the run did not finish ({len(record.steps)} of {record.spec.steps} steps)"
+            )
+        if not len(record.steps):
+            raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
+        if record.placement.recording != "full":
+            raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
+    if reference.header.digest != candidate.header.digest:
+        raise AlignmentError(
+            f"{reference.folder} and {candidate.folder} are runs of different specs: {_first_difference(reference, candidate)}"
+        )
+    if not np.array_equal(reference.steps, candidate.steps):
+        raise AlignmentError(
+            f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
+        )
+    replicas = (reference.placement.replicas, candidate.placement.replicas)
+    if reference.spec.per_replica_statistics and replicas[0] != replicas[1]:
+        raise AlignmentError(
+            "the spec takes batch-norm statistics per replica, so runs on "
+            f"{replicas[0]} and {replicas[1]} replicas are different mathematics; use 'statistics: global'"
+        )
+
+
+def _span(record: RunRecord) -> str:
+    return f"steps {record.steps[0]}..{record.steps[-1]}"
+
+
+def _first_difference(reference: RunRecord, candidate: RunRecord) -> str:
+    a, b = _flat(reference.spec.to_dict()), _flat(candidate.spec.to_dict())
+    for name in [*a, *b]:
+        if a.get(name, "absent") != b.get(name, "absent"):
+            return f"{name} is {a.get(name, 'absent')!r} and {b.get(name, 'absent')!r}"
+    return "their digests differ"
+
+
+def _flat(value: object, prefix: str = "") -> dict[str, object]:
+    if isinstance(value, dict):
+        items = [(f"{prefix}.{key}" if prefix else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{prefix}.{index}", item) for index, item in enumerate(value)]
+    else:
+        return {prefix: value}
+    result: dict[str, object] = {}
+    for name, item in items:
+        result |= _flat(item, name)
+    return result

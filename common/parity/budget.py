@@ -1,0 +1,115 @@
+"""How much two runs may differ, and why that much.
+
+float64 is proof: the limits below are fixed. float32 is judged against a noise floor, measured by
+running the same spec with each global batch summed in another order (an ensemble): what rounding
+alone does to this model at this step. One such run is not enough: the floor of a single pair can be
+hundreds of times too low where a net has kinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+from common.errors import AlignmentError
+from common.parity.deviation import Curve, curve_deviation, state_deviations
+from common.record import RunRecord
+
+
+CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
+STATES = ("first_gradients", "final")
+
+# Largest relative deviation allowed in float64, where only rounding may differ.
+FLOAT64 = {
+    "loss_sum": 1e-12,  # the law: hundreds of steps of rounding stay under this
+    "gradient_norm": 1e-10,  # a norm near a minimum is a small difference of larger terms
+    "parameter_norm": 1e-12,  # sums of squares do not cancel
+    "update_norm": 1e-10,  # follows the gradient
+    "first_gradients": 1e-12,  # one step: no error has been fed back yet
+    "final": 1e-10,  # per tensor, relative to its largest element
+}
+
+# float32: budget = this multiple of the ensemble's floor. In 36 of 36 studied runs an honest pair
+# stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
+FLOOR_MULTIPLE = 8.0
+MINIMUM_MEMBERS = 4
+FLOAT32_ULP = float(np.finfo(np.float32).eps)
+# A float32 budget above this cannot tell a defect from noise any more.
+BLIND_ABOVE = 0.1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Allowed deviation of each curve by step, and of each tensor."""
+
+    source: str
+    curves: dict[str, Curve]
+    states: dict[str, dict[str, float]]
+
+    @property
+    def blind(self) -> bool:
+        """Whether some step's loss is allowed so much that agreement says nothing."""
+        return bool(self.curves["loss_sum"].max() > BLIND_ABOVE)
+
+
+def proof_budget(record: RunRecord) -> Budget:
+    """The fixed float64 limits, spread over the record's steps and tensors."""
+    steps = len(record.steps)
+    return Budget(
+        source="float64 proof limits",
+        curves={name: np.full(steps, FLOAT64[name]) for name in CURVES},
+        states={which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES},
+    )
+
+
+def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
+    """A multiple of what permuted runs of the same placement deviate from `base`.
+
+    Curves: the running maximum over steps and members, at least one unit in the last place.
+    States: per tensor, the maximum over members, at least the median tensor's: a tensor that all
+    members happened to agree on is not thereby exact.
+
+    Raises:
+        AlignmentError: too few members, or members of another spec or placement.
+    """
+    if len(members) < MINIMUM_MEMBERS:
+        raise AlignmentError(f"a noise floor needs {MINIMUM_MEMBERS} runs, received {len(members)}")
+    for member in members:
+        if member.header.digest != base.header.digest or member.placement.label != base.placement.label:
+            raise AlignmentError(f"{member.folder}: not an ensemble run of {base.folder}")
+        if not np.array_equal(member.steps, base.steps):
+            raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")
+        if member.placement.sample_order_seed is None:
+            raise AlignmentError(f"{member.folder}: not permuted, so it shows no rounding")
+    curves = {}
+    for name in CURVES:
+        deviations = [curve_deviation(base.columns[name], m.columns[name]) for m in members]
+        floor = np.maximum.accumulate(np.max(deviations, axis=0))
+        curves[name] = FLOOR_MULTIPLE * np.maximum(floor, FLOAT32_ULP)
+    states = {}
+    for which in STATES:
+        reference = base.state(which)
+        per_member = [state_deviations(reference, member.state(which)) for member in members]
+        worst = {name: max(d[name] for d in per_member) for name in reference if name != "step"}
+        least = max(FLOAT32_ULP, float(np.median(list(worst.values()))))
+        states[which] = {name: FLOOR_MULTIPLE * max(value, least) for name, value in worst.items()}
+        states[which]["step"] = 0.0
+    return Budget(f"{FLOOR_MULTIPLE:g} x float32 noise floor of {len(members)} {base.label}", curves, states)
+
+
+def widest(budgets: Sequence[Budget]) -> Budget:
+    """The larger of several budgets, point by point: rounding of either framework is no defect."""
+    first = budgets[0]
+    return Budget(
+        source=" or ".join(budget.source for budget in budgets),
+        curves={name: np.max([b.curves[name] for b in budgets], axis=0) for name in CURVES},
+        states={
+            which: {name: max(b.states[which].get(name, 0.0) for b in budgets) for name in first.states[which]}
+            for which in STATES
+        },
+    )
+
+

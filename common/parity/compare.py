@@ -1,0 +1,205 @@
+"""Two records in, a verdict with its evidence out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from common.parity.align import check_alignment
+from common.parity.budget import STATES, Budget
+from common.parity.deviation import Curve, curve_deviation, state_deviations, tensor_deviation
+from common.parity.splits import audit, first_unequal_step
+from common.record import RunRecord
+from common.state import State, null_directions
+
+Verdict = Literal["parity", "divergent", "inconclusive"]
+EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
+
+_TITLES = {
+    "loss_sum": "loss curve",
+    "gradient_norm": "gradient norm",
+    "parameter_norm": "parameter norm",
+    "update_norm": "update norm",
+    "first_gradients": "first-step gradients",
+    "final": "final state",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question answered: the deviation found where it is worst against its budget."""
+
+    name: str
+    passed: bool
+    deviation: float
+    budget: float
+    where: str
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A named null direction: a tensor left out of the verdict, with the reason."""
+
+    tensor: str
+    reason: str
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All checks of one candidate against the reference."""
+
+    reference: str
+    candidate: str
+    verdict: Verdict
+    reason: str
+    checks: tuple[Check, ...]
+    excepted: tuple[LedgerEntry, ...]
+    steps: tuple[int, ...]
+    loss_deviation: Curve
+    loss_budget: Curve
+    budget_source: str
+
+    @property
+    def first_failure(self) -> Check | None:
+        """The first failed check in the order of the data's way: ids, state, gradients, curves."""
+        return next((check for check in self.checks if not check.passed), None)
+
+
+def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> Comparison:
+    """Judge a candidate against a reference.
+
+    Args:
+        reference: a complete record.
+        candidate: another complete record of the same spec and the same steps.
+        budget: from `budget.py`; None where there is no noise floor, which leaves float32 undecided.
+
+    Raises:
+        AlignmentError: the records must not be compared.
+        RecordError: a file of either is missing or damaged.
+    """
+    check_alignment(reference, candidate)
+    checks = [_ids(reference, candidate), _exact("counts", "count", reference, candidate)]
+    checks.append(_exact("learning rate", "learning_rate", reference, candidate))
+    start = _worst_tensor("initial state", reference.state("initial"), candidate.state("initial"), None)
+    checks.append(start)
+    deviation = curve_deviation(reference.columns["loss_sum"], candidate.columns["loss_sum"])
+    allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
+    excepted: list[LedgerEntry] = []
+    if budget is not None:
+        ledger = null_directions(reference.spec)
+        tensors = []
+        for which in STATES:
+            ours, theirs = reference.state(which), candidate.state(which)
+            excepted += _take_out(ledger, ours, theirs)
+            tensors.append(_worst_tensor(_TITLES[which], ours, theirs, budget.states[which]))
+        gradients, final = tensors
+        curves = [_worst_step(name, reference, candidate, budget) for name in budget.curves]
+        checks += [gradients, *curves, final, _evaluation(reference, candidate, final.budget)]
+    verdict, reason = _conclude(checks, budget)
+    return Comparison(
+        reference.label,
+        candidate.label,
+        verdict,
+        reason,
+        tuple(checks),
+        tuple(excepted),
+        tuple(reference.steps.tolist()),
+        deviation,
+        allowed,
+        "none" if budget is None else budget.source,
+    )
+
+
+def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, str]:
+    failed = [check for check in checks if not check.passed]
+    if failed:
+        first = failed[0]
+        return "divergent", (
+            f"{first.name} at {first.where}: deviation {first.deviation:.2g}, allowed {first.budget:.2g}"
+        )
+    if budget is None:
+        return "inconclusive", "float32 runs need a noise floor; give the permuted runs with --floor"
+    if budget.blind:
+        widest = float(budget.curves["loss_sum"].max())
+        return "inconclusive", (
+            f"the noise floor allows a loss deviation of {widest:.2g}; use float64 or fewer steps"
+        )
+    return "parity", f"every check within {budget.source}"
+
+
+def _ids(reference: RunRecord, candidate: RunRecord) -> Check:
+    for record in (reference, candidate):
+        problems = audit(record).problems
+        if problems:
+            return Check("sample ids", False, float("inf"), 0.0, f"{record.label}, {problems[0]}")
+    step = first_unequal_step(reference, candidate)
+    if step is not None:
+        return Check("sample ids", False, float("inf"), 0.0, f"step {step}")
+    return Check("sample ids", True, 0.0, 0.0, "every step")
+
+
+def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord) -> Check:
+    deviation = curve_deviation(reference.columns[column], candidate.columns[column])
+    worst = int(np.argmax(deviation))
+    return Check(
+        name, bool(deviation[worst] == 0), float(deviation[worst]), 0.0, f"step {reference.steps[worst]}"
+    )
+
+
+def _worst_step(name: str, reference: RunRecord, candidate: RunRecord, budget: Budget) -> Check:
+    deviation = curve_deviation(reference.columns[name], candidate.columns[name])
+    allowed = budget.curves[name]
+    over = np.flatnonzero(~(deviation <= allowed))
+    # Where it fails, the first step outside tells more than the worst one.
+    row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
+    return Check(
+        _TITLES[name], not len(over), float(deviation[row]), float(allowed[row]), f"step {reference.steps[row]}"
+    )
+
+
+def _worst_tensor(name: str, ours: State, theirs: State, allowed: dict[str, float] | None) -> Check:
+    """The tensor that comes closest to its budget; without a budget, equality bit for bit."""
+    deviations = state_deviations(ours, theirs)
+    if not deviations:
+        return Check(name, False, float("inf"), 0.0, "no tensors at all")
+    limits = {tensor: 0.0 if allowed is None else allowed.get(tensor, 0.0) for tensor in deviations}
+    worst = max(deviations, key=lambda tensor: _excess(deviations[tensor], limits[tensor]))
+    passed = deviations[worst] <= limits[worst]
+    return Check(name, passed, deviations[worst], limits[worst], worst)
+
+
+def _excess(deviation: float, limit: float) -> float:
+    if deviation == 0:
+        return 0.0
+    return deviation / limit if limit else float("inf")
+
+
+def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
+    ours, theirs = reference.summary, candidate.summary
+    assert ours is not None and theirs is not None
+    if ours.eval_count != theirs.eval_count:
+        return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
+    if not ours.eval_count:
+        return Check("evaluation", True, 0.0, 0.0, "no evaluation samples")
+    sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
+    deviation = tensor_deviation(*sums)
+    return Check("evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count} samples")
+
+
+def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[LedgerEntry]:
+    """Remove the ledger's tensors from both states and say how far apart they were."""
+    taken = []
+    for tensor in [name for name in ours if _ledger_key(name) in ledger]:
+        reason = ledger[_ledger_key(tensor)]
+        taken.append(LedgerEntry(tensor, reason, tensor_deviation(ours.pop(tensor), theirs.pop(tensor, np.nan))))
+    return taken
+
+
+def _ledger_key(tensor: str) -> str:
+    """'slots/first_moment/a/b' and 'parameters/a/b' are both the parameter 'a/b'."""
+    head, _, rest = tensor.partition("/")
+    return rest.partition("/")[2] if head == "slots" else rest

@@ -1,0 +1,43 @@
+"""Relative differences of curves and tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.state import State
+
+Curve = NDArray[np.float64]
+
+
+def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
+    """|a - b| / max(|a|, |b|) by step; 0 where both are 0, infinite where either is not finite."""
+    scale = np.maximum(np.abs(reference), np.abs(candidate))
+    difference = np.abs(reference - candidate)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.where(scale == 0, 0.0, difference / scale)
+    return np.where(np.isfinite(reference) & np.isfinite(candidate), result, np.inf)
+
+
+def tensor_deviation(reference: NDArray[np.generic], candidate: NDArray[np.generic]) -> float:
+    """max |a - b| / max(|a|, |b|), infinite where shapes or finiteness differ.
+
+    The largest difference over the largest element: sees a permutation, which a comparison of means
+    or of norms would not.
+    """
+    a = np.asarray(reference, np.float64)
+    b = np.asarray(candidate, np.float64)
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
+    return float(np.abs(a - b).max(initial=0.0) / scale) if scale else 0.0
+
+
+def state_deviations(reference: State, candidate: State) -> dict[str, float]:
+    """Deviation of every tensor of either state; infinite for one that only one side has."""
+    return {
+        name: tensor_deviation(reference[name], candidate[name])
+        if name in reference and name in candidate
+        else float("inf")
+        for name in sorted({*reference, *candidate})
+    }

@@ -1,0 +1,98 @@
+"""A whole verdict: a reference, candidates, their splits and their speed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import RecordError
+from common.parity.align import check_alignment
+from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
+from common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
+from common.parity.scaling import Scaling, analyse
+from common.parity.splits import SplitAudit, audit
+from common.record import RunRecord, read_record
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything a report shows. `records[0]` is the reference of all comparisons."""
+
+    records: tuple[RunRecord, ...]
+    comparisons: tuple[Comparison, ...]
+    audits: tuple[SplitAudit, ...]
+    scaling: Scaling | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the comparisons: one divergent pair is enough."""
+        verdicts = {comparison.verdict for comparison in self.comparisons}
+        if "divergent" in verdicts:
+            return "divergent"
+        return "inconclusive" if "inconclusive" in verdicts else "parity"
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def judge(
+    records: Sequence[RunRecord],
+    floors: Sequence[RunRecord] = (),
+    rounds: Sequence[Sequence[RunRecord]] = (),
+) -> Result:
+    """Compare every record with the first.
+
+    Args:
+        records: the reference and at least one candidate.
+        floors: float32 runs in a permuted sample order, of placements among `records`.
+        rounds: timing runs, one sequence a round.
+
+    Raises:
+        AlignmentError, RecordError: the records must not be compared, or one is damaged.
+    """
+    if len(records) < 2:
+        raise RecordError(f"a comparison needs a reference and a candidate, received {len(records)} record")
+    reference, *candidates = records
+    for candidate in candidates:
+        check_alignment(reference, candidate)
+    budget = _budget(records, floors)
+    comparisons = tuple(compare(reference, candidate, budget) for candidate in candidates)
+    return Result(tuple(records), comparisons, tuple(audit(r) for r in records), analyse(rounds))
+
+
+def _budget(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
+    if records[0].spec.precision == "float64":
+        return proof_budget(records[0])
+    budgets = []
+    for label in dict.fromkeys(member.placement.label for member in floors):
+        members = [member for member in floors if member.placement.label == label]
+        base = next((record for record in records if record.label == label), None)
+        if base is None:
+            raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
+        budgets.append(ensemble_budget(base, members))
+    return widest(budgets) if budgets else None
+
+
+def read_session(folder: Path) -> Result:
+    """Judge what `parity run` left in a folder: runs/, floor/ and timing/round_N/."""
+    records = [read_record(path) for path in _folders(folder / "runs")]
+    if not records:
+        raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
+    floors = [read_record(path) for path in _folders(folder / "floor")]
+    rounds = [[read_record(path) for path in _folders(r)] for r in _folders(folder / "timing")]
+    return judge(records, floors, rounds)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Sub-folders in the order of the numbers that start their names."""
+    if not parent.is_dir():
+        return []
+    return sorted((p for p in parent.iterdir() if p.is_dir()), key=lambda p: (_number(p.name), p.name))
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\d+", name)
+    return int(found.group()) if found else 0

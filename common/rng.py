@@ -1,0 +1,113 @@
+"""Counter-based random numbers: every value is a pure function of (seed, purpose, index).
+
+Nothing here is a stream, so neither the replica count nor the order of calls can change a value.
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
+1, 2, 3", SC 2011). It needs only 32-bit multiplications, so that TensorFlow and PyTorch can compute
+the same bits on any device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MULTIPLIER_0 = np.uint64(0xD2511F53)
+_MULTIPLIER_1 = np.uint64(0xCD9E8D57)
+_WEYL_0 = 0x9E3779B9
+_WEYL_1 = 0xBB67AE85
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+_FEISTEL_ROUNDS = 6
+
+Key = tuple[int, int]
+
+
+def derive_key(seed: int, purpose: str, *context: int | str) -> Key:
+    """Two 32-bit words that identify (seed, purpose, context), e.g. (0, "shuffle", epoch)."""
+    text = "/".join([str(seed), purpose, *map(str, context)])
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
+
+
+def philox(key: Key, index: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Four random 32-bit words for each counter value.
+
+    Args:
+        key: from `derive_key`.
+        index: any shape, the low 64 bits of the 128-bit counter.
+
+    Returns:
+        uint32 of shape `index.shape + (4,)`.
+    """
+    index = np.asarray(index, np.uint64)
+    x0, x1 = index & _LOW, index >> _SHIFT
+    x2 = np.zeros_like(index)
+    x3 = np.zeros_like(index)
+    key_0, key_1 = key
+    for _ in range(10):
+        product_0 = x0 * _MULTIPLIER_0
+        product_1 = x2 * _MULTIPLIER_1
+        x0, x1, x2, x3 = (
+            (product_1 >> _SHIFT) ^ x1 ^ np.uint64(key_0),
+            product_1 & _LOW,
+            (product_0 >> _SHIFT) ^ x3 ^ np.uint64(key_1),
+            product_0 & _LOW,
+        )
+        key_0 = (key_0 + _WEYL_0) & 0xFFFFFFFF
+        key_1 = (key_1 + _WEYL_1) & 0xFFFFFFFF
+    return np.stack([x0, x1, x2, x3], axis=-1).astype(np.uint32)
+
+
+def uniform(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Uniform float64 in [0, 1) with 53 random bits; element i depends on i alone."""
+    size = math.prod(shape)
+    words = philox(key, np.arange(size, dtype=np.uint64)).astype(np.uint64)
+    bits = ((words[:, 0] << _SHIFT) | words[:, 1]) >> np.uint64(11)
+    return (bits.astype(np.float64) * 2.0**-53).reshape(shape)
+
+
+def normal(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Standard normal float64 by the Box-Muller transform; element i depends on i alone."""
+    size = math.prod(shape)
+    words = philox(key, np.arange(size, dtype=np.uint64)).astype(np.uint64)
+    first = ((words[:, 0] << _SHIFT) | words[:, 1]) >> np.uint64(11)
+    second = ((words[:, 2] << _SHIFT) | words[:, 3]) >> np.uint64(11)
+    # 1 - u lies in (0, 1], so the logarithm is finite.
+    radius = np.sqrt(-2.0 * np.log(1.0 - first.astype(np.float64) * 2.0**-53))
+    angle = 2.0 * np.pi * (second.astype(np.float64) * 2.0**-53)
+    return (radius * np.cos(angle)).reshape(shape)
+
+
+def permute(key: Key, positions: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Images of `positions` under a keyed permutation of range(size), without building it.
+
+    A Feistel network over a grid of rows x columns just larger than `size`, with cycle walking
+    (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Memory is that of
+    `positions`, whatever `size`: a shuffle of 10^8 samples costs nothing but the batch asked for.
+    """
+    if size <= 1:
+        return np.asarray(positions, np.int64).copy()
+    columns = math.isqrt(size - 1) + 1
+    rows = -(-size // columns)
+    result = _feistel(key, np.asarray(positions, np.int64), rows, columns)
+    outside = result >= size
+    # Each walk ends: iterating a permutation of the grid from a point inside returns inside.
+    while outside.any():
+        result[outside] = _feistel(key, result[outside], rows, columns)
+        outside = result >= size
+    return result
+
+
+def _feistel(key: Key, values: NDArray[np.int64], rows: int, columns: int) -> NDArray[np.int64]:
+    row, column = np.divmod(values, columns)
+    for round_number in range(_FEISTEL_ROUNDS):
+        mixed = (column if round_number % 2 == 0 else row).astype(np.uint64)
+        word = philox(key, mixed | np.uint64(round_number << 48))[..., 0].astype(np.int64)
+        if round_number % 2 == 0:
+            row = (row + word) % rows
+        else:
+            column = (column + word) % columns
+    return row * columns + column

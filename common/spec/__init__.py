@@ -1,0 +1,29 @@
+"""What is trained (TrainSpec) and how it is run (Placement), as frozen, validated data."""
+
+from common.spec.base import Convention, Spec
+from common.spec.io import dump_json, dump_yaml, json_schema, load_spec, override
+from common.spec.layers import LayerSpec, Node, ParameterSpec
+from common.spec.placement import STRATEGIES, Placement
+from common.spec.train import SGD, Adam, AdamW, Constant, TrainSpec, WarmupCosine, walk
+
+__all__ = [
+    "SGD",
+    "STRATEGIES",
+    "Adam",
+    "AdamW",
+    "Constant",
+    "Convention",
+    "LayerSpec",
+    "Node",
+    "ParameterSpec",
+    "Placement",
+    "Spec",
+    "TrainSpec",
+    "WarmupCosine",
+    "dump_json",
+    "dump_yaml",
+    "json_schema",
+    "load_spec",
+    "override",
+    "walk",
+]

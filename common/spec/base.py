@@ -1,0 +1,110 @@
+"""What every spec shares: frozen, strict about unknown keys, resolvable, hashed, readable errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from common.errors import SpecError
+
+Convention = Literal["keras", "torch"]
+
+
+class Spec(BaseModel):
+    """Frozen, validated data. A field left None takes the value that the convention names.
+
+    `conventions` maps each convention to the fields it decides; `resolve` writes them out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    conventions: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Validate plain data; raise SpecError with one line naming field, value and what is allowed."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise SpecError(explain(error, data, cls.__name__)) from None
+
+    def resolve(self, convention: Convention) -> Self:
+        """The same spec with every field that follows a convention written out."""
+        return type(self).parse(_plain(self, convention))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data with every field."""
+        result: dict[str, Any] = self.model_dump(mode="json")
+        return result
+
+    def given(self) -> dict[str, Any]:
+        """Plain JSON data with only the fields that were given, and each `kind`."""
+        result: dict[str, Any] = _given(self)
+        return result
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of the SHA-256 of the canonical JSON. Stable across machines."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any, convention: Convention) -> Any:
+    if isinstance(value, Spec):
+        preset = value.conventions.get(getattr(value, "convention", None) or convention, {})
+        return {
+            name: preset[name]
+            if getattr(value, name) is None and name in preset
+            else _plain(getattr(value, name), convention)
+            for name in type(value).model_fields
+        }
+    if isinstance(value, tuple):
+        return [_plain(item, convention) for item in value]
+    return value
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return {
+            name: _given(getattr(value, name))
+            for name in type(value).model_fields
+            if name == "kind" or name in value.model_fields_set
+        }
+    if isinstance(value, tuple):
+        return [_given(item) for item in value]
+    return value
+
+
+def explain(error: ValidationError, data: Any, where: str) -> str:
+    """One line for the first problem of a pydantic error, with a count of the others."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    # pydantic puts union tags into the location; keep only what the user wrote.
+    path: list[str] = []
+    here: Any = data
+    for part in first["loc"]:
+        if isinstance(here, Mapping) and part in here:
+            here = here[part]
+        elif isinstance(here, list | tuple) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        elif part != first["loc"][-1]:
+            continue
+        path.append(str(part))
+    field = ".".join(path) or where
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        line = f"{field}: this field is required"
+    elif first["type"] == "extra_forbidden":
+        line = f"{field}: unknown key; run 'parity show --schema' to see the known ones"
+    else:
+        line = f"{field}: {message}, received {_short(first['input'])}"
+    if len(problems) > 1:
+        line += f" (and {len(problems) - 1} more)"
+    return line
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,95 @@
+"""Specs to and from files, and overrides from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from common.errors import SpecError
+from common.spec.train import TrainSpec
+
+_SIZE_LIMIT = 4 * 1024 * 1024
+
+
+def load_spec(path: Path) -> TrainSpec:
+    """Read a TrainSpec from YAML or JSON (JSON is YAML). Raises SpecError with one line."""
+    try:
+        if path.stat().st_size > _SIZE_LIMIT:
+            raise SpecError(f"{path}: larger than {_SIZE_LIMIT} bytes; a spec is a small text file")
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecError(f"{path}: not YAML or JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise SpecError(f"{path}: a spec is a mapping, received {type(data).__name__}")
+    return TrainSpec.parse(data)
+
+
+def dump_yaml(spec: TrainSpec) -> str:
+    """The spec as YAML, every field written out."""
+    return yaml.safe_dump(spec.to_dict(), sort_keys=False)
+
+
+def dump_json(spec: TrainSpec) -> str:
+    """The spec as JSON, every field written out."""
+    return json.dumps(spec.to_dict(), indent=2) + "\n"
+
+
+def json_schema() -> str:
+    """JSON Schema of a TrainSpec, for editors."""
+    return json.dumps(TrainSpec.model_json_schema(), indent=2) + "\n"
+
+
+def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
+    """Apply 'path.to.field=value' assignments; values are YAML, list items go by number.
+
+    Fields that follow a convention and were not given stay with the convention, so
+    'convention=torch' changes them all.
+    """
+    data = spec.given()
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise SpecError(f"--set {assignment!r}: expected path.to.field=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise SpecError(f"--set {assignment!r}: the value is not YAML") from None
+        if isinstance(value, str):
+            value = _number(value)
+        _assign(data, path.split("."), value, assignment)
+    return TrainSpec.parse(data)
+
+
+def _number(text: str) -> str | float:
+    # YAML 1.1 reads 1e-5 as text; nobody who writes it means text.
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _assign(data: Any, path: list[str], value: Any, assignment: str) -> None:
+    here = data
+    for depth, part in enumerate(path):
+        last = depth == len(path) - 1
+        if isinstance(here, list):
+            if not part.isdecimal() or int(part) >= len(here):
+                raise SpecError(
+                    f"--set {assignment!r}: {'.'.join(path[:depth])} has items 0 to {len(here) - 1}, received {part!r}"
+                )
+            key: Any = int(part)
+        elif isinstance(here, dict):
+            key = part
+        else:
+            raise SpecError(f"--set {assignment!r}: {'.'.join(path[:depth])} has no fields")
+        if last:
+            here[key] = value
+        elif isinstance(here, dict):
+            here = here.setdefault(key, {})
+        else:
+            here = here[key]

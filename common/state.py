@@ -1,0 +1,100 @@
+"""Canonical state: named NumPy arrays in one layout, whatever the framework or the placement.
+
+Names: `parameters/<layer path>/<tensor>`, `buffers/...`, `slots/<slot>/...`, and `step`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from common import rng
+from common.errors import RecordError
+from common.reference import slot_names
+from common.spec import ParameterSpec, TrainSpec, walk
+
+State = dict[str, NDArray[np.generic]]
+
+
+def canonical_name(path: str, parameter: ParameterSpec) -> str:
+    """The full canonical name of a layer's tensor."""
+    return f"{'parameters' if parameter.trainable else 'buffers'}/{path}/{parameter.name}"
+
+
+def parameter_specs(spec: TrainSpec) -> dict[str, ParameterSpec]:
+    """Every tensor of the model by canonical name, in execution order."""
+    return {canonical_name(n.path, p): p for n in walk(spec.model.tree()) for p in n.parameters}
+
+
+def initial_state(spec: TrainSpec) -> State:
+    """The state before the first step: the same bits for both frameworks.
+
+    Values are drawn in float64, keyed by (seed, tensor name), then rounded to the run's type.
+    """
+    state: State = {}
+    specs = parameter_specs(spec)
+    for name, parameter in specs.items():
+        state[name] = initial_value(parameter, rng.derive_key(spec.seed, "init", name)).astype(spec.precision)
+    for slot in slot_names(spec.optimizer):
+        for name, parameter in specs.items():
+            if parameter.trainable:
+                key = f"slots/{slot}/{name.removeprefix('parameters/')}"
+                state[key] = np.zeros(parameter.shape, spec.precision)
+    state["step"] = np.array(0, np.int64)
+    return state
+
+
+def initial_value(parameter: ParameterSpec, key: rng.Key) -> NDArray[np.float64]:
+    """Float64 initial values of one tensor.
+
+    glorot_uniform: U(+-sqrt(6 / (fan_in + fan_out))), Glorot and Bengio 2010, Keras's default.
+    uniform_fan_in: U(+-1 / sqrt(fan_in)), PyTorch's default for kernels and biases.
+    """
+    shape, kind = parameter.shape, parameter.initializer
+    if kind in ("zeros", "ones"):
+        return np.full(shape, float(kind == "ones"))
+    if kind.startswith("normal_"):
+        return float(kind.removeprefix("normal_")) * rng.normal(key, shape)
+    limits = {
+        "glorot_uniform": math.sqrt(6 / (parameter.fan_in + parameter.fan_out)),
+        "uniform_fan_in": 1 / math.sqrt(parameter.fan_in),
+        "uniform_0.05": 0.05,
+    }
+    return limits[kind] * (2 * rng.uniform(key, shape) - 1)
+
+
+def null_directions(spec: TrainSpec) -> dict[str, str]:
+    """The ledger of tensors whose gradient is only rounding noise: canonical name -> reason.
+
+    An optimizer that normalises gradients turns that noise into steps, so two exact runs differ
+    there and nowhere else; their loss does not see it.
+    """
+    return {
+        name.removeprefix("parameters/"): p.null_direction
+        for name, p in parameter_specs(spec).items()
+        if p.null_direction is not None
+    }
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write safetensors so that the file is either absent or whole."""
+    temporary = path.with_suffix(".partial")
+    save_file({name: np.array(value, order="C") for name, value in state.items()}, temporary)
+    os.replace(temporary, path)
+
+
+def load_state(path: Path) -> State:
+    """Read safetensors; raises RecordError for a missing, truncated or foreign file."""
+    try:
+        state: State = load_file(path)
+    except FileNotFoundError:
+        raise RecordError(f"{path}: missing; the run may not have finished") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise RecordError(f"{path}: not a whole safetensors file: {error}") from None
+    return state

@@ -1,0 +1,36 @@
+"""Canonical state <-> live model and optimizer. Bit-lossless both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from common.state import State
+from tf_impl.model import Model
+from tf_impl.optimizers import Optimizer
+
+
+def load(state: State, model: Model, optimizer: Optimizer) -> None:
+    """Set every variable from a canonical state that holds exactly the model's tensors."""
+    for name, variable in _variables(model, optimizer).items():
+        variable.assign(state[name])
+
+
+def export(model: Model, optimizer: Optimizer, step: int) -> State:
+    """Copies of every variable by canonical name."""
+    state: State = {name: _read(variable) for name, variable in _variables(model, optimizer).items()}
+    state["step"] = np.array(step, np.int64)
+    return state
+
+
+def _variables(model: Model, optimizer: Optimizer) -> dict[str, tf.Variable]:
+    result = dict(model.tensors)
+    for slot, variables in optimizer.slots.items():
+        for name, variable in variables.items():
+            result[f"slots/{slot}/{name.removeprefix('parameters/')}"] = variable
+    return result
+
+
+def _read(variable: tf.Variable) -> np.ndarray:
+    # .numpy() may share memory with the variable, which training goes on changing.
+    return np.array(variable.numpy())

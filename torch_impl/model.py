@@ -1,0 +1,95 @@
+"""ModelSpec -> model whose tensors are found by canonical name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from common.spec import Node, TrainSpec
+from common.state import canonical_name
+from torch_impl.layers import build_layer, native_layout
+from torch_impl.strategy import Strategy
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank holds: its shard under FSDP, else all of it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@dataclass(frozen=True)
+class CanonicalTensor:
+    """One tensor of the model, whatever has become of it: plain, replicated or sharded."""
+
+    owner: nn.Module
+    attribute: str
+    axes: tuple[int, ...] | None
+
+    @property
+    def live(self) -> Tensor:
+        """The tensor itself. Looked up anew, since sharding replaces it."""
+        return getattr(self.owner, self.attribute)
+
+    def shard(self, value: np.ndarray) -> Tensor:
+        """This rank's part of a canonical array, in native layout. Copies."""
+        native = value if self.axes is None else value.transpose(self.axes)
+        live = self.live
+        full = torch.from_numpy(np.array(native, order="C")).to(device=live.device, dtype=live.dtype)
+        if not isinstance(live, DTensor):
+            return full
+        # Every rank holds the whole value already: nothing needs to be sent.
+        return distribute_tensor(full, live.device_mesh, live.placements, src_data_rank=None).to_local()
+
+    def gather(self, part: Tensor) -> Tensor:
+        """The whole tensor of which `part` is this rank's shard; collective under FSDP."""
+        live = self.live
+        if not isinstance(live, DTensor):
+            return part
+        sharded = DTensor.from_local(
+            part, live.device_mesh, live.placements, shape=live.shape, stride=live.stride()
+        )
+        return sharded.full_tensor()
+
+    def to_canonical(self, native: Tensor) -> np.ndarray:
+        """A copy in canonical layout."""
+        array = np.array(native.detach().cpu().numpy())
+        return array if self.axes is None else array.transpose(np.argsort(self.axes)).copy()
+
+
+class Model:
+    """The module tree with its tensors by canonical name; `module` is what a strategy has wrapped."""
+
+    def __init__(self, spec: TrainSpec, device: str) -> None:
+        tree = spec.model.tree()
+        dtype = getattr(torch, spec.precision)
+        self.module = build_layer(tree).to(device=device, dtype=dtype)
+        self.tensors: dict[str, CanonicalTensor] = {}
+        self._collect(tree, self.module)
+
+    def __call__(self, inputs: Tensor, training: bool) -> Tensor:
+        """Logits (batch, classes) of canonical inputs (batch, ...)."""
+        if self.module.training != training:
+            self.module.train(training)
+        return self.module(inputs)
+
+    @property
+    def parameters(self) -> dict[str, CanonicalTensor]:
+        """Trainable tensors by canonical name, in execution order."""
+        return {n: t for n, t in self.tensors.items() if n.startswith("parameters/")}
+
+    def _collect(self, node: Node, module: nn.Module) -> None:
+        for tensor in node.parameters:
+            attribute, axes = native_layout(node, tensor.name)
+            self.tensors[canonical_name(node.path, tensor)] = CanonicalTensor(module, attribute, axes)
+        for child, child_module in zip(node.children, getattr(module, "layers", ()), strict=True):
+            self._collect(child, child_module)
+
+
+def build_model(spec: TrainSpec, strategy: Strategy) -> Model:
+    """The model of a resolved spec on the strategy's replicas, with uninitialised values."""
+    model = Model(spec, strategy.device)
+    strategy.wrap(model)
+    return model

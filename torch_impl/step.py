@@ -1,0 +1,66 @@
+"""One training step, readable on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from common.spec import TrainSpec
+from torch_impl import losses
+from torch_impl.model import Model, local
+from torch_impl.optimizers import Optimizer
+from torch_impl.strategy import Strategy
+
+
+class StepResult(NamedTuple):
+    """What a step leaves behind, still on the device.
+
+    numbers: loss sum, count, norms of gradient, parameters and update, all global.
+    ids: the sample ids of each local replica.
+    gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
+    """
+
+    numbers: Any
+    ids: list[Any]
+    gradients: list[Any]
+
+
+def build_step(
+    spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+) -> Callable[[Any, Any], StepResult]:
+    """step(batch, scalars) -> StepResult; changes the model and the optimizer in place."""
+    parameters = [tensor.live for tensor in model.parameters.values()]
+    weights = [local(parameter.detach()) for parameter in parameters]
+    slots = [list(slot.values()) for slot in optimizer.slots.values()]
+    needs_norm = recording or spec.optimizer.clip_global_norm is not None
+
+    def step(batch: Any, scalars: Any) -> StepResult:
+        inputs, labels, ids = batch
+        logits = model(inputs, training=True)
+        loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
+        loss_sum.backward()
+        loss_sum, count = strategy.sum([loss_sum.detach(), count])
+        # The wrappers average over the ranks; the law asks for the sum over the global count.
+        gradients = [local(parameter.grad) for parameter in parameters]
+        gradients = list(torch._foreach_mul(gradients, strategy.placement.replicas / count))
+        norm = strategy.norms(gradients)[0] if needs_norm else torch.zeros_like(count)
+        changes = optimizer.update(weights, optimizer.clip(gradients, norm), scalars, slots)
+        norms = strategy.norms(weights, changes) if recording else [torch.zeros_like(count)] * 2
+        for parameter in parameters:
+            parameter.grad = None
+        return StepResult(torch.stack([loss_sum, count, norm, *norms]), [ids], gradients)
+
+    return step
+
+
+@torch.no_grad()
+def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, int, int]:
+    """(loss sum, samples, correct) over a batch distributed to the replicas, in inference mode."""
+    inputs, labels, _ = batch
+    logits = model(inputs, training=False)
+    loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
+    correct = (logits.argmax(-1) == labels).sum().to(logits.dtype)
+    loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
+    return float(loss_sum), int(count), int(correct)
