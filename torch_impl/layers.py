@@ -114,7 +114,7 @@ class _SynchronisedNorm(torch.autograd.Function):
         if ranks > 1:
             mine = torch.cat([mean, squares, count[None]])
             everyone = x.new_empty(ranks * len(mine))
-            dist.all_gather_into_tensor(everyone, mine)
+            dist.all_gather_single(everyone, mine)
             means, all_squares, counts = everyone.view(ranks, -1).split([len(mean), len(mean), 1], dim=1)
             count = counts.sum()
             mean = (means * counts).sum(0) / count
@@ -163,7 +163,8 @@ class BatchNorm(nn.Module):
     def _remember(self, mean: Tensor, squares: Tensor, count: Tensor) -> None:
         divisor = count - 1 if self.spec.running_variance == "unbiased" else count
         # An empty batch leaves the moving statistics as they are.
-        weight = (1 - self.spec.decay) * (count > 0)
+        # A bool times a Python float would be float32, whatever the run's precision.
+        weight = (1 - self.spec.decay) * (count > 0).to(count.dtype)
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, squares / divisor.clamp(min=1))):
             moving.copy_(moving * (1 - weight) + batch * weight)
 

@@ -60,7 +60,7 @@ class Strategy:
         if self.placement.strategy == "ddp":
             # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
             model.module = DistributedDataParallel(
-                model.module, broadcast_buffers=False, gradient_as_bucket_view=True
+                model.module, forward_sync_buffers=False, gradient_as_bucket_view=True
             )
         elif self.placement.strategy == "fsdp2":
             kind = self.device.partition(":")[0]

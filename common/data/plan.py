@@ -6,6 +6,7 @@ stored, so any step can be asked for at once, at any scale.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ from common import rng
 from common.spec import Placement, TrainSpec
 
 Ids = NDArray[np.int64]
+
+# Shuffled ids are computed this many at a time and kept: NumPy costs the same for one as for 1,000.
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,10 @@ class BatchPlan:
         """Sample ids of the global batch, in the order in which it is split."""
         epoch, within = divmod(step, self.steps_per_epoch)
         start = within * self.global_batch_size
-        positions = np.arange(start, min(start + self.global_batch_size, self.samples), dtype=np.int64)
-        ids = positions
+        stop = min(start + self.global_batch_size, self.samples)
+        ids = np.arange(start, stop, dtype=np.int64)
         if self.shuffle:
-            ids = rng.permute(rng.derive_key(self.seed, "shuffle", epoch), positions, self.samples)
+            ids = _shuffled(self.seed, epoch, self.samples, start, stop)
         if self.sample_order_seed is not None:
             key = rng.derive_key(self.sample_order_seed, "sample order", step)
             ids = ids[rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))]
@@ -80,3 +84,16 @@ class BatchPlan:
             return ids[replica :: self.replicas]
         size = -(-len(ids) // self.replicas)
         return ids[replica * size : (replica + 1) * size]
+
+
+def _shuffled(seed: int, epoch: int, samples: int, start: int, stop: int) -> Ids:
+    """The epoch's shuffled ids at positions start..stop-1."""
+    first, last = start // _BLOCK, (stop - 1) // _BLOCK
+    blocks = [_shuffled_block(seed, epoch, samples, block) for block in range(first, last + 1)]
+    return np.concatenate(blocks)[start - first * _BLOCK : stop - first * _BLOCK]
+
+
+@functools.lru_cache(maxsize=8)
+def _shuffled_block(seed: int, epoch: int, samples: int, block: int) -> Ids:
+    positions = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, samples), dtype=np.int64)
+    return rng.permute(rng.derive_key(seed, "shuffle", epoch), positions, samples)

@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from absl import app, flags
 
 from common import recipes
-from common.errors import ParityError, SpecError
+from common.errors import MissingPackageError, ParityError, SpecError
 from common.launch import progress, worker
+from common.launch.worker import MODULES, require
 from common.spec import STRATEGIES, Placement, TrainSpec, load_spec, override
 from common.spec.placement import Framework
 
-Train = Callable[..., Path]
-
-
-def run(framework: Framework, train: Train, configure: Callable[..., None], describe: Callable[[], Any]) -> None:
+def run(framework: Framework) -> None:
     """The `main` of `python -m tf_impl` and `python -m torch_impl`.
 
-    Args:
-        framework: whose flags these are.
-        train: train(spec, placement, out_dir, tensorboard).
-        configure: configure(placement, capacity), called once by a worker before its first run.
-        describe: what this framework can do here, for `parity doctor`.
+    The framework is imported only after the flags have been found good: --help and a typing error
+    answer at once.
     """
     values = _define(framework)
 
     def main(arguments: list[str]) -> int:
         if len(arguments) > 1:
             raise app.UsageError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
-        if values.describe:
-            print(json.dumps(describe()))
-            return 0
-        if values.worker:
-            worker.serve(train, configure)
-            return 0
         try:
-            return _train(framework, train, values)
+            require(framework)
+            if values.worker:
+                worker.serve(MODULES[framework])
+            elif values.describe:
+                with quiet_stderr(Path(os.devnull)):
+                    facts = importlib.import_module(f"{MODULES[framework]}.runtime").describe()
+                print(json.dumps(facts))
+            else:
+                _train(framework, values)
         except ParityError as error:
-            print(f"{framework}: error: {error}", file=sys.stderr)
+            print(f"{MODULES[framework]}: error: {error}", file=sys.stderr)
             return error.exit_code
+        return 0
 
     app.run(main)
 
@@ -72,7 +74,9 @@ def _define(framework: Framework) -> Any:
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars into OUT/tensorboard.")
     flags.DEFINE_bool("worker", False, "Serve jobs from standard input (used by the parity command).")
     flags.DEFINE_bool("describe", False, "Print versions, devices and strategies as JSON.")
-    flags.FLAGS.set_gnu_getopt(True)
+    # absl's --help lists the flags of the main module; these are its flags, defined elsewhere.
+    for flag in flags.FLAGS.flags_by_module_dict()[__name__]:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     sys.modules["__main__"].__doc__ = (
         f"Train a spec with {framework} and write a run record.\n\n"
         f"Example: python -m {module} --recipe digits_cnn --strategy {strategies[-1]} --replicas 2 --out runs/mine\n"
@@ -81,7 +85,7 @@ def _define(framework: Framework) -> Any:
     return flags.FLAGS
 
 
-def _train(framework: Framework, train: Train, values: Any) -> int:
+def _train(framework: Framework, values: Any) -> None:
     spec = choose_spec(values.recipe, values.spec, values["set"].value)
     if values.out is None:
         raise SpecError("--out is required: the folder for the run record")
@@ -103,14 +107,41 @@ def _train(framework: Framework, train: Train, values: Any) -> int:
             },
         }
     )
+    if values.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     out = Path(values.out)
     talks = os.environ.get("RANK", "0") == "0"
     steps = min(spec.steps, placement.stop_at_step or spec.steps)
-    with progress.watch({placement.label: out}, steps, shown=talks):
-        train(spec, placement, out, tensorboard=values.tensorboard)
+    with tempfile.TemporaryDirectory(prefix="parity-") as logs:
+        log = Path(logs) / "framework.log"
+        try:
+            with progress.watch({placement.label: out}, steps, shown=talks), quiet_stderr(log):
+                train = importlib.import_module(f"{MODULES[framework]}.train").train
+                train(spec, placement, out, tensorboard=values.tensorboard)
+        except ParityError:
+            raise
+        except Exception:
+            # Not foreseen: what the framework said belongs to it.
+            sys.stderr.write(log.read_text(errors="replace"))
+            raise
     if talks:
         print(progress.closing_line(out))
-    return 0
+
+
+@contextmanager
+def quiet_stderr(log: Path) -> Iterator[None]:
+    """Send what C++ code writes to standard error into `log`; Python's sys.stderr still speaks."""
+    saved = os.dup(2)
+    python_stderr = sys.stderr
+    try:
+        with open(log, "ab", buffering=0) as file, os.fdopen(os.dup(2), "w", buffering=1) as terminal:
+            sys.stderr = terminal
+            os.dup2(file.fileno(), 2)
+            yield
+    finally:
+        sys.stderr = python_stderr
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def choose_spec(recipe: str | None, spec_file: str | None, overrides: list[str]) -> TrainSpec:

@@ -136,8 +136,10 @@ class Worker:
             self.log.unlink(missing_ok=True)
 
 
-def serve(train: Callable[..., Path], configure: Callable[..., None]) -> None:
-    """The child's side: answer jobs until standard input ends."""
+def serve(module: str) -> None:
+    """The child's side: answer jobs for tf_impl or torch_impl until standard input ends."""
+    train = importlib.import_module(f"{module}.train").train
+    configure = importlib.import_module(f"{module}.runtime").configure
     answers = os.fdopen(os.dup(1), "w")
     # Whatever the frameworks print must not be taken for an answer.
     os.dup2(2, 1)

@@ -56,10 +56,10 @@ def digits_cnn() -> TrainSpec:
         model=ModelSpec(
             input_shape=(8, 8, 1),
             layers=(
-                Conv2D(filters=16, use_bias=False),
+                Conv2D(filters=32, use_bias=False),
                 BatchNorm(),
                 Activation(function="relu"),
-                Conv2D(filters=32, use_bias=False),
+                Conv2D(filters=64, use_bias=False),
                 BatchNorm(),
                 Activation(function="relu"),
                 MaxPool2D(size=2),

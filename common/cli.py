@@ -1,0 +1,302 @@
+"""`parity run | compare | report | plan | recipes | show | doctor`. Flags end here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app
+from absl.flags import argparse_flags
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from common import __version__, recipes
+from common.data.plan import BatchPlan
+from common.errors import MissingPackageError, ParityError, SpecError
+from common.launch import session
+from common.launch.shell import choose_spec
+from common.launch.worker import MODULES, require
+from common.parity.result import Result, judge, read_session
+from common.record import read_record
+from common.report.files import write_json, write_junit
+from common.report.terminal import print_checks, print_verdict
+from common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
+from common.state import parameter_specs
+
+_IDS_SHOWN = 12
+
+
+def main() -> None:
+    """Console entry point."""
+    app.run(_dispatch, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    namespace: argparse.Namespace = _parser().parse_args(list(argv)[1:])
+    return namespace
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    try:
+        return int(options.command(options))
+    except ParityError as error:
+        print(f"parity: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe (head, say) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _parser() -> Any:
+    parser = argparse_flags.ArgumentParser(
+        prog="parity",
+        description="Train one spec in TensorFlow and in PyTorch; prove that the trainings are the same.",
+        epilog="Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
+    )
+    parser.add_argument("--version", action="version", version=f"parity {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", _run, "train a spec on several placements, compare them, write a report")
+    _add_spec_flags(run)
+    run.add_argument("--out", type=Path, default=None, help="new folder for records and report [runs/NAME]")
+    run.add_argument("--replicas", type=int, default=2, help="replicas of the default placements [2]")
+    run.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    run.add_argument(
+        "--placement",
+        action="append",
+        metavar="FRAMEWORK:STRATEGY:REPLICAS",
+        help="what to run instead of the default, e.g. torch:ddp:4; the first is the reference; repeatable",
+    )
+    run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
+    run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
+
+    compare = _command(commands, "compare", _compare, "compare run records; needs neither framework")
+    compare.add_argument("reference", type=Path)
+    compare.add_argument("candidates", type=Path, nargs="+")
+    compare.add_argument(
+        "--floor", type=Path, nargs="+", default=[], help="float32: permuted runs that show the noise floor"
+    )
+    compare.add_argument("--out", type=Path, help="folder for report.html, report.json and report.xml")
+    compare.add_argument("--checks", action="store_true", help="list every check")
+
+    report = _command(commands, "report", _report, "write the reports of a finished 'parity run' again")
+    report.add_argument("session", type=Path, help="the folder that 'parity run' wrote")
+    report.add_argument("--checks", action="store_true", help="list every check")
+
+    plan = _command(commands, "plan", _plan, "print which replica gets which samples; needs no framework")
+    _add_spec_flags(plan)
+    plan.add_argument("--replicas", type=int, default=2)
+    plan.add_argument("--steps", type=int, default=4, help="how many steps to print [4]")
+    plan.add_argument("--first-step", type=int, default=0)
+    plan.add_argument("--json", action="store_true", help="one JSON line a step, all sample ids")
+
+    _command(commands, "recipes", _recipes, "list the recipes")
+
+    show = _command(commands, "show", _show, "print a spec: its layer tree, or as YAML or JSON")
+    show.add_argument("recipe", nargs="?")
+    show.add_argument("--spec", help="a spec file instead of a recipe")
+    show.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    show.add_argument("--format", choices=["tree", "yaml", "json"], default="tree")
+    show.add_argument("--schema", action="store_true", help="JSON Schema of a spec, for editors")
+
+    _command(commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here")
+    return parser
+
+
+def _command(commands: Any, name: str, function: Any, text: str) -> Any:
+    command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    command.set_defaults(command=function)
+    return command
+
+
+def _add_spec_flags(command: Any) -> None:
+    command.add_argument("--recipe", help=f"one of {', '.join(recipes.RECIPES)}")
+    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="override a field, e.g. optimizer.learning_rate=0.05; repeatable",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.replicas < 1 or options.timing_rounds < 0:
+        raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
+    if options.placement:
+        placements = [session.parse_placement(text, options.device) for text in options.placement]
+    else:
+        placements = session.default_placements(options.replicas, options.device)
+    folder = options.out or Path("runs") / spec.name
+    if options.overwrite:
+        session.remove(folder)
+    session.run_session(spec, placements, folder, options.timing_rounds, Console(stderr=True))
+    return _conclude(read_session(folder), folder, checks=False)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    records = [read_record(path) for path in (options.reference, *options.candidates)]
+    result = judge(records, [read_record(path) for path in options.floor])
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    return _conclude(result, options.out, options.checks)
+
+
+def _report(options: argparse.Namespace) -> int:
+    return _conclude(read_session(options.session), options.session, options.checks)
+
+
+def _conclude(result: Result, folder: Path | None, checks: bool) -> int:
+    console = Console()
+    shown = None if folder is None else _write_reports(result, folder)
+    if checks:
+        for comparison in result.comparisons:
+            print_checks(comparison, console)
+    print_verdict(result, console, shown)
+    return result.exit_code
+
+
+def _write_reports(result: Result, folder: Path) -> str:
+    write_json(result, folder / "report.json")
+    write_junit(result, folder / "report.xml")
+    try:
+        from common.report.html import write_html
+
+        write_html(result, folder / "report.html")
+    except MissingPackageError as error:
+        return f"{folder / 'report.json'} (no HTML: {error})"
+    return str(folder / "report.html")
+
+
+def _plan(options: argparse.Namespace) -> int:
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.replicas < 1 or options.first_step < 0:
+        raise SpecError("--replicas must be at least 1 and --first-step at least 0")
+    plan = BatchPlan.of(
+        spec, Placement(framework="tensorflow", strategy="mirrored", replicas=options.replicas)
+    )
+    if not options.json:
+        print(
+            f"{spec.name}: {plan.samples} samples, global batch {plan.global_batch_size}, {plan.split} over"
+            f" {plan.replicas} replicas, tail {plan.tail}: {plan.steps_per_epoch} steps an epoch"
+        )
+    for step in range(options.first_step, options.first_step + options.steps):
+        _print_step(plan, step, options.json)
+    return 0
+
+
+def _print_step(plan: BatchPlan, step: int, as_json: bool) -> None:
+    shares = [plan.local_ids(step, replica) for replica in range(plan.replicas)]
+    if as_json:
+        ids = [share.tolist() for share in shares]
+        print(json.dumps({"step": step, "epoch": plan.epoch(step), "replicas": ids}))
+        return
+    print(f"step {step} (epoch {plan.epoch(step)}), {sum(map(len, shares))} samples")
+    for replica, share in enumerate(shares):
+        more = f" ... {share[-1]}" if len(share) > _IDS_SHOWN else ""
+        print(f"  replica {replica}: {len(share):4d}  {' '.join(map(str, share[:_IDS_SHOWN]))}{more}")
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    del options
+    table = Table("recipe", "what it is", "parameters", "steps", "global batch", box=None)
+    for name, recipe in recipes.RECIPES.items():
+        spec = recipe()
+        about = (recipe.__doc__ or "").strip().splitlines()[0]
+        table.add_row(
+            name, about, f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
+        )
+    Console().print(table)
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    if options.schema:
+        print(json_schema(), end="")
+        return 0
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.format != "tree":
+        print(dump_yaml(spec) if options.format == "yaml" else dump_json(spec), end="")
+        return 0
+    title = f"[bold]{escape(spec.name)}[/bold] {spec.model.input_shape}"
+    tree = Tree(f"{title}  {_parameter_count(spec):,} parameters, digest {spec.fingerprint()}")
+    for child in spec.model.tree().children:
+        _add_node(tree, child)
+    optimizer, schedule = spec.optimizer, spec.schedule
+    tree.add(f"optimizer {optimizer.kind}, {spec.convention} convention, schedule {schedule.kind}")
+    Console().print(tree, highlight=False)
+    return 0
+
+
+def _add_node(tree: Tree, node: Node) -> None:
+    count = sum(_size(p.shape) for p in node.parameters)
+    text = f"{escape(node.path)} [dim]{node.spec.kind}[/dim] -> {node.output_shape}"
+    branch = tree.add(text + (f"  {count:,}" if count else ""))
+    for child in node.children:
+        _add_node(branch, child)
+
+
+def _parameter_count(spec: TrainSpec) -> int:
+    return sum(_size(p.shape) for p in parameter_specs(spec).values() if p.trainable)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    del options
+    console = Console()
+    cores = len(os.sched_getaffinity(0))
+    console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}", highlight=False)
+    usable = 0
+    for framework, module in MODULES.items():
+        try:
+            require(framework)
+            facts = _describe(module)
+        except ParityError as error:
+            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False)
+            continue
+        usable += 1
+        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+        devices = ", ".join(facts["gpus"]) or "no GPU"
+        console.print(f"[green]✓[/green] {framework}: {versions}; {devices}", highlight=False)
+        for name, note in facts["strategies"].items():
+            console.print(f"    {name}: {note}", highlight=False)
+    for package, use in (("plotly", "HTML report"), ("sklearn", "digits"), ("tensorboard", "--tensorboard")):
+        there = importlib.util.find_spec(package) is not None
+        mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
+        console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}", highlight=False)
+    return 0 if usable == len(MODULES) else 2
+
+
+def _describe(module: str) -> dict[str, Any]:
+    """Ask a framework in its own process; importing both into one is not safe."""
+    child = subprocess.run(
+        [sys.executable, "-m", module, "--describe"], capture_output=True, text=True, timeout=120
+    )
+    try:
+        facts: dict[str, Any] = json.loads(child.stdout)
+    except json.JSONDecodeError:
+        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise MissingPackageError(f"is installed but does not start: {last}") from None
+    return facts
+
+
+if __name__ == "__main__":
+    main()

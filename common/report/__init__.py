@@ -1,0 +1,1 @@
+"""Reports of a Result: terminal, HTML, JSON, JUnit."""

@@ -1,0 +1,45 @@
+// Draws the figures. Text from the record is in JSON or already escaped; nothing here writes markup.
+"use strict";
+(function () {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+  function themed(layout) {
+    const style = getComputedStyle(document.documentElement);
+    const ink = style.getPropertyValue("--ink").trim();
+    const line = style.getPropertyValue("--line").trim();
+    const card = style.getPropertyValue("--card").trim();
+    const axis = { gridcolor: line, linecolor: line, tickcolor: line };
+    return {
+      ...layout,
+      font: { family: "system-ui, sans-serif", size: 13, color: ink },
+      hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
+      xaxis: { ...layout.xaxis, ...axis },
+      yaxis: { ...layout.yaxis, ...axis },
+    };
+  }
+
+  function draw(figure) {
+    const data = JSON.parse(document.getElementById(figure.dataset.figure).textContent);
+    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    return Plotly.react(figure, data.data, themed(data.layout), options);
+  }
+
+  const figures = Array.from(document.querySelectorAll("[data-figure]"));
+  const drawAll = () => Promise.all(figures.map(draw));
+
+  for (const button of document.querySelectorAll("button[data-shows]")) {
+    button.addEventListener("click", function () {
+      for (const other of button.parentElement.children) {
+        other.setAttribute("aria-pressed", String(other === button));
+      }
+      const figure = document.getElementById("split-figure");
+      figure.dataset.figure = button.dataset.shows;
+      draw(figure);
+    });
+  }
+
+  dark.addEventListener("change", drawAll);
+  drawAll().then(function () {
+    document.documentElement.dataset.plots = "drawn";
+  });
+})();

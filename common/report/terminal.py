@@ -1,0 +1,84 @@
+"""The verdict on the terminal, in about ten lines."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from common.parity.compare import Check, Comparison
+from common.parity.result import Result
+from common.parity.scaling import EXPECTATION, Ratio
+
+_STYLE = {"parity": "bold green", "divergent": "bold red", "inconclusive": "bold yellow"}
+_MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
+
+
+def print_verdict(result: Result, console: Console, report: str | None) -> None:
+    """Proved or not, by how much, splits, speedups, where the report lies."""
+    spec = result.records[0].spec
+    style = _STYLE[result.verdict]
+    console.print(
+        f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
+        f" {len(result.records[0].steps)} steps, reference {escape(result.records[0].label)}",
+        highlight=False,
+    )
+    for comparison in result.comparisons:
+        console.print(f"  {_comparison_line(comparison)}", highlight=False)
+    console.print(f"  batch splits: {escape(_splits_line(result))}", highlight=False)
+    if result.scaling is not None:
+        for ratio in result.scaling.speedups:
+            console.print(f"  speedup 1 -> {_speedup_line(ratio)}", highlight=False)
+    if report is not None:
+        console.print(f"  report: {escape(report)}", highlight=False, soft_wrap=True)
+
+
+def _comparison_line(comparison: Comparison) -> str:
+    style, mark = _STYLE[comparison.verdict], _MARK[comparison.verdict]
+    head = f"[{style}]{mark}[/{style}] {escape(comparison.candidate)}: "
+    if comparison.verdict != "parity":
+        return head + escape(comparison.reason)
+    found = {check.name: check for check in comparison.checks}
+    return head + ", ".join(
+        f"{name} {found[name].deviation:.1e}"
+        for name in ("loss curve", "first-step gradients", "final state")
+        if name in found
+    )
+
+
+def _splits_line(result: Result) -> str:
+    for audit in result.audits:
+        if not audit.passed:
+            return f"NOT as planned: {audit.label}, {audit.problems[0]}"
+    parts = sorted({audit.replicas for audit in result.audits})
+    return (
+        f"the same samples at every step, none missing or doubled ({result.audits[0].samples} samples"
+        f" over {', '.join(map(str, parts))} replicas)"
+    )
+
+
+def _speedup_line(ratio: Ratio) -> str:
+    low, high = EXPECTATION.get(ratio.replicas, (None, None))
+    usual = "" if low is None else f", usual ~{low:g}x" if low == high else f", usual ~{low:g}-{high:g}x"
+    return (
+        f"{ratio.replicas}: {escape(ratio.name)} {ratio.median:.2f}x"
+        f" \\[{ratio.low:.2f}, {ratio.high:.2f}], efficiency {ratio.efficiency:.0%}{usual}"
+    )
+
+
+def print_checks(comparison: Comparison, console: Console) -> None:
+    """Every check of a comparison, and the ledger."""
+    table = Table("", "check", "deviation", "allowed", "where", title=escape(comparison.candidate), box=None)
+    for check in comparison.checks:
+        table.add_row(*_row(check))
+    console.print(table)
+    for entry in comparison.excepted:
+        console.print(
+            f"  left out: {escape(entry.tensor)} ({escape(entry.reason)}), deviation {entry.deviation:.1e}",
+            highlight=False,
+        )
+
+
+def _row(check: Check) -> tuple[str, str, str, str, str]:
+    mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
+    return mark, check.name, f"{check.deviation:.2e}", f"{check.budget:.2e}", escape(check.where)
