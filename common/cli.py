@@ -58,7 +58,7 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _parser() -> Any:
-    parser = argparse_flags.ArgumentParser(
+    parser = argparse_flags.ArgumentParser(  # type: ignore[no-untyped-call]
         prog="parity",
         description="Train one spec in TensorFlow and in PyTorch; prove that the trainings are the same.",
         epilog="Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",

@@ -20,7 +20,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -222,7 +222,7 @@ def _header(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> Hea
         threads=facts["threads"],
         host=platform.node(),
         git_revision=git_revision(),
-        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
@@ -298,9 +298,7 @@ def read_record(folder: Path) -> RunRecord:
         raise RecordError(f"{folder}/header.json: the digest is not that of the spec beside it")
     rows = _read_lines(folder / "steps.jsonl")
     try:
-        columns = {
-            name: np.array([row[name] for row in rows], np.float64) for name in ("step", *STEP_FIELDS)
-        }
+        columns = {name: np.array([row[name] for row in rows], np.float64) for name in ("step", *STEP_FIELDS)}
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{folder}/steps.jsonl: a line lacks a number for {error}") from None
     numbers = columns["step"]
@@ -342,7 +340,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     # A run that was killed may leave half a line; only whole lines count.
     whole = text[: text.rfind("\n") + 1].splitlines()
     try:
-        rows = json.loads("[" + ",".join(whole) + "]")
+        rows: list[dict[str, Any]] = json.loads("[" + ",".join(whole) + "]")
     except (ValueError, RecursionError):
         raise RecordError(f"{path}: a line is not JSON; the file is damaged") from None
     if not all(isinstance(row, dict) for row in rows):

@@ -69,7 +69,11 @@ def clip_factor(optimizer: OptimizerBase, norm: float) -> float:
 
 
 def update(
-    optimizer: OptimizerBase, scalars: tuple[float, float, float], weight: Array, gradient: Array, slots: Slots
+    optimizer: OptimizerBase,
+    scalars: tuple[float, float, float],
+    weight: Array,
+    gradient: Array,
+    slots: Slots,
 ) -> tuple[Array, Slots]:
     """One optimizer step on one tensor: (new weight, new slots). The gradient is already clipped."""
     rate, step_size, second_correction = scalars

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +44,13 @@ def philox(key: Key, index: NDArray[np.uint64]) -> NDArray[np.uint32]:
         uint32 of shape `index.shape + (4,)`.
     """
     index = np.asarray(index, np.uint64)
-    x0, x1 = index & _LOW, index >> _SHIFT
-    x2 = np.zeros_like(index)
-    x3 = np.zeros_like(index)
+    zero = np.zeros_like(index)
+    return philox_block(key, (index & _LOW, index >> _SHIFT, zero, zero))
+
+
+def philox_block(key: Key, counter: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint32]:
+    """Philox4x32-10 of whole 128-bit counters, given as four arrays of 32-bit words, lowest first."""
+    x0, x1, x2, x3 = counter
     key_0, key_1 = key
     for _ in range(10):
         product_0 = x0 * _MULTIPLIER_0

@@ -17,7 +17,9 @@ class Optimizer:
     def __init__(self, spec: OptimizerBase, model: Model) -> None:
         self.spec = spec
         self.slots: dict[str, dict[str, tf.Variable]] = {
-            slot: {name: tf.Variable(tf.zeros_like(p), trainable=False) for name, p in model.parameters.items()}
+            slot: {
+                name: tf.Variable(tf.zeros_like(p), trainable=False) for name, p in model.parameters.items()
+            }
             for slot in reference.slot_names(spec)
         }
 
@@ -63,7 +65,9 @@ class Optimizer:
         if limit is None:
             return gradients
         limit = tf.constant(limit, norm.dtype)
-        factor = tf.minimum(tf.ones_like(norm), limit / (norm + tf.constant(self.spec.clip_epsilon, norm.dtype)))
+        factor = tf.minimum(
+            tf.ones_like(norm), limit / (norm + tf.constant(self.spec.clip_epsilon, norm.dtype))
+        )
         return [gradient * factor for gradient in gradients]
 
 

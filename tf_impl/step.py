@@ -65,7 +65,10 @@ def build_step(
         changes = update(scalars, clipped)
         numbers = [strategy.unpack(number)[0] for number in numbers]
         if recording:
-            numbers += [tf.linalg.global_norm([w.read_value() for w in weights]), tf.linalg.global_norm(changes)]
+            numbers += [
+                tf.linalg.global_norm([w.read_value() for w in weights]),
+                tf.linalg.global_norm(changes),
+            ]
         else:
             numbers += [tf.zeros_like(numbers[0])] * 2
         return tf.stack(numbers), strategy.unpack(ids), [strategy.unpack(g)[0] for g in gradients]

@@ -54,7 +54,9 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         result = step(batch, reference.step_scalars(spec, number))
         writer.step(number, result.numbers.numpy().tolist(), [ids.numpy() for ids in result.ids])
         if number == 0:
-            save_state(out_dir / "first_gradients.safetensors", taps.reduced_gradients(model, result.gradients))
+            save_state(
+                out_dir / "first_gradients.safetensors", taps.reduced_gradients(model, result.gradients)
+            )
             writer.skip_time()
 
     save_state(out_dir / "final.safetensors", state.export(model, optimizer, len(steps)))

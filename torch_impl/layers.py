@@ -165,7 +165,10 @@ class BatchNorm(nn.Module):
         # An empty batch leaves the moving statistics as they are.
         # A bool times a Python float would be float32, whatever the run's precision.
         weight = (1 - self.spec.decay) * (count > 0).to(count.dtype)
-        for moving, batch in ((self.moving_mean, mean), (self.moving_variance, squares / divisor.clamp(min=1))):
+        for moving, batch in (
+            (self.moving_mean, mean),
+            (self.moving_variance, squares / divisor.clamp(min=1)),
+        ):
             moving.copy_(moving * (1 - weight) + batch * weight)
 
 

@@ -87,7 +87,9 @@ class ScalarWriter:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard") from None
+            raise MissingPackageError(
+                "--tensorboard needs tensorboard; run: pip install tensorboard"
+            ) from None
         self._writer = SummaryWriter(str(folder))
 
     def step(self, step: int, values: dict[str, float]) -> None:

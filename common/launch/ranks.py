@@ -17,7 +17,9 @@ from common.errors import ParityError, RunError
 _GRACE_SECONDS = 10
 
 
-def run_ranks(function: str, arguments: tuple[Any, ...], ranks: int, log_dir: Path, preload: list[str]) -> None:
+def run_ranks(
+    function: str, arguments: tuple[Any, ...], ranks: int, log_dir: Path, preload: list[str]
+) -> None:
     """Run `module:function(*arguments)` in `ranks` processes and wait for all.
 
     Each gets RANK, LOCAL_RANK, WORLD_SIZE and PARITY_RENDEZVOUS in its environment, one thread for
@@ -58,10 +60,10 @@ def run_ranks(function: str, arguments: tuple[Any, ...], ranks: int, log_dir: Pa
 
 
 def _wait(processes: list[Any], log_dir: Path) -> None:
-    running = {process.sentinel: rank for rank, process in enumerate(processes)}
+    running: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(processes)}
     while running:
         for sentinel in wait(list(running)):
-            rank = running.pop(int(sentinel))  # type: ignore[call-overload]
+            rank = running.pop(sentinel)
             processes[rank].join()
             code = processes[rank].exitcode
             if code != 0:

@@ -33,7 +33,11 @@ def default_placements(replicas: int, device: str = "auto") -> list[Placement]:
     """The reference and every strategy beside it: one replica of each framework, then `replicas`."""
     chosen = [("torch", "single", 1), ("tensorflow", "mirrored", 1)]
     if replicas > 1:
-        chosen += [("tensorflow", "mirrored", replicas), ("torch", "ddp", replicas), ("torch", "fsdp2", replicas)]
+        chosen += [
+            ("tensorflow", "mirrored", replicas),
+            ("torch", "ddp", replicas),
+            ("torch", "fsdp2", replicas),
+        ]
     return [
         Placement.parse({"framework": f, "strategy": s, "replicas": r, "device": device, "pin": True})
         for f, s, r in chosen
@@ -91,9 +95,13 @@ def run_session(
 def _stages(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
 ) -> Iterator[tuple[str, list[Job]]]:
-    yield "training", [
-        Job(placement, folder / "runs" / _name(number, placement)) for number, placement in enumerate(placements)
-    ]
+    yield (
+        "training",
+        [
+            Job(placement, folder / "runs" / _name(number, placement))
+            for number, placement in enumerate(placements)
+        ],
+    )
     if spec.precision != "float64":
         yield "measuring the noise floor", _floor_jobs(placements, folder)
     for round_number in range(timing_rounds):
@@ -110,7 +118,7 @@ def _stages(
 
 def _floor_jobs(placements: Sequence[Placement], folder: Path) -> list[Job]:
     """Permuted runs of the first placement of each framework."""
-    jobs = []
+    jobs: list[Job] = []
     firsts = {placement.framework: placement for placement in reversed(placements)}
     for placement in firsts.values():
         for seed in range(MINIMUM_MEMBERS):
@@ -123,9 +131,7 @@ def _name(number: int, placement: Placement) -> str:
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 
-def _run_stage(
-    spec: TrainSpec, title: str, jobs: Sequence[Job], workers: _Workers, console: Console
-) -> None:
+def _run_stage(spec: TrainSpec, title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
     for number, job in enumerate(jobs, start=1):
         console.print(f"[dim]{title}: {job.placement.label} ({number} of {len(jobs)})[/dim]", highlight=False)
         steps = min(spec.steps, job.placement.stop_at_step or spec.steps)

@@ -22,6 +22,7 @@ from common.launch.worker import MODULES, require
 from common.spec import STRATEGIES, Placement, TrainSpec, load_spec, override
 from common.spec.placement import Framework
 
+
 def run(framework: Framework) -> None:
     """The `main` of `python -m tf_impl` and `python -m torch_impl`.
 

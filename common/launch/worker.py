@@ -121,7 +121,8 @@ class Worker:
 
     def close(self) -> None:
         """End the process: politely, then by force."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.close()
         except BrokenPipeError:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 from common.errors import AlignmentError
 from common.parity.deviation import Curve, curve_deviation, state_deviations
 from common.record import RunRecord
-
 
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
 STATES = ("first_gradients", "final")
@@ -107,9 +105,9 @@ def widest(budgets: Sequence[Budget]) -> Budget:
         source=" or ".join(budget.source for budget in budgets),
         curves={name: np.max([b.curves[name] for b in budgets], axis=0) for name in CURVES},
         states={
-            which: {name: max(b.states[which].get(name, 0.0) for b in budgets) for name in first.states[which]}
+            which: {
+                name: max(b.states[which].get(name, 0.0) for b in budgets) for name in first.states[which]
+            }
             for which in STATES
         },
     )
-
-

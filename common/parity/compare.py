@@ -97,6 +97,7 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
             excepted += _take_out(ledger, ours, theirs)
             tensors.append(_worst_tensor(_TITLES[which], ours, theirs, budget.states[which]))
         gradients, final = tensors
+        checks += _stale_entries(ledger, reference, candidate)
         curves = [_worst_step(name, reference, candidate, budget) for name in budget.curves]
         checks += [gradients, *curves, final, _evaluation(reference, candidate, final.budget)]
     verdict, reason = _conclude(checks, budget)
@@ -157,7 +158,11 @@ def _worst_step(name: str, reference: RunRecord, candidate: RunRecord, budget: B
     # Where it fails, the first step outside tells more than the worst one.
     row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
     return Check(
-        _TITLES[name], not len(over), float(deviation[row]), float(allowed[row]), f"step {reference.steps[row]}"
+        _TITLES[name],
+        not len(over),
+        float(deviation[row]),
+        float(allowed[row]),
+        f"step {reference.steps[row]}",
     )
 
 
@@ -180,22 +185,44 @@ def _excess(deviation: float, limit: float) -> float:
 
 def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
     ours, theirs = reference.summary, candidate.summary
-    assert ours is not None and theirs is not None
+    assert ours is not None
+    assert theirs is not None
     if ours.eval_count != theirs.eval_count:
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
         return Check("evaluation", True, 0.0, 0.0, "no evaluation samples")
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
-    return Check("evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count} samples")
+    return Check(
+        "evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count} samples"
+    )
+
+
+def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
+    """A ledger entry must be what it claims: a gradient of nothing but rounding noise.
+
+    Else the ledger would hide a real difference. Noise stays below 1e4 units in the last place of
+    the largest gradient: a sum over a batch and its tokens rounds a few thousand times at most.
+    """
+    checks = []
+    for tensor, reason in ledger.items():
+        for record in records:
+            gradients = record.state("first_gradients")
+            largest = max(float(np.abs(value).max(initial=0.0)) for value in gradients.values())
+            here = float(np.abs(gradients[f"parameters/{tensor}"]).max(initial=0.0))
+            share = here / largest if largest else 0.0
+            limit = 1e4 * float(np.finfo(record.spec.precision).eps)
+            where = f"{tensor} of {record.label} ({reason})"
+            checks.append(Check("null direction", share <= limit, share, limit, where))
+    return [max(checks, key=lambda check: check.deviation)] if checks else []
 
 
 def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[LedgerEntry]:
     """Remove the ledger's tensors from both states and say how far apart they were."""
     taken = []
     for tensor in [name for name in ours if _ledger_key(name) in ledger]:
-        reason = ledger[_ledger_key(tensor)]
-        taken.append(LedgerEntry(tensor, reason, tensor_deviation(ours.pop(tensor), theirs.pop(tensor, np.nan))))
+        deviation = tensor_deviation(ours.pop(tensor), theirs.pop(tensor, np.array(np.nan)))
+        taken.append(LedgerEntry(tensor, ledger[_ledger_key(tensor)], deviation))
     return taken
 
 

@@ -75,5 +75,5 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> int | None
         ours = np.sort(np.concatenate([replica[row] for replica in reference.splits]))
         theirs = np.sort(np.concatenate([replica[row] for replica in candidate.splits]))
         if not np.array_equal(ours, theirs):
-            return step
+            return int(step)
     return None

@@ -59,7 +59,7 @@ def write_html(result: Result, path: Path) -> None:
 def _render(environment: Environment, result: Result, plotly_js: str) -> str:
     from markupsafe import Markup
 
-    environment.filters |= {"short": _short, "spread": _spread}
+    environment.filters |= {"short": _short, "spread": _spread, "breakable": _breakable}
     template = environment.from_string((_HERE / "report.html.j2").read_text(encoding="utf-8"))
     scripts = {
         "guard": (_HERE / "html_guard.js").read_text(encoding="utf-8"),
@@ -168,6 +168,13 @@ def _short(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.2g}"
 
 
+def _breakable(name: str) -> str:
+    """A tensor's name, escaped, that may be broken at its slashes and underscores."""
+    from markupsafe import Markup, escape
+
+    return Markup(str(escape(name)).replace("/", "/<wbr>").replace("_", "_<wbr>"))
+
+
 def _spread(ratio: Ratio) -> str:
     if math.isnan(ratio.median):
         return "too few steps"
@@ -191,7 +198,9 @@ def _window(record: RunRecord) -> str:
     text = f"Dotted lines end an epoch of {per_epoch} steps." if per_epoch < len(record.steps) else ""
     if len(rows) < len(record.steps):
         tail = " and the end of the first epoch" if len(rows) > plots.FIRST_STEPS else ""
-        text = f"Drawn are the first {min(len(rows), plots.FIRST_STEPS)} steps{tail}; the audit saw all. {text}"
+        text = (
+            f"Drawn are the first {min(len(rows), plots.FIRST_STEPS)} steps{tail}; the audit saw all. {text}"
+        )
     if len(positions) < record.spec.global_batch_size:
         which = "first" if record.spec.data.split == "strided" else "evenly chosen"
         text += f" Of {record.spec.global_batch_size:,} positions, {len(positions)} {which} ones are drawn."
@@ -212,7 +221,9 @@ def _local_batches(record: RunRecord) -> str:
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:
-    return " + ".join(f"{times} × {size}" if times > 1 else f"{size}" for size, times in Counter(sizes).items())
+    return " + ".join(
+        f"{times} × {size}" if times > 1 else f"{size}" for size, times in Counter(sizes).items()
+    )
 
 
 def _speed(scaling: Scaling | None) -> dict[str, Any]:

@@ -108,7 +108,10 @@ def _budget_band(comparison: Comparison, named: bool) -> list[Trace]:
         "fillcolor": "rgba(0, 158, 115, 0.10)",
         "hovertemplate": "%{y:.3g}",
     }
-    return [{"type": "scatter", **floor, "hoverinfo": "skip", "showlegend": False}, {"type": "scatter", **ceiling}]
+    return [
+        {"type": "scatter", **floor, "hoverinfo": "skip", "showlegend": False},
+        {"type": "scatter", **ceiling},
+    ]
 
 
 def split_figure(record: RunRecord) -> Figure:
@@ -264,7 +267,11 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
                     "thickness": 2,
                     "width": 7,
                 },
-                "marker": {"size": 11, "color": _colour(number + 1), "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                "marker": {
+                    "size": 11,
+                    "color": _colour(number + 1),
+                    "symbol": SYMBOLS[number % len(SYMBOLS)],
+                },
                 "customdata": [[ratio.low, ratio.high]],
                 "hovertemplate": "%{y:.2f}x (%{customdata[0]:.2f} to %{customdata[1]:.2f})",
             }
@@ -306,7 +313,7 @@ def _figure(traces: list[Trace], x: dict[str, Any], y: dict[str, Any], height: i
         "xaxis": x,
         "yaxis": y,
         "hovermode": "x unified",
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }

@@ -13,6 +13,7 @@
       ...layout,
       font: { family: "system-ui, sans-serif", size: 13, color: ink },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink },
       xaxis: { ...layout.xaxis, ...axis },
       yaxis: { ...layout.yaxis, ...axis },
     };

@@ -69,14 +69,14 @@ class LayerSpec(Spec):
 
     def node(self, path: str, input_shape: Shape) -> Node:
         """This layer placed at `path`."""
-        return Node(
-            path, self, input_shape, self.output_shape(input_shape), (), self.parameters(input_shape)
-        )
+        return Node(path, self, input_shape, self.output_shape(input_shape), (), self.parameters(input_shape))
 
     def expect_rank(self, input_shape: Shape, rank: int, meaning: str) -> None:
         """Raise SpecError unless the input has `rank` dimensions."""
         if len(input_shape) != rank:
-            raise SpecError(f"layer {self.name or self.kind}: expects {meaning}, received shape {input_shape}")
+            raise SpecError(
+                f"layer {self.name or self.kind}: expects {meaning}, received shape {input_shape}"
+            )
 
 
 class Dense(LayerSpec):
@@ -347,6 +347,6 @@ if TYPE_CHECKING:
     AnyLayer = LayerSpec
 else:
     _kinds = [cls for cls in LayerSpec.known if cls is not Container]
-    AnyLayer = Annotated[Union[tuple(_kinds)], Field(discriminator="kind")]
+    AnyLayer = Annotated[Union[tuple(_kinds)], Field(discriminator="kind")]  # noqa: UP007
     for _kind in [Container, *_kinds]:
         _kind.model_rebuild()
