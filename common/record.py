@@ -31,7 +31,6 @@ from pydantic import ValidationError
 
 from common import __version__
 from common.errors import RecordError
-from common.reference import learning_rate
 from common.spec import Placement, Spec, TrainSpec
 from common.spec.base import explain
 from common.state import State, load_state
@@ -136,7 +135,6 @@ class RecordWriter:
         """
         self.folder = folder
         self.primary = 0 in replicas
-        self._spec = spec
         self._scalars = scalars
         self._full = placement.recording == "full"
         self._steps: IO[str] | None = None
@@ -157,17 +155,19 @@ class RecordWriter:
         """What happened since the last step is not training; the next step begins now."""
         self._last = time.perf_counter()
 
-    def step(self, step: int, numbers: Sequence[float], ids: list[Ids]) -> None:
+    def step(self, step: int, learning_rate: float, numbers: Sequence[float], ids: list[Ids]) -> None:
         """Append one step.
 
         Args:
             step: from 0.
+            learning_rate: the one the step was given.
             numbers: loss sum, count, and the norms of gradient, parameters and update.
             ids: the sample ids each local replica received, in order.
         """
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
-        entry = (step, (*map(float, numbers), seconds), ids)
+        loss_sum, count, *norms = map(float, numbers)
+        entry = (step, (loss_sum, count, float(learning_rate), *norms, seconds), ids)
         if self._full:
             self._write(*entry)
         else:
@@ -180,13 +180,11 @@ class RecordWriter:
         self._rows += 1
         if self._steps is None:
             return
-        loss_sum, count, *norms, seconds = numbers
-        values = (loss_sum, count, learning_rate(self._spec, step), *norms, seconds)
-        row = dict(zip(STEP_FIELDS, values, strict=True))
+        row = dict(zip(STEP_FIELDS, numbers, strict=True))
         self._steps.write(json.dumps({"step": step, **row}) + "\n")
         self._steps.flush()
         if self._scalars is not None:
-            self._scalars.step(step, {"loss": loss_sum / count, **row})
+            self._scalars.step(step, {"loss": row["loss_sum"] / row["count"], **row})
 
     def finish(self, evaluation: tuple[float, int, int]) -> None:
         """Mark the run complete; `evaluation` is (loss sum, samples, correct) after the last step."""

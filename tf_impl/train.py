@@ -46,13 +46,14 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         "devices": runtime.device_names(placement),
         "threads": runtime.thread_counts(),
     }
-    scalars = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard else None
-    writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, scalars)
+    board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard else None
+    writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)
 
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
-        result = step(batch, reference.step_scalars(spec, number))
-        writer.step(number, result.numbers.numpy().tolist(), [ids.numpy() for ids in result.ids])
+        scalars = reference.step_scalars(spec, number)
+        result = step(batch, scalars)
+        writer.step(number, scalars[0], result.numbers.numpy().tolist(), [ids.numpy() for ids in result.ids])
         if number == 0:
             save_state(
                 out_dir / "first_gradients.safetensors", taps.reduced_gradients(model, result.gradients)

@@ -77,13 +77,14 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         "devices": runtime.device_names(placement),
         "threads": runtime.thread_counts(),
     }
-    scalars = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
-    writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, scalars)
+    board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
+    writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)
 
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
-        result = step(batch, reference.step_scalars(spec, number))
-        writer.step(number, result.numbers.tolist(), [ids.numpy() for ids in result.ids])
+        scalars = reference.step_scalars(spec, number)
+        result = step(batch, scalars)
+        writer.step(number, scalars[0], result.numbers.tolist(), [ids.numpy() for ids in result.ids])
         if number == 0:
             gradients = taps.reduced_gradients(model, result.gradients)
             if primary:

@@ -80,14 +80,15 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def train(self, spec: TrainSpec, placement: Placement, out_dir: Path, fault: str | None = None) -> Path:
+    def train(self, spec: TrainSpec, placement: Placement, out_dir: Path, inside: str | None = None) -> Path:
         """Run one job to its end and return the record's folder. Safe to call from any thread.
 
         Args:
             spec: what.
             placement: how; of this worker's framework.
             out_dir: the new record.
-            fault: "module:context_manager" applied around the run; how the tests seed faults.
+            inside: "module:function" of a context manager to run the job inside, in the child: a
+                profiler, or a seeded fault.
 
         Raises:
             RunError: the run failed, or the process died; with the child's own last line.
@@ -96,7 +97,7 @@ class Worker:
             "spec": spec.to_dict(),
             "placement": placement.to_dict(),
             "out": str(out_dir),
-            "fault": fault,
+            "inside": inside,
         }
         with self._lock:
             self._send(job)
@@ -166,9 +167,9 @@ def serve(module: str) -> None:
 
 def _run(train: Callable[..., Path], job: dict[str, Any], placement: Placement) -> None:
     spec, out = TrainSpec.parse(job["spec"]), Path(job["out"])
-    if job["fault"] is None:
+    if job["inside"] is None:
         train(spec, placement, out)
         return
-    module, _, name = job["fault"].partition(":")
+    module, _, name = job["inside"].partition(":")
     with getattr(importlib.import_module(module), name)():
         train(spec, placement, out)

@@ -6,7 +6,9 @@ import base64
 import hashlib
 import math
 import os
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,10 @@ from common.errors import MissingPackageError, RecordError
 from common.parity.compare import Check
 from common.parity.result import Result
 from common.parity.scaling import EXPECTATION, WARM_UP_STEPS, Ratio, Scaling
+from common.parity.splits import SplitAudit
 from common.record import RunRecord
 from common.report import html_plots as plots
+from common.report import html_splits
 from common.spec import dump_yaml
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ def write_html(result: Result, path: Path) -> None:
     """
     try:
         import jinja2
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+        from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingPackageError(
             f"the HTML report needs {error.name}; run: pip install 'tf-torch-parity[report]'"
@@ -90,8 +94,8 @@ def _figures(result: Result) -> dict[str, plots.Figure]:
         "loss": plots.loss_figure(result.records),
         "deviation": plots.deviation_figure(result.comparisons),
     }
-    for number, record in enumerate(result.records):
-        figures[f"split-{number}"] = plots.split_figure(record)
+    for number, (record, audit) in enumerate(zip(result.records, result.audits, strict=True)):
+        figures[f"split-{number}"] = html_splits.split_figure(record, _wrong_steps(audit))
     if result.scaling is not None and result.scaling.speedups:
         figures["speedup"] = plots.speedup_figure(result.scaling.speedups)
     return figures
@@ -125,7 +129,7 @@ def _words(result: Result) -> dict[str, Any]:
         "has_budget": any(np.isfinite(c.loss_budget).any() for c in comparisons),
         "non_finite": any(not np.isfinite(c.loss_deviation).all() for c in comparisons),
         "ulp": float(np.finfo(reference.spec.precision).eps),
-        "window": _window(reference),
+        "window": _window(records, any(not audit.passed for audit in result.audits)),
         "shown_split": [*failing, *several, 0][0],
         "audits": [(a, _local_batches(r)) for a, r in zip(result.audits, records, strict=True)],
         "scaling": result.scaling,
@@ -142,20 +146,26 @@ def why(result: Result) -> str:
         if result.verdict == "divergent" and failure is not None:
             failed = sum(not check.passed for check in comparison.checks)
             return (
-                f"{comparison.candidate} differs from {comparison.reference}: {failure.name} at {failure.where}, "
-                f"deviation {_short(failure.deviation)} where {_short(failure.budget)} is allowed "
-                f"({failed} of {len(comparison.checks)} checks fail)."
+                f"{comparison.candidate} differs from {comparison.reference}: {failure.name} at {failure.where}"
+                f"{_amount(failure)} ({failed} of {len(comparison.checks)} checks fail)."
             )
         if result.verdict == "inconclusive" and comparison.verdict == "inconclusive":
             return f"{comparison.candidate} against {comparison.reference}: {comparison.reason}."
     checks = [(check, c) for c in result.comparisons for check in c.checks]
     worst, comparison = max(checks, key=lambda pair: _share_of_budget(pair[0]))
     if worst.deviation == 0:
-        return f"All {len(checks)} checks of {len(result.comparisons)} comparisons found equal bits."
+        return f"All {len(checks)} checks found equal bits."
     return (
         f"All {len(checks)} checks are within budget. Closest to it: {worst.name} of {comparison.candidate} "
-        f"at {worst.where}, deviation {_short(worst.deviation)} where {_short(worst.budget)} is allowed."
+        f"at {worst.where}{_amount(worst)}."
     )
+
+
+def _amount(check: Check) -> str:
+    # What must be equal and is not says enough by its place; "infinite" would say less.
+    if math.isinf(check.deviation) and not check.budget:
+        return ""
+    return f", deviation {_short(check.deviation)} where {_short(check.budget)} is allowed"
 
 
 def _share_of_budget(check: Check) -> float:
@@ -169,10 +179,10 @@ def _short(value: float) -> str:
 
 
 def _breakable(name: str) -> str:
-    """A tensor's name, escaped, that may be broken at its slashes and underscores."""
+    """A tensor's name, escaped, that may be broken at its slashes."""
     from markupsafe import Markup, escape
 
-    return Markup(str(escape(name)).replace("/", "/<wbr>").replace("_", "_<wbr>"))
+    return Markup(str(escape(name)).replace("/", "/<wbr>"))
 
 
 def _spread(ratio: Ratio) -> str:
@@ -192,21 +202,32 @@ def _thinned(record: RunRecord) -> str:
     return f" Long curves are thinned to {plots.MOST_POINTS:,} points that keep the extremes."
 
 
-def _window(record: RunRecord) -> str:
-    rows, positions = plots.split_rows(record), plots.split_positions(record)
+def _wrong_steps(audit: SplitAudit) -> list[int]:
+    """The steps that an audit's problems begin with."""
+    found = (re.match(r"step (\d+):", problem) for problem in audit.problems)
+    return [int(match.group(1)) for match in found if match]
+
+
+def _window(records: Sequence[RunRecord], wrong: bool) -> str:
+    """What the split figure shows of the records, in words."""
+    record = records[0]
+    rows, positions = html_splits.split_rows(record), html_splits.split_positions(record)
     per_epoch = BatchPlan.of(record.spec, record.placement).steps_per_epoch
-    text = f"Dotted lines end an epoch of {per_epoch} steps." if per_epoch < len(record.steps) else ""
+    batch, first = record.spec.global_batch_size, html_splits.FIRST_STEPS
+    words = []
     if len(rows) < len(record.steps):
-        tail = " and the end of the first epoch" if len(rows) > plots.FIRST_STEPS else ""
-        text = (
-            f"Drawn are the first {min(len(rows), plots.FIRST_STEPS)} steps{tail}; the audit saw all. {text}"
-        )
-    if len(positions) < record.spec.global_batch_size:
+        tail = " and the end of the first epoch" if len(rows) > first else ""
+        words.append(f"Drawn are the first {min(len(rows), first)} steps{tail}; the audit saw all.")
+    if len(positions) < min(batch, record.spec.data.train_samples):
         which = "first" if record.spec.data.split == "strided" else "evenly chosen"
-        text += f" Of {record.spec.global_batch_size:,} positions, {len(positions)} {which} ones are drawn."
-    if any(r > len(plots.PALETTE) for r in [record.placement.replicas]):
-        text += f" Colours repeat after {len(plots.PALETTE)} replicas."
-    return text
+        words.append(f"Of {batch:,} positions, {len(positions)} {which} ones are drawn.")
+    if per_epoch < len(record.steps):
+        words.append(f"A dotted line ends an epoch of {per_epoch} steps.")
+    if max(record.placement.replicas for record in records) > len(plots.PALETTE):
+        words.append(f"Colours repeat after {len(plots.PALETTE)} replicas; point at a cell for its number.")
+    if wrong:
+        words.append("A cross marks a step that is not as planned.")
+    return " ".join(words)
 
 
 def _local_batches(record: RunRecord) -> str:
@@ -228,7 +249,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
 
 def _speed(scaling: Scaling | None) -> dict[str, Any]:
     if scaling is None:
-        return {"speeds": [], "pinned": "", "rounds": ""}
+        return {"speeds": [], "pinned": "", "rounds": "", "warm_up": 0}
     ratios = {ratio.name: ratio for ratio in scaling.speedups}
     rows = []
     for label, throughput in scaling.samples_per_second.items():
@@ -248,8 +269,8 @@ def _speed(scaling: Scaling | None) -> dict[str, Any]:
     if not scaling.pinned:
         pinned = "Replicas were not pinned to cores, so they may have shared them."
     rounds = {ratio.rounds for ratio in (*scaling.speedups, *scaling.between)}
-    text = f" of {WARM_UP_STEPS} steps, in {max(rounds)} interleaved rounds" if rounds else ""
-    return {"speeds": rows, "pinned": pinned, "rounds": text}
+    text = f" over {max(rounds)} interleaved rounds" if rounds else ""
+    return {"speeds": rows, "pinned": pinned, "rounds": text, "warm_up": WARM_UP_STEPS}
 
 
 def _facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:

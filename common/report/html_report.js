@@ -3,6 +3,8 @@
 (function () {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
+  const BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
+
   function themed(layout) {
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--ink").trim();
@@ -21,7 +23,7 @@
 
   function draw(figure) {
     const data = JSON.parse(document.getElementById(figure.dataset.figure).textContent);
-    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    const options = { responsive: true, displaylogo: false, modeBarButtons: BUTTONS };
     return Plotly.react(figure, data.data, themed(data.layout), options);
   }
 

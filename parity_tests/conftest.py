@@ -1,0 +1,58 @@
+"""Session-wide training: starting a framework costs seconds, so one process of each serves all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from common.launch.worker import Worker
+from common.record import RunRecord, read_record
+from common.spec import Placement, TrainSpec
+
+# Replicas of the largest placement in the tests.
+CAPACITY = 4
+
+
+class Farm:
+    """Trains on request, each (spec, placement, fault) once; the two frameworks work side by side."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._runs: dict[tuple, Future[Path]] = {}
+        self._workers: dict[str, Worker] = {}
+        self._threads = {f: ThreadPoolExecutor(1, f) for f in ("tensorflow", "torch")}
+        for thread in self._threads.values():
+            stack.callback(thread.shutdown, cancel_futures=True)
+
+    def begin(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Future[Path]:
+        """Have a run made, without waiting for it."""
+        spec = spec.resolved()
+        key = (spec.fingerprint(), placement, fault)
+        if key not in self._runs:
+            folder = self._folder / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"
+            thread = self._threads[placement.framework]
+            self._runs[key] = thread.submit(self._train, spec, placement, folder, fault)
+        return self._runs[key]
+
+    def record(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
+        """The record of a run."""
+        return read_record(self.begin(spec, placement, fault).result())
+
+    def _train(self, spec: TrainSpec, placement: Placement, folder: Path, fault: str | None) -> Path:
+        framework = placement.framework
+        if framework not in self._workers:
+            worker = Worker(framework, CAPACITY, self._folder / f"{framework}.log")
+            self._workers[framework] = self._stack.enter_context(worker)
+        inside = None if fault is None else f"parity_tests.faults.{framework}:{fault}"
+        return self._workers[framework].train(spec, placement, folder, inside=inside)
+
+
+@pytest.fixture(scope="session")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    with ExitStack() as stack:
+        yield Farm(tmp_path_factory.mktemp("farm"), stack)

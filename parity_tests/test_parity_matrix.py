@@ -1,0 +1,71 @@
+"""The law over the matrix: recipes x optimizers x conventions, on every placement of both frameworks."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.parity.budget import ensemble_budget, proof_budget, widest
+from common.parity.compare import compare
+from common.state import null_directions
+from parity_tests.conftest import Farm
+from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, small, tensorflow, torch
+
+REST = [spec for spec in SPECS if spec not in CORE]
+CORE_FLOAT32 = [
+    ("digits_mlp", "adam", "keras"),
+    ("digits_cnn", "sgd", "keras"),
+    ("digits_transformer", "adamw", "keras"),
+]
+
+
+def cases(core: list) -> list:
+    return [pytest.param(*s, marks=() if s in core else pytest.mark.slow, id="-".join(s)) for s in SPECS]
+
+
+@pytest.fixture(scope="session")
+def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+    """Begin the runs of every selected case, so that neither framework waits for the other."""
+    for item in request.session.items:
+        if item.function in (test_float64_is_proof, test_float32_stays_in_the_noise):
+            arguments = [item.callspec.params[name] for name in ("recipe", "optimizer", "convention")]
+            precision = "float64" if item.function is test_float64_is_proof else "float32"
+            for placement in [*TENSORFLOW, *TORCH]:
+                farm.begin(matrix_spec(*arguments, precision), placement)
+
+
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(CORE))
+@pytest.mark.usefixtures("both_at_work")
+def test_float64_is_proof(farm: Farm, recipe: str, optimizer: str, convention: str) -> None:
+    spec = matrix_spec(recipe, optimizer, convention)
+    ours = [farm.record(spec, placement) for placement in TENSORFLOW]
+    theirs = [farm.record(spec, placement) for placement in TORCH]
+    for reference in ours:
+        assert len(reference.steps) == 200
+        for candidate in theirs:
+            comparison = compare(reference, candidate, proof_budget(reference))
+            assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
+            assert comparison.loss_deviation.max() <= 1e-12
+
+
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(CORE_FLOAT32))
+@pytest.mark.usefixtures("both_at_work")
+def test_float32_stays_in_the_noise(farm: Farm, recipe: str, optimizer: str, convention: str) -> None:
+    spec = matrix_spec(recipe, optimizer, convention, "float32")
+    budget = noise(farm, spec)
+    reference = farm.record(spec, TORCH[0])
+    for placement in [*TENSORFLOW, *TORCH[1:]]:
+        comparison = compare(reference, farm.record(spec, placement), budget)
+        assert comparison.verdict == "parity", f"{placement.label}: {comparison.reason}"
+
+
+def noise(farm: Farm, spec):
+    """The float32 budget from both frameworks' ensembles on one replica."""
+    budgets = []
+    for base in (tensorflow(1), torch("single", 1)):
+        members = [base.model_copy(update={"sample_order_seed": seed}) for seed in range(4)]
+        for member in members:
+            farm.begin(spec, member)
+        budgets.append(
+            ensemble_budget(farm.record(spec, base), [farm.record(spec, member) for member in members])
+        )
+    return widest(budgets)
