@@ -67,7 +67,7 @@ def write_record(
             ids[0] = np.array([ids[ids_from][0], *ids[0][1:]])
         count = sum(map(len, ids))
         loss = count * (0.1 + np.exp(-step / 20)) * (1 + noise * (step % 7))
-        writer.step(step, (loss, count, 1.0, 9.0, 0.1), ids)
+        writer.step(step, 0.1, (loss, count, 1.0, 9.0, 0.1), ids)
     writer.finish((12.5, 100, 93))
     state = initial_state(spec)
     for which in ("initial", "first_gradients", "final"):
@@ -147,7 +147,7 @@ def test_a_pair_within_budget_is_shown_as_parity_with_all_its_parts(tmp_path: Pa
         "figure-split-1",
         "figure-speedup",
     ]
-    assert len(page.json) == 5  # as above,    assert the other record's split
+    assert len(page.json) == 5  # as above, and the split of the other record
     assert all(json.loads(text)["data"] for text in page.json)
     for words in (
         result.records[0].header.digest,
@@ -170,14 +170,16 @@ def test_a_divergent_pair_says_so_and_says_where(tmp_path: Path) -> None:
     page = Page(tmp_path / "report.html")
     assert page.attribute("data-verdict") == ["divergent"]
     assert "tensorflow mirrored x2 differs from torch single x1: loss curve at step 1" in page.text
-    assert "exceeds" in page.text    assert "Not measured" in page.text
+    assert "exceeds" in page.text
+    assert "Not measured" in page.text
 
 
 def test_a_float32_pair_without_a_floor_is_inconclusive(tmp_path: Path) -> None:
     write_html(write_pair(tmp_path, small_spec(precision="float32")), tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     assert page.attribute("data-verdict") == ["inconclusive"]
-    assert "give the permuted runs with --floor" in page.text    assert "No budget" in page.text
+    assert "give the permuted runs with --floor" in page.text
+    assert "No budget" in page.text
 
 
 def test_equal_bits_are_said_to_be_equal(tmp_path: Path) -> None:
@@ -196,13 +198,16 @@ def test_a_wrong_split_is_drawn_and_told(tmp_path: Path) -> None:
     write_html(result, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     told = r"sample ids at tensorflow mirrored x2, step 3: sample \d+ went to replicas 0 and 1 \(1 of "
-    assert re.search(told, page.text)    assert "A cross marks" in page.text
+    assert re.search(told, page.text)
+    assert "A cross marks" in page.text
     marks = json.loads(page.json[3])["data"][-1]
     assert (marks["mode"], marks["x"]) == ("markers", ["3"])
     record = result.records[1]
     replica, _ = received(record, split_rows(record), split_positions(record))
-    assert replica[0, 3] == NOBODY    assert replica[32, 3] == SEVERAL
-    assert (replica[:32, 2] == 0).all()    assert (replica[32:, 2] == 1).all()
+    assert replica[0, 3] == NOBODY
+    assert replica[32, 3] == SEVERAL
+    assert (replica[:32, 2] == 0).all()
+    assert (replica[32:, 2] == 1).all()
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
@@ -235,8 +240,10 @@ def test_the_file_loads_nothing_and_allows_nothing_to_load(tmp_path: Path) -> No
         assert page.attribute(name) == []
     assert not {"link", "iframe", "object", "base"} & {tag for tag, _ in page.elements}
     policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None    assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert "http" not in policy    assert "script-src 'unsafe-inline'" not in policy
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "http" not in policy
+    assert "script-src 'unsafe-inline'" not in policy
 
 
 def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -264,11 +271,13 @@ def test_thinning_keeps_extremes_ends_and_what_is_not_finite() -> None:
     curve = np.sin(np.arange(100_000) / 500)
     curve[[41_234, 77_777, 500]] = [9.0, -9.0, np.nan]
     rows = thin(curve, 2000)
-    assert len(rows) <= 2000    assert (np.diff(rows) > 0).all()
+    assert len(rows) <= 2000
+    assert (np.diff(rows) > 0).all()
     assert {0, 99_999, 41_234, 77_777, 500} <= set(rows.tolist())
     for bucket in np.array_split(np.arange(len(curve)), (2000 - 2) // 3):
         kept = curve[np.intersect1d(bucket, rows)]
-        assert np.nanmin(kept) == np.nanmin(curve[bucket])        assert np.nanmax(kept) == np.nanmax(curve[bucket])
+        assert np.nanmin(kept) == np.nanmin(curve[bucket])
+        assert np.nanmax(kept) == np.nanmax(curve[bucket])
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 2000])
@@ -352,5 +361,6 @@ def test_a_broken_figure_is_said_on_the_page(tmp_path: Path) -> None:
     text = target.read_text(encoding="utf-8")
     target.write_text(text.replace('id="figure-loss">{', 'id="figure-loss">{{', 1), encoding="utf-8")
     page = rendered(target, tmp_path)
-    assert page.attribute("data-plots") == []    assert len(page.attribute("data-error")) == 1
+    assert page.attribute("data-plots") == []
+    assert len(page.attribute("data-error")) == 1
     assert "Part of this page could not be drawn" in page.text

@@ -1,0 +1,197 @@
+"""Complete run records without a framework: what a run would have left, with contents of our choice.
+
+    run = Run.of(tiny_spec(), TORCH)        # contents that obey the plan
+    run.column("loss_sum")[3] *= 1 + 1e-11  # spoil what you like
+    record = run.write(folder)
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import recipes
+from common.data.plan import BatchPlan, Ids
+from common.parity.result import Result, judge
+from common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
+from common.spec import Placement, TrainSpec, override
+from common.state import State, initial_state, null_directions, save_state
+
+FACTS: dict[str, Any] = {
+    "versions": {"numpy": "2"},
+    "devices": ["cpu"],
+    "threads": {"intra_op": 1, "inter_op": 1, "cores": 2},
+}
+TORCH = Placement(framework="torch", strategy="single")
+DDP = Placement(framework="torch", strategy="ddp", replicas=2)
+TENSORFLOW = Placement(framework="tensorflow", strategy="mirrored")
+MIRRORED = Placement(framework="tensorflow", strategy="mirrored", replicas=2)
+STATES = ("initial", "first_gradients", "final")
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "model": {
+        "input_shape": [4],
+        # The first kernel is square: transposing it leaves mean and norm as they are.
+        "layers": [
+            {"kind": "dense", "units": 4},
+            {"kind": "activation", "function": "tanh"},
+            {"kind": "dense", "units": 3},
+        ],
+    },
+    "data": {"train_samples": 37, "eval_samples": 5},
+    "optimizer": {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.9},
+    "schedule": {"kind": "warmup_cosine", "warmup_steps": 2},
+    "global_batch_size": 16,
+    "steps": 6,
+}
+
+
+def tiny_spec(*assignments: str) -> TrainSpec:
+    """A resolved spec of two dense layers and six steps over two epochs, each with a tail of five."""
+    return override(TrainSpec.parse(TINY), list(assignments)).resolved()
+
+
+def recipe_spec(name: str, *assignments: str) -> TrainSpec:
+    """A resolved recipe with overrides."""
+    return override(recipes.get(name), list(assignments)).resolved()
+
+
+@dataclass
+class Run:
+    """The contents of a record, free to be changed before it is written."""
+
+    spec: TrainSpec
+    placement: Placement
+    numbers: NDArray[np.float64]  # a row a step: loss sum, count, norms of gradient, parameters, update
+    ids: list[list[Ids]]  # [step][replica]
+    states: dict[str, State]
+    evaluation: tuple[float, int, int]
+
+    @classmethod
+    def of(cls, spec: TrainSpec, placement: Placement) -> Run:
+        """What an honest run leaves. The numbers are made up, and depend on the spec alone."""
+        plan = BatchPlan.of(spec, placement)
+        steps = range(min(spec.steps, placement.stop_at_step or spec.steps))
+        ids = [[plan.local_ids(step, r) for r in range(placement.replicas)] for step in steps]
+        random = np.random.default_rng(spec.seed)
+        counts = np.array([sum(map(len, local)) for local in ids], float)
+        norms = random.uniform(0.1, 2.0, (len(steps), 3))
+        loss_sums = counts * (0.1 + np.exp(-np.arange(len(steps)) / 20))
+        numbers = np.column_stack([loss_sums, counts, norms])
+        evaluated = spec.data.eval_samples
+        evaluation = (0.7 * evaluated, evaluated, evaluated // 2)
+        return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation)
+
+    def copy(self, placement: Placement | None = None) -> Run:
+        """An independent copy; under another placement the samples are split anew."""
+        other = copy.deepcopy(self)
+        if placement is None:
+            return other
+        return replace(other, placement=placement, ids=Run.of(self.spec, placement).ids)
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """A view of one of the recorded numbers, over the steps."""
+        order = ("loss_sum", "count", "gradient_norm", "parameter_norm", "update_norm")
+        return self.numbers[:, order.index(name)]
+
+    def noisy(self, scale: float, seed: int) -> Run:
+        """A copy as rounding would leave it: numbers and tensors relatively off by about `scale`."""
+        random = np.random.default_rng([99, seed])
+        other = self.copy(self.placement.model_copy(update={"sample_order_seed": seed}))
+        for name in ("loss_sum", "gradient_norm", "parameter_norm", "update_norm"):
+            other.column(name)[:] *= 1 + scale * random.standard_normal(len(self.numbers))
+        for which in ("first_gradients", "final"):
+            for name, value in other.states[which].items():
+                if name != "step":
+                    factor = 1 + scale * random.standard_normal(value.shape)
+                    other.states[which][name] = (value * factor).astype(value.dtype)
+        return other
+
+    def write(self, folder: Path, finished: bool = True) -> RunRecord:
+        """Write the record and read it back; an unfinished one has neither summary nor final state."""
+        folder.mkdir(parents=True)
+        writer = RecordWriter(folder, self.spec, self.placement, range(self.placement.replicas), FACTS)
+        for step, (numbers, ids) in enumerate(zip(self.numbers, self.ids, strict=True)):
+            writer.step(step, numbers.tolist(), ids)
+        for which in STATES if finished else STATES[:2]:
+            save_state(folder / f"{which}.safetensors", self.states[which])
+        if finished:
+            writer.finish(self.evaluation)
+        else:
+            writer.close()
+        return read_record(folder)
+
+
+def _states(spec: TrainSpec, steps: int, random: np.random.Generator) -> dict[str, State]:
+    noise_only = {f"parameters/{name}" for name in null_directions(spec)}
+    initial = initial_state(spec)
+    gradients, final = {}, dict(initial)
+    for name, value in initial.items():
+        if name == "step":
+            continue
+        change = random.standard_normal(value.shape).astype(value.dtype)
+        final[name] = value + change
+        if name.startswith("parameters/"):
+            gradients[name] = change * (1e-17 if name in noise_only else 0.1)
+    final["step"] = np.array(steps, np.int64)
+    return {"initial": initial, "first_gradients": gradients, "final": final}
+
+
+def timed(record: RunRecord, seconds: float | list[float]) -> RunRecord:
+    """The record with other step times, in memory only."""
+    column = np.broadcast_to(np.array(seconds, float), (len(record.steps),)).copy()
+    return replace(record, columns={**record.columns, "seconds": column})
+
+
+def write_pair(folder: Path, spec: TrainSpec, noise: float = 0.0) -> Result:
+    """A judged pair: torch on one replica, and TensorFlow on two whose numbers are off by `noise`."""
+    run = Run.of(spec, TORCH)
+    other = run.noisy(noise, 1).copy(MIRRORED)
+    return judge([run.write(folder / "reference"), other.write(folder / "candidate")])
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Replace top-level fields of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def edit_line(path: Path, row: int, **changes: Any) -> None:
+    """Replace fields of one line of a JSON-lines file."""
+    lines = path.read_text().splitlines()
+    lines[row] = json.dumps({**json.loads(lines[row]), **changes})
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def one_line(error: object) -> str:
+    """The message of an expected error; it must be a single line that says something."""
+    text = str(error)
+    assert text.strip(), "an empty message"
+    assert len(text.splitlines()) == 1, f"more than one line: {text!r}"
+    return text
+
+
+__all__ = [
+    "DDP",
+    "FACTS",
+    "MIRRORED",
+    "STATES",
+    "STEP_FIELDS",
+    "TENSORFLOW",
+    "TINY",
+    "TORCH",
+    "Run",
+    "edit_json",
+    "edit_line",
+    "one_line",
+    "recipe_spec",
+    "timed",
+    "tiny_spec",
+    "write_pair",
+]

@@ -1,0 +1,1 @@
+"""Clean runs are never called divergent, and runs that fail say why."""
