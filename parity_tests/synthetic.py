@@ -20,6 +20,7 @@ from common import recipes
 from common.data.plan import BatchPlan, Ids
 from common.parity.result import Result, judge
 from common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
+from common.reference import learning_rate
 from common.spec import Placement, TrainSpec, override
 from common.state import State, initial_state, null_directions, save_state
 
@@ -33,6 +34,7 @@ DDP = Placement(framework="torch", strategy="ddp", replicas=2)
 TENSORFLOW = Placement(framework="tensorflow", strategy="mirrored")
 MIRRORED = Placement(framework="tensorflow", strategy="mirrored", replicas=2)
 STATES = ("initial", "first_gradients", "final")
+NUMBERS = STEP_FIELDS[:-1]  # all but the seconds, which the writer measures
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -69,7 +71,7 @@ class Run:
 
     spec: TrainSpec
     placement: Placement
-    numbers: NDArray[np.float64]  # a row a step: loss sum, count, norms of gradient, parameters, update
+    numbers: NDArray[np.float64]  # a row a step, columns as in NUMBERS
     ids: list[list[Ids]]  # [step][replica]
     states: dict[str, State]
     evaluation: tuple[float, int, int]
@@ -84,7 +86,8 @@ class Run:
         counts = np.array([sum(map(len, local)) for local in ids], float)
         norms = random.uniform(0.1, 2.0, (len(steps), 3))
         loss_sums = counts * (0.1 + np.exp(-np.arange(len(steps)) / 20))
-        numbers = np.column_stack([loss_sums, counts, norms])
+        rates = [learning_rate(spec, step) for step in steps]
+        numbers = np.column_stack([loss_sums, counts, rates, norms])
         evaluated = spec.data.eval_samples
         evaluation = (0.7 * evaluated, evaluated, evaluated // 2)
         return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation)
@@ -98,8 +101,7 @@ class Run:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """A view of one of the recorded numbers, over the steps."""
-        order = ("loss_sum", "count", "gradient_norm", "parameter_norm", "update_norm")
-        return self.numbers[:, order.index(name)]
+        return self.numbers[:, NUMBERS.index(name)]
 
     def noisy(self, scale: float, seed: int) -> Run:
         """A copy as rounding would leave it: numbers and tensors relatively off by about `scale`."""
@@ -114,12 +116,18 @@ class Run:
                     other.states[which][name] = (value * factor).astype(value.dtype)
         return other
 
+    def write_step(self, writer: RecordWriter, step: int, replicas: range | None = None) -> None:
+        """Give one step to a writer, with the sample ids of all replicas or of some."""
+        loss_sum, count, rate, *norms = self.numbers[step].tolist()
+        ids = self.ids[step] if replicas is None else [self.ids[step][r] for r in replicas]
+        writer.step(step, rate, [loss_sum, count, *norms], ids)
+
     def write(self, folder: Path, finished: bool = True) -> RunRecord:
         """Write the record and read it back; an unfinished one has neither summary nor final state."""
         folder.mkdir(parents=True)
         writer = RecordWriter(folder, self.spec, self.placement, range(self.placement.replicas), FACTS)
-        for step, (numbers, ids) in enumerate(zip(self.numbers, self.ids, strict=True)):
-            writer.step(step, numbers.tolist(), ids)
+        for step in range(len(self.numbers)):
+            self.write_step(writer, step)
         for which in STATES if finished else STATES[:2]:
             save_state(folder / f"{which}.safetensors", self.states[which])
         if finished:
@@ -175,23 +183,3 @@ def one_line(error: object) -> str:
     assert text.strip(), "an empty message"
     assert len(text.splitlines()) == 1, f"more than one line: {text!r}"
     return text
-
-
-__all__ = [
-    "DDP",
-    "FACTS",
-    "MIRRORED",
-    "STATES",
-    "STEP_FIELDS",
-    "TENSORFLOW",
-    "TINY",
-    "TORCH",
-    "Run",
-    "edit_json",
-    "edit_line",
-    "one_line",
-    "recipe_spec",
-    "timed",
-    "tiny_spec",
-    "write_pair",
-]

@@ -35,7 +35,7 @@ def block(counter: list[int], key: list[int]) -> list[int]:
 @pytest.mark.parametrize("name", KNOWN_ANSWERS)
 def test_philox_gives_the_published_vectors(name: str) -> None:
     counter, key, output = map(words, KNOWN_ANSWERS[name])
-    assert block(counter, key) == words(" ".join(f"{w:08x}" for w in output))
+    assert block(counter, key) == output
 
 
 @pytest.mark.parametrize("word", range(6))

@@ -51,10 +51,36 @@ def dense(node: Node) -> keras.layers.Layer:
     return keras.layers.Dense(node.spec.units, use_bias=node.spec.use_bias)
 
 
+class EmptySafe(keras.layers.Layer):
+    """A mixin for layers whose oneDNN kernels cannot take an empty batch.
+
+    In float32 they give the input's shape for the output's (convolution) or end the process
+    (pooling); seen with TensorFlow 2.21. An empty local batch is right where a tail is small.
+    The guard costs a tenth of a small network's speed, so it is there only where it is needed.
+    """
+
+    guarded = False
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        if not self.guarded:
+            return super().call(x)
+        shape = self.compute_output_shape(x.shape)[1:]
+        forward = super().call
+        return tf.cond(tf.shape(x)[0] > 0, lambda: forward(x), lambda: tf.zeros([0, *shape], x.dtype))
+
+
+class Conv2D(EmptySafe, keras.layers.Conv2D):
+    """keras.layers.Conv2D that takes empty batches."""
+
+
+class MaxPool2D(EmptySafe, keras.layers.MaxPooling2D):
+    """keras.layers.MaxPooling2D that takes empty batches."""
+
+
 @register(spec.Conv2D)
 def conv2d(node: Node) -> keras.layers.Layer:
     layer = node.spec
-    return keras.layers.Conv2D(
+    return Conv2D(
         layer.filters, layer.kernel_size, layer.strides, padding=layer.padding, use_bias=layer.use_bias
     )
 
@@ -135,7 +161,7 @@ def activation(node: Node) -> keras.layers.Layer:
 
 @register(spec.MaxPool2D)
 def max_pool2d(node: Node) -> keras.layers.Layer:
-    return keras.layers.MaxPooling2D(node.spec.size)
+    return MaxPool2D(node.spec.size)
 
 
 @register(spec.GlobalAveragePool)

@@ -76,6 +76,14 @@ class BatchPlan:
         """Sample ids of one replica's local batch; empty where there are too few to go round."""
         return self.share(self.global_ids(step), replica)
 
+    def may_be_empty(self, *other_sizes: int) -> bool:
+        """Whether some replica's share of a global batch, or of a batch of another size, is empty."""
+        sizes = [min(self.global_batch_size, self.samples), *other_sizes]
+        if self.tail == "keep":
+            sizes.append(self.samples % self.global_batch_size)
+        # Under either split the last replica is the first to go empty.
+        return any(size and not len(self.share(np.arange(size), self.replicas - 1)) for size in sizes)
+
     def share(self, ids: Ids, replica: int) -> Ids:
         """The part of `ids` that falls to a replica: a contiguous run of ceil(B/R), or every R-th."""
         if not 0 <= replica < self.replicas:

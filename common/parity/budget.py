@@ -35,8 +35,10 @@ FLOAT64 = {
 FLOOR_MULTIPLE = 8.0
 MINIMUM_MEMBERS = 4
 FLOAT32_ULP = float(np.finfo(np.float32).eps)
-# A float32 budget above this cannot tell a defect from noise any more.
+# A float32 budget above this cannot tell a defect from noise any more. Where rounding has grown that
+# far, a run is judged on the steps before; fewer than MINIMUM_SHARP_STEPS of them are too few.
 BLIND_ABOVE = 0.1
+MINIMUM_SHARP_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,16 @@ class Budget:
     states: dict[str, dict[str, float]]
 
     @property
+    def sharp_steps(self) -> int:
+        """Steps before the loss may differ so much that agreement says nothing."""
+        blind = np.flatnonzero(self.curves["loss_sum"] > BLIND_ABOVE)
+        return int(blind[0]) if len(blind) else len(self.curves["loss_sum"])
+
+    @property
     def blind(self) -> bool:
-        """Whether some step's loss is allowed so much that agreement says nothing."""
-        return bool(self.curves["loss_sum"].max() > BLIND_ABOVE)
+        """Whether too few steps are judged sharply for a verdict."""
+        steps = len(self.curves["loss_sum"])
+        return self.sharp_steps < min(MINIMUM_SHARP_STEPS, steps)
 
 
 def proof_budget(record: RunRecord) -> Budget:

@@ -125,11 +125,13 @@ def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, 
     if budget is None:
         return "inconclusive", "float32 runs need a noise floor; give the permuted runs with --floor"
     if budget.blind:
-        widest = float(budget.curves["loss_sum"].max())
         return "inconclusive", (
-            f"the noise floor allows a loss deviation of {widest:.2g}; use float64 or fewer steps"
+            f"after {budget.sharp_steps} steps rounding alone moves the loss too far to tell a defect from noise;"
+            " use float64"
         )
-    return "parity", f"every check within {budget.source}"
+    steps = len(budget.curves["loss_sum"])
+    sharp = "" if budget.sharp_steps == steps else f" (sharp for the first {budget.sharp_steps} of {steps} steps)"
+    return "parity", f"every check within {budget.source}{sharp}"
 
 
 def _ids(reference: RunRecord, candidate: RunRecord) -> Check:

@@ -8,7 +8,7 @@ Canonical layouts are Keras's: convolution kernels HWIO, dense kernels (in, out)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, PositiveInt
@@ -299,10 +299,12 @@ class Container(LayerSpec):
     layers: tuple[AnyLayer, ...] = Field(min_length=1)
 
     def node(self, path: str, input_shape: Shape) -> Node:
-        children = []
+        children: list[Node] = []
         shape = input_shape
         for name, layer in zip(child_names(self.layers), self.layers, strict=True):
             child = layer.node(f"{path}/{name}" if path else name, shape)
+            if isinstance(layer, BatchNorm) and children:
+                children[-1] = _without_use_for_a_bias(children[-1])
             children.append(child)
             shape = child.output_shape
         self.check_children(input_shape, shape)
@@ -328,6 +330,17 @@ class Residual(Container):
             raise SpecError(
                 f"layer {self.name or self.kind}: a residual must keep its shape; {input_shape} became {inner_shape}"
             )
+
+
+def _without_use_for_a_bias(node: Node) -> Node:
+    """The layer before a batch norm, its bias marked: the norm subtracts it again."""
+    if not isinstance(node.spec, Dense | Conv2D):
+        return node
+    reason = "the batch norm that follows subtracts a bias again"
+    parameters = tuple(
+        replace(p, null_direction=reason) if p.name == "bias" else p for p in node.parameters
+    )
+    return replace(node, parameters=parameters)
 
 
 def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:

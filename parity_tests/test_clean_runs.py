@@ -1,1 +1,0 @@
-"""Clean runs are never called divergent, and runs that fail say why."""

@@ -1,0 +1,268 @@
+"""The run record: what is written is what is read, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import AlignmentError, RecordError
+from common.parity.result import judge
+from common.record import RecordWriter, claim_folder, read_record
+from common.spec import Placement
+from parity_tests.synthetic import (
+    DDP,
+    FACTS,
+    MIRRORED,
+    NUMBERS,
+    TORCH,
+    Run,
+    edit_json,
+    edit_line,
+    one_line,
+    tiny_spec,
+)
+
+
+def refused(folder: Path, *words: str) -> None:
+    """Reading everything of the record raises RecordError, in one line that holds all `words`."""
+    with pytest.raises(RecordError) as error:
+        read_record(folder).splits  # noqa: B018
+    text = one_line(error.value)
+    assert all(word in text for word in (str(folder), *words)), text
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), DDP)
+    record = run.write(tmp_path / "run")
+    assert (record.spec, record.placement) == (run.spec, DDP)
+    assert record.header.digest == run.spec.fingerprint()
+    assert record.header.versions["numpy"] == "2" and "python" in record.header.versions
+    assert record.steps.tolist() == list(range(6))
+    for name in NUMBERS:
+        assert np.array_equal(record.columns[name], run.column(name))
+    assert (record.columns["seconds"] >= 0).all()
+    assert np.array_equal(record.loss, run.column("loss_sum") / run.column("count"))
+    assert [[ids.tolist() for ids in replica] for replica in record.splits] == [
+        [ids[r].tolist() for ids in run.ids] for r in range(2)
+    ]
+    for which, state in run.states.items():
+        assert all(np.array_equal(record.state(which)[name], value) for name, value in state.items())
+    assert record.summary is not None
+    assert (record.summary.steps, record.summary.eval_count, record.summary.eval_correct) == (6, 5, 2)
+    assert record.summary.eval_loss_sum == run.evaluation[0]
+    assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+@given(st.lists(st.floats(width=64), min_size=6, max_size=6).filter(lambda numbers: numbers[1] != 0))
+@settings(max_examples=40, deadline=None)
+def test_floats_survive_exactly(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
+    folder = tmp_path_factory.mktemp("floats") / "run"
+    run = Run.of(tiny_spec("steps=1"), TORCH)
+    run.numbers[0] = numbers
+    row = run.write(folder).columns
+    for name, value in zip(NUMBERS, numbers, strict=True):
+        assert repr(float(row[name][0])) == repr(value)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_an_evaluation_that_is_not_finite_is_kept_as_none(tmp_path: Path, loss: float) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    run.evaluation = (loss, 5, 0)
+    summary = run.write(tmp_path / "run").summary
+    assert summary is not None and summary.eval_loss_sum is None and summary.eval_count == 5
+
+
+def test_each_process_writes_its_own_replicas(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), DDP)
+    for rank in (1, 0):
+        writer = RecordWriter(tmp_path, run.spec, DDP, range(rank, rank + 1), FACTS)
+        assert writer.primary == (rank == 0)
+        for step in range(6):
+            run.write_step(writer, step, range(rank, rank + 1))
+        writer.finish(run.evaluation)
+        assert (tmp_path / "summary.json").exists() == (rank == 0)
+    record = read_record(tmp_path)
+    assert all(np.array_equal(record.splits[1][step], run.ids[step][1]) for step in range(6))
+
+
+def test_scalars_go_to_the_sink_too(tmp_path: Path) -> None:
+    class Sink:
+        rows: list[tuple[int, dict[str, float]]] = []
+        closed = False
+
+        def step(self, step: int, values: dict[str, float]) -> None:
+            self.rows.append((step, values))
+
+        def close(self) -> None:
+            self.closed = True
+
+    sink, run = Sink(), Run.of(tiny_spec(), TORCH)
+    writer = RecordWriter(tmp_path, run.spec, TORCH, range(1), FACTS, sink)
+    for step in range(6):
+        run.write_step(writer, step)
+    writer.finish(run.evaluation)
+    assert sink.closed and [step for step, _ in sink.rows] == list(range(6))
+    assert all(set(values) == {"loss", "seconds", *NUMBERS} for _, values in sink.rows)
+    assert sink.rows[2][1]["loss"] == run.column("loss_sum")[2] / run.column("count")[2]
+
+
+def test_with_recording_off_nothing_is_written_before_the_end(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), Placement.parse({**TORCH.to_dict(), "recording": "off"}))
+    writer = RecordWriter(tmp_path, run.spec, run.placement, range(1), FACTS)
+    for step in range(6):
+        run.write_step(writer, step)
+        assert (tmp_path / "steps.jsonl").read_text() == ""
+    writer.finish(run.evaluation)
+    assert len(read_record(tmp_path).steps) == 6
+
+
+def test_whole_steps_are_on_disk_as_soon_as_they_are_done(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    writer = RecordWriter(tmp_path, run.spec, TORCH, range(1), FACTS)
+    for step in range(6):
+        run.write_step(writer, step)
+        record = read_record(tmp_path)
+        assert len(record.steps) == step + 1 == len(record.splits[0])
+    writer.close()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 60])
+def test_a_killed_run_is_readable_to_its_last_whole_step_but_not_comparable(tmp_path: Path, cut: int) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    run.write(tmp_path / "killed", finished=False)
+    steps = tmp_path / "killed" / "steps.jsonl"
+    steps.write_bytes(steps.read_bytes()[:-cut])
+    record = read_record(tmp_path / "killed")
+    assert record.summary is None
+    assert record.steps.tolist() == [0, 1, 2, 3, 4]
+    assert len(record.splits[0]) == 5, "the replica's file may be one step ahead"
+    whole = run.write(tmp_path / "whole")
+    for pair in ([whole, record], [record, whole]):
+        with pytest.raises(AlignmentError, match=r"did not finish \(5 of 6 steps\)") as error:
+            judge(pair)
+        one_line(error.value)
+
+
+def spoil(name: str, change: Callable[[str], str]) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(change((folder / name).read_text()))
+
+
+SPLIT = "splits/replica_1.jsonl"
+DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "fewer lines than the summary": (
+        spoil("steps.jsonl", lambda t: "".join(t.splitlines(True)[:-1])),
+        ("truncated", "6", "5"),
+    ),
+    "more lines than the summary": (lambda f: edit_json(f / "summary.json", steps=4), ("4", "6")),
+    "half a last line and a summary": (spoil("steps.jsonl", lambda t: t[:-9]), ("truncated",)),
+    "digest": (lambda f: edit_json(f / "header.json", digest="0" * 16), ("digest",)),
+    "spec changed by hand": (
+        lambda f: spoil("header.json", lambda t: t.replace('"seed": 0', '"seed": 1'))(f),
+        ("digest",),
+    ),
+    "a step twice": (spoil("steps.jsonl", lambda t: t.splitlines(True)[0] + t), ("consecutive",)),
+    "a hole in the middle": (
+        spoil("steps.jsonl", lambda t: "".join(line for i, line in enumerate(t.splitlines(True)) if i != 2)),
+        ("consecutive",),
+    ),
+    "no number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum=None), ("steps.jsonl",)),
+    "text for a number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum="many"), ("steps.jsonl",)),
+    "a list for a number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum=[1.0]), ("steps.jsonl",)),
+    "another program's lines": (spoil("steps.jsonl", lambda t: '{"epoch": 1}\n'), ("steps.jsonl",)),
+    "a list a line": (spoil("steps.jsonl", lambda t: "[1]\n" * 6), ("steps.jsonl",)),
+    "not JSON": (spoil("steps.jsonl", lambda t: t.replace("{", "<", 1)), ("steps.jsonl", "not JSON")),
+    "deep nesting": (spoil("steps.jsonl", lambda t: "[" * 100_000 + "\n"), ("steps.jsonl",)),
+    "no steps file": (lambda f: (f / "steps.jsonl").unlink(), ("steps.jsonl",)),
+    "no split file": (lambda f: (f / SPLIT).unlink(), ("replica_1",)),
+    "split of other steps": (lambda f: edit_line(f / SPLIT, 3, step=7), ("replica_1", "steps")),
+    "split cut short": (spoil(SPLIT, lambda t: "".join(t.splitlines(True)[:3])), ("replica_1", "steps")),
+    "split without ids": (spoil(SPLIT, lambda t: t.replace('"ids"', '"samples"')), ("replica_1", "ids")),
+    "ids are text": (lambda f: edit_line(f / SPLIT, 0, ids=["a"]), ("replica_1", "ids")),
+    "ids are one number": (lambda f: edit_line(f / SPLIT, 0, ids=5), ("replica_1", "ids")),
+    "ids are nested": (lambda f: edit_line(f / SPLIT, 0, ids=[[1, 2]]), ("replica_1", "ids")),
+    "ids are fractions": (lambda f: edit_line(f / SPLIT, 0, ids=[1.5, 2.5]), ("replica_1", "ids")),
+    "ids beyond 64 bits": (lambda f: edit_line(f / SPLIT, 0, ids=[2**70]), ("replica_1", "ids")),
+    "header is a list": (spoil("header.json", lambda t: "[]"), ("header.json",)),
+    "header cut short": (spoil("header.json", lambda t: t[:100]), ("header.json", "cut short")),
+    "header of another program": (spoil("header.json", lambda t: '{"version": 3}'), ("header.json",)),
+    "header without its host": (spoil("header.json", lambda t: t.replace('"host"', '"hast"')), ("host",)),
+    "another format": (lambda f: edit_json(f / "header.json", format="mlflow"), ("another format", "mlflow")),
+    "a later schema": (lambda f: edit_json(f / "header.json", schema_version=2), ("another format", "2")),
+    "a later schema with more in it": (
+        lambda f: edit_json(f / "header.json", schema_version=2, cluster="x"),
+        ("another format", "2"),
+    ),
+    "summary cut short": (spoil("summary.json", lambda t: t[:9]), ("summary.json", "cut short")),
+    "summary of another program": (spoil("summary.json", lambda t: '{"loss": 1}'), ("summary.json",)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "run"
+    record = Run.of(tiny_spec(), MIRRORED).write(folder)
+    assert len(record.splits) == 2, "the undamaged record is read"
+    change, words = DAMAGE[damage]
+    change(folder)
+    refused(folder, *words)
+
+
+@pytest.mark.parametrize("name", ["header.json", "steps.jsonl", "summary.json", SPLIT])
+def test_binary_garbage_is_named_in_one_line(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    Run.of(tiny_spec(), MIRRORED).write(folder)
+    (folder / name).write_bytes(os.urandom(400) + b"\xff\n")
+    refused(folder, Path(name).name)
+
+
+def test_what_is_no_record_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("hello")
+    (tmp_path / "file").write_text("hello")
+    for name in ("empty", "foreign", "file", "absent"):
+        refused(tmp_path / name, "not a run record")
+
+
+def test_a_record_without_its_final_state_says_so(tmp_path: Path) -> None:
+    record = Run.of(tiny_spec(), TORCH).write(tmp_path / "run")
+    (tmp_path / "run" / "final.safetensors").unlink()
+    with pytest.raises(RecordError, match="final"):
+        record.state("final")
+
+
+def test_a_folder_is_claimed_only_where_it_is_empty(tmp_path: Path) -> None:
+    claim_folder(tmp_path / "a" / "b")
+    claim_folder(tmp_path / "a" / "b")  # an empty folder is as good as none
+    (tmp_path / "a" / "b" / "thesis.tex").write_text("")
+    with pytest.raises(RecordError, match=r"already holds thesis\.tex") as error:
+        claim_folder(tmp_path / "a" / "b")
+    one_line(error.value)
+    with pytest.raises(RecordError, match="cannot be used as an output folder") as error:
+        claim_folder(tmp_path / "a" / "b" / "thesis.tex")
+    one_line(error.value)
+
+
+def test_a_writer_never_writes_over_a_record(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    run.write(tmp_path / "run")
+    before = (tmp_path / "run" / "steps.jsonl").read_text()
+    with pytest.raises(FileExistsError):
+        RecordWriter(tmp_path / "run", run.spec, TORCH, range(1), FACTS)
+    assert (tmp_path / "run" / "steps.jsonl").read_text() == before
+
+
+def test_headers_hold_plain_json(tmp_path: Path) -> None:
+    Run.of(tiny_spec(), DDP).write(tmp_path / "run")
+    header = json.loads((tmp_path / "run" / "header.json").read_text())
+    assert header["format"] == "parity-run-record"
+    assert header["spec"]["optimizer"]["momentum_form"] == "velocity", "the spec is written resolved"
+    assert header["placement"]["strategy"] == "ddp"
