@@ -12,6 +12,7 @@ import pytest
 from common.launch.worker import Worker
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
+from parity_tests.figures import Figures
 
 # Replicas of the largest placement in the tests.
 CAPACITY = 4
@@ -50,6 +51,20 @@ class Farm:
             self._workers[framework] = self._stack.enter_context(worker)
         inside = None if fault is None else f"parity_tests.faults.{framework}:{fault}"
         return self._workers[framework].train(spec, placement, folder, inside=inside)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--figures", type=Path, help="write what the matrix and the faults showed, as Markdown")
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
+    """Collects what the tests measured; written at the end where --figures asks for it."""
+    collected = Figures()
+    yield collected
+    path = request.config.getoption("--figures")
+    if path is not None:
+        collected.write(path)
 
 
 @pytest.fixture(scope="session")

@@ -47,9 +47,7 @@ def small(recipe: str, *assignments: str) -> TrainSpec:
 
 
 def tensorflow(replicas: int, **more: object) -> Placement:
-    return Placement.parse(
-        {"framework": "tensorflow", "strategy": "mirrored", "replicas": replicas, **more}
-    )
+    return Placement.parse({"framework": "tensorflow", "strategy": "mirrored", "replicas": replicas, **more})
 
 
 def torch(strategy: str, replicas: int, **more: object) -> Placement:

@@ -1,8 +1,8 @@
 """Complete run records without a framework: what a run would have left, with contents of our choice.
 
-    run = Run.of(tiny_spec(), TORCH)        # contents that obey the plan
-    run.column("loss_sum")[3] *= 1 + 1e-11  # spoil what you like
-    record = run.write(folder)
+run = Run.of(tiny_spec(), TORCH)        # contents that obey the plan
+run.column("loss_sum")[3] *= 1 + 1e-11  # spoil what you like
+record = run.write(folder)
 """
 
 from __future__ import annotations

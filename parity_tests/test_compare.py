@@ -400,7 +400,9 @@ def in_float32(
 def test_float32_without_a_floor_is_undecided(tmp_path: Path) -> None:
     comparison = in_float32(tmp_path, count=0)
     assert comparison.verdict == "inconclusive" and "--floor" in one_line(comparison.reason)
-    records = [Run.of(FLOAT32, placement).write(tmp_path / placement.framework) for placement in (TORCH, MIRRORED)]
+    records = [
+        Run.of(FLOAT32, placement).write(tmp_path / placement.framework) for placement in (TORCH, MIRRORED)
+    ]
     assert judge(records).exit_code == 3
 
 
@@ -443,25 +445,56 @@ def test_a_floor_of_exact_members_still_allows_an_ulp(tmp_path: Path) -> None:
     assert in_float32(tmp_path / "b", scale("loss_sum", 1 + 20 * ulp), noise=0).verdict == "divergent"
 
 
-def test_a_floor_that_allows_anything_is_undecided(tmp_path: Path) -> None:
-    comparison = in_float32(tmp_path, noise=0.05)
-    assert comparison.verdict == "inconclusive" and "noise floor" in one_line(comparison.reason)
+def noisy_from(step: int) -> Change:
+    """Rounding that grows beyond all use at a step."""
+
+    def change(run: Run) -> None:
+        run.column("loss_sum")[step:] *= 1.2
+
+    return change
 
 
 @pytest.mark.parametrize(
-    "members",
-    [
-        scale("loss_sum", math.nan),
-        scale("gradient_norm", math.nan),
-        tensor("first_gradients", KERNEL, lambda g: g * np.float32(math.nan)),
-        tensor("final", KERNEL, lambda w: w * np.float32(math.inf)),
-    ],
-    ids=["loss", "gradient norm", "gradient", "final"],
+    ("steps", "from_step", "verdict"),
+    [(6, 0, "inconclusive"), (6, 5, "inconclusive"), (30, 19, "inconclusive"), (30, 20, "parity")],
 )
-def test_members_that_are_not_finite_do_not_open_the_budget(tmp_path: Path, members: Change) -> None:
-    """Whatever the candidate is: an infinite budget allows NaN too."""
+def test_a_floor_that_allows_anything_too_soon_is_undecided(
+    tmp_path: Path, steps: int, from_step: int, verdict: str
+) -> None:
+    spec = tiny_spec("precision=float32", f"steps={steps}")
+    comparison = in_float32(tmp_path, members=noisy_from(from_step), spec=spec)
+    assert comparison.verdict == verdict
+    words = "use float64" if verdict == "inconclusive" else f"sharp for the first {from_step} of {steps}"
+    assert words in one_line(comparison.reason)
+
+
+def nan_gradients(run: Run) -> None:
+    run.states["first_gradients"][KERNEL] *= np.float32(math.nan)
+
+
+def infinite_weights(run: Run) -> None:
+    run.states["final"][KERNEL] *= np.float32(math.inf)
+
+
+@pytest.mark.parametrize(
+    ("members", "change"),
+    [
+        (scale("loss_sum", math.nan), scale("loss_sum", math.nan)),
+        (scale("loss_sum", math.nan, 25), scale("loss_sum", math.nan, 25)),
+        (scale("gradient_norm", math.nan), scale("gradient_norm", math.nan)),
+        (nan_gradients, nan_gradients),
+        (infinite_weights, infinite_weights),
+        (evaluated(math.nan, 5, 0), evaluated(9.0, 5, 2)),
+    ],
+    ids=["loss", "late loss", "gradient norm", "gradient", "final", "evaluation"],
+)
+def test_members_that_are_not_finite_do_not_open_the_budget(
+    tmp_path: Path, members: Change, change: Change
+) -> None:
+    """An infinite budget would allow anything, NaN too."""
+    spec = tiny_spec("precision=float32", "steps=30")
     try:
-        comparison = in_float32(tmp_path, change=members, members=members)
+        comparison = in_float32(tmp_path, change=change, members=members, spec=spec)
     except AlignmentError as error:
         one_line(error)
     else:

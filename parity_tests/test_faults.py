@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
-from common.errors import RunError
-from common.launch.worker import Worker
 from common.parity.budget import proof_budget
 from common.parity.compare import Comparison, compare
-from common.record import read_record
 from common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
-from parity_tests.matrix import matrix_spec, small, tensorflow, torch
+from parity_tests.figures import Figures
+from parity_tests.matrix import small, tensorflow, torch
 
 CNN, GPT = "digits_cnn", "digits_transformer"
 CLIP = "optimizer.clip_global_norm=2.0"
@@ -29,7 +27,6 @@ class Case:
     placement: Placement
     recipe: str
     overrides: tuple[str, ...] = ()
-    names: str = field(default="", compare=False)
 
     @property
     def spec(self) -> TrainSpec:
@@ -103,9 +100,10 @@ def judged(farm: Farm, case: Case, fault: str | None) -> Comparison:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.placement.framework}-{c.fault}")
 @pytest.mark.usefixtures("both_at_work")
-def test_fault_turns_the_verdict_red(farm: Farm, case: Case) -> None:
+def test_fault_turns_the_verdict_red(farm: Farm, figures: Figures, case: Case) -> None:
     clean = judged(farm, case, None)
     assert clean.verdict == "parity", clean.reason
     faulty = judged(farm, case, case.fault)
     assert faulty.verdict == "divergent"
     assert faulty.first_failure is not None
+    figures.faults[case.placement.framework, case.placement.label, case.fault] = faulty

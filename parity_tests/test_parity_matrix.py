@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from common.parity.budget import ensemble_budget, proof_budget, widest
+from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from common.parity.compare import compare
-from common.state import null_directions
+from common.spec import TrainSpec
 from parity_tests.conftest import Farm
-from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, small, tensorflow, torch
+from parity_tests.figures import Figures
+from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
 
-REST = [spec for spec in SPECS if spec not in CORE]
 CORE_FLOAT32 = [
     ("digits_mlp", "adam", "keras"),
     ("digits_cnn", "sgd", "keras"),
@@ -35,7 +35,7 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
 
 @pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(CORE))
 @pytest.mark.usefixtures("both_at_work")
-def test_float64_is_proof(farm: Farm, recipe: str, optimizer: str, convention: str) -> None:
+def test_float64_is_proof(farm: Farm, figures: Figures, recipe: str, optimizer: str, convention: str) -> None:
     spec = matrix_spec(recipe, optimizer, convention)
     ours = [farm.record(spec, placement) for placement in TENSORFLOW]
     theirs = [farm.record(spec, placement) for placement in TORCH]
@@ -45,20 +45,26 @@ def test_float64_is_proof(farm: Farm, recipe: str, optimizer: str, convention: s
             comparison = compare(reference, candidate, proof_budget(reference))
             assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
             assert comparison.loss_deviation.max() <= 1e-12
+            figures.float64[recipe, optimizer, convention].append(comparison)
+        figures.saw(reference)
+    figures.saw(theirs[0])
 
 
 @pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(CORE_FLOAT32))
 @pytest.mark.usefixtures("both_at_work")
-def test_float32_stays_in_the_noise(farm: Farm, recipe: str, optimizer: str, convention: str) -> None:
+def test_float32_stays_in_the_noise(
+    farm: Farm, figures: Figures, recipe: str, optimizer: str, convention: str
+) -> None:
     spec = matrix_spec(recipe, optimizer, convention, "float32")
     budget = noise(farm, spec)
     reference = farm.record(spec, TORCH[0])
     for placement in [*TENSORFLOW, *TORCH[1:]]:
         comparison = compare(reference, farm.record(spec, placement), budget)
         assert comparison.verdict == "parity", f"{placement.label}: {comparison.reason}"
+        figures.float32[recipe, optimizer, convention].append((comparison, budget))
 
 
-def noise(farm: Farm, spec):
+def noise(farm: Farm, spec: TrainSpec) -> Budget:
     """The float32 budget from both frameworks' ensembles on one replica."""
     budgets = []
     for base in (tensorflow(1), torch("single", 1)):

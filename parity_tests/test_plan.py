@@ -88,7 +88,7 @@ def test_the_contiguous_split_is_tensorflows(batch: int, replicas: int, sizes: l
     plan = in_order(batch, batch, replicas)
     shares = [plan.local_ids(0, replica).tolist() for replica in range(replicas)]
     assert [len(share) for share in shares] == sizes
-    assert sum(shares, []) == list(range(batch))
+    assert [sample for share in shares for sample in share] == list(range(batch))
 
 
 def test_the_tail_is_split_again() -> None:
@@ -145,7 +145,9 @@ def test_the_sample_order_permutes_inside_the_batch_only(plan: BatchPlan, step: 
 
 def test_the_sample_order_differs_by_seed_and_step() -> None:
     plan = in_order(128, 64, 2)
-    orders = [replace(plan, sample_order_seed=seed).global_ids(step) % 64 for seed in (0, 1) for step in (0, 1)]
+    orders = [
+        replace(plan, sample_order_seed=seed).global_ids(step) % 64 for seed in (0, 1) for step in (0, 1)
+    ]
     assert len({tuple(order.tolist()) for order in (*orders, np.arange(64))}) == 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,13 @@ GRADIENTS = [0.5, -1.25, 2.0, 1e-4, -0.75]
 
 
 def spec_of(optimizer: dict[str, object], convention: str = "keras", **fields: object) -> TrainSpec:
-    data = {**TINY, "convention": convention, "schedule": {"kind": "constant"}, "optimizer": optimizer, **fields}
+    data = {
+        **TINY,
+        "convention": convention,
+        "schedule": {"kind": "constant"},
+        "optimizer": optimizer,
+        **fields,
+    }
     return TrainSpec.parse(data).resolved()
 
 
@@ -124,7 +131,9 @@ def test_plain_sgd_by_hand() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_velocity_and_buffer_agree_until_the_learning_rate_changes(nesterov: bool) -> None:
     forms = [
-        spec_of({"kind": "sgd", "learning_rate": 1, "momentum": 0.9, "nesterov": nesterov, "momentum_form": form})
+        spec_of(
+            {"kind": "sgd", "learning_rate": 1, "momentum": 0.9, "nesterov": nesterov, "momentum_form": form}
+        )
         for form in ("velocity", "buffer")
     ]
     velocity, buffer = (trajectory(spec, rates=[0.1] * 5) for spec in forms)
@@ -154,7 +163,7 @@ def test_adam_is_the_frameworks_own(name: str) -> None:
 
 def test_the_six_adams_are_six() -> None:
     ends = sorted(formula()[-1] for _, _, formula in ADAMS.values())
-    assert min(b - a for a, b in zip(ends, ends[1:], strict=False)) > 1e-10
+    assert min(b - a for a, b in pairwise(ends)) > 1e-10
 
 
 @given(st.floats(1e-10, 1e-2), st.integers(0, 2000), st.floats(1e-6, 10))

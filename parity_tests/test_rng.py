@@ -17,8 +17,16 @@ KEYS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 
 # Random123's kat_vectors, philox4x32-10: counter, key, output.
 KNOWN_ANSWERS = {
-    "zeros": ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    "ones": ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    "zeros": (
+        "00000000 00000000 00000000 00000000",
+        "00000000 00000000",
+        "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+    ),
+    "ones": (
+        "ffffffff ffffffff ffffffff ffffffff",
+        "ffffffff ffffffff",
+        "408f276d 41c83b0e a20bc7c6 6d5451fd",
+    ),
     "pi": ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
 }
 
@@ -96,9 +104,9 @@ def limit(cells: int) -> float:
     return freedom + 5 * math.sqrt(2 * freedom) + 10
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 10, 37])
+@pytest.mark.parametrize("size", [2, 3, 10, 37])
 def test_where_a_position_goes_is_uniform_over_keys(size: int) -> None:
-    keys = [rng.derive_key(seed, "test") for seed in range(1500)]
+    keys = [rng.derive_key(seed, "test") for seed in range(600)]
     images = np.array([rng.permute(key, np.arange(size), size) for key in keys])
     for position in (0, size // 2, size - 1):
         counts = list(Counter(images[:, position].tolist()).values())
@@ -107,7 +115,7 @@ def test_where_a_position_goes_is_uniform_over_keys(size: int) -> None:
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_all_orders_of_a_small_batch_come_equally_often(size: int) -> None:
-    keys = [rng.derive_key(seed, "orders") for seed in range(2400)]
+    keys = [rng.derive_key(seed, "orders") for seed in range(1200)]
     orders = Counter(tuple(rng.permute(key, np.arange(size), size).tolist()) for key in keys)
     assert set(orders) == set(itertools.permutations(range(size)))
     assert chi_square(list(orders.values()), math.factorial(size)) < limit(math.factorial(size))

@@ -20,7 +20,10 @@ from parity_tests.conftest import Farm
 from parity_tests.matrix import CORE, matrix_spec, small, tensorflow, torch
 
 FEATURES = {
-    "nesterov-velocity": ("digits_mlp", "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true}"),
+    "nesterov-velocity": (
+        "digits_mlp",
+        "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true}",
+    ),
     "nesterov-buffer": (
         "digits_mlp",
         "optimizer={kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true}",
@@ -102,7 +105,9 @@ def test_twenty_clean_pairs_are_green(farm: Farm) -> None:
     assert verdicts == ["parity"] * 20
 
 
-@pytest.mark.parametrize("placement", [tensorflow(2), torch("ddp", 2), torch("fsdp2", 2)], ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "placement", [tensorflow(2), torch("ddp", 2), torch("fsdp2", 2)], ids=lambda p: p.label
+)
 def test_a_repeated_float32_run_is_bit_identical(farm: Farm, placement: Placement) -> None:
     spec = small("digits_cnn", "steps=20", "precision=float32")
     # The same run under another key of the farm's memory: recording does not touch the numbers.
@@ -148,9 +153,12 @@ def test_a_crashed_rank_is_named_with_its_last_words(farm: Farm) -> None:
 
 def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
     spec = small("digits_mlp", "steps=20")
-    with Worker("tensorflow", 1, tmp_path / "log") as worker:
-        with pytest.raises(RunError, match=r"ended with code 9: tensorflow: out of memory, says this line"):
-            worker.train(spec, tensorflow(1), tmp_path / "run", "parity_tests.faults.tensorflow:the_process_dies")
+    last_words = pytest.raises(
+        RunError, match=r"ended with code 9: tensorflow: out of memory, says this line"
+    )
+    with Worker("tensorflow", 1, tmp_path / "log") as worker, last_words:
+        fault = "parity_tests.faults.tensorflow:the_process_dies"
+        worker.train(spec, tensorflow(1), tmp_path / "run", inside=fault)
     # What was written up to the last whole step is still there, and known to be unfinished.
     record = read_record(tmp_path / "run")
     assert record.summary is None
@@ -169,7 +177,15 @@ def test_more_replicas_than_devices(farm: Farm) -> None:
 def test_tensorboard_scalars_are_written(tmp_path: Path) -> None:
     for module in ("tf_impl", "torch_impl"):
         out = tmp_path / module
-        command = [sys.executable, "-m", module, "--recipe=digits_mlp", "--set=steps=3", f"--out={out}", "--tensorboard"]
+        command = [
+            sys.executable,
+            "-m",
+            module,
+            "--recipe=digits_mlp",
+            "--set=steps=3",
+            f"--out={out}",
+            "--tensorboard",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

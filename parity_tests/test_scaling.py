@@ -73,7 +73,12 @@ def test_speedups_are_medians_of_ratios_round_by_round(tmp_path: Path) -> None:
     # A ratio of medians would be 1 / 0.8 = 1.25.
     assert ddp.median != pytest.approx(1.25)
     assert result.samples_per_second == pytest.approx(
-        {"torch single x1": 32.0, "torch ddp x2": 40.0, "tensorflow mirrored x1": 16.0, "tensorflow mirrored x2": 32.0}
+        {
+            "torch single x1": 32.0,
+            "torch ddp x2": 40.0,
+            "tensorflow mirrored x1": 16.0,
+            "tensorflow mirrored x2": 32.0,
+        }
     )
     between = {ratio.name: ratio.median for ratio in result.between}
     assert between == pytest.approx(
@@ -112,7 +117,9 @@ def test_pinning_is_reported_only_where_all_runs_had_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "placements", [[TORCH], [DDP], [DDP, FSDP], [TORCH, MIRRORED]], ids=lambda ps: ", ".join(p.label for p in ps)
+    "placements",
+    [[TORCH], [DDP], [DDP, FSDP], [TORCH, MIRRORED]],
+    ids=lambda ps: ", ".join(p.label for p in ps),
 )
 def test_where_nothing_can_be_compared_there_is_nothing(tmp_path: Path, placements: list[Placement]) -> None:
     assert analyse(rounds_of(tmp_path, {placement: [1.0] for placement in placements})) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -133,7 +134,21 @@ def test_convolution_fans_count_the_window() -> None:
 def test_null_directions_are_the_key_biases() -> None:
     ledger = null_directions(recipe_spec("digits_transformer"))
     assert set(ledger) == {f"block_{n}/attend/self_attention/key_bias" for n in (1, 2)}
-    assert null_directions(recipe_spec("digits_cnn")) == {}
+    assert null_directions(recipe_spec("digits_mlp")) == null_directions(recipe_spec("digits_cnn")) == {}
+
+
+def test_a_bias_is_a_null_direction_only_right_before_a_batch_norm() -> None:
+    dense, norm = "{kind: dense, units: 3}", "{kind: batch_norm}"
+    for layers, expected in (
+        ([dense, norm], {"dense/bias"}),
+        ([norm, dense], set()),
+        ([dense, "{kind: activation, function: tanh}", norm], set()),
+        ([dense, "{kind: layer_norm}"], set()),
+        (["{kind: dense, units: 3, use_bias: false}", norm], set()),
+        ([dense, norm, dense, norm, dense], {"dense_1/bias", "dense_2/bias"}),
+    ):
+        spec = tiny_spec(f"model.layers=[{', '.join(layers)}]")
+        assert set(null_directions(spec)) == expected, layers
 
 
 SAMPLE: State = {
@@ -157,7 +172,10 @@ def test_a_transposed_view_is_saved_as_it_reads(tmp_path: Path) -> None:
     assert np.array_equal(load_state(tmp_path / "x.safetensors")["v"], value)
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["while writing", "before it is in place"])
+def test_a_failed_save_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     path = tmp_path / "x.safetensors"
     save_state(path, SAMPLE)
 
@@ -165,9 +183,15 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         target.write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(common.state, "save_file", half)
+    def no_replace(source: Path, target: Path) -> None:
+        raise OSError("disk full")
+
+    if moment == "while writing":
+        monkeypatch.setattr(common.state, "save_file", half)
+    else:
+        monkeypatch.setattr(os, "replace", no_replace)
     with pytest.raises(OSError, match="disk full"):
-        save_state(path, {})
+        save_state(path, {"other": np.ones(3)})
     assert equal_bits(load_state(path), SAMPLE)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import RunError
+from common.launch.process import keep_freed_memory
 from common.spec import Placement
 
 
@@ -27,6 +28,7 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
     Raises:
         RunError: fewer devices than replicas.
     """
+    keep_freed_memory()
     # TensorFlow advises against running a strategy eagerly; evaluating one batch is cheaper so.
     tf.get_logger().setLevel("ERROR")
     capacity = max(capacity or 0, placement.replicas)

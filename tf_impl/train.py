@@ -8,7 +8,7 @@ from pathlib import Path
 from common import reference
 from common.data import sources
 from common.data.plan import BatchPlan
-from common.launch.ranks import pin_to_cores
+from common.launch.process import pin_to_cores
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
 from common.state import initial_state, save_state
@@ -67,7 +67,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     return out_dir
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _build(spec: TrainSpec, placement: Placement) -> tuple:
     """Tracing costs seconds, so the next run of the same spec in this process uses it again."""
     strategy = open_strategy(placement)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from common.errors import MissingPackageError, RunError
+from common.launch.process import keep_freed_memory
 from common.spec import Placement
 
 
@@ -24,6 +25,7 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
         RunError: fewer devices than replicas.
     """
     del capacity
+    keep_freed_memory()
     torch.set_num_threads(placement.threads_per_replica)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if placement.device == "gpu" and placement.launcher == "local" and gpus < placement.replicas:

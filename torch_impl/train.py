@@ -9,7 +9,8 @@ from common import reference
 from common.data import sources
 from common.data.plan import BatchPlan
 from common.errors import RunError
-from common.launch.ranks import pin_to_cores, run_ranks
+from common.launch.process import pin_to_cores
+from common.launch.ranks import run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
 from common.state import initial_state, save_state

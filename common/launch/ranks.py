@@ -115,13 +115,3 @@ def _rank_main(
     sys.stderr.flush()
     # gloo's threads may abort a normal interpreter exit after everything has been written.
     os._exit(code)
-
-
-def pin_to_cores(first: int, count: int) -> bool:
-    """Bind this process to `count` of the allowed cores, from the first-th on; False if too few."""
-    allowed = sorted(os.sched_getaffinity(0))
-    chosen = allowed[first : first + count]
-    if len(chosen) < count:
-        return False
-    os.sched_setaffinity(0, chosen)
-    return True

@@ -27,6 +27,7 @@ FLOAT64 = {
     "parameter_norm": 1e-12,  # sums of squares do not cancel
     "update_norm": 1e-10,  # follows the gradient
     "first_gradients": 1e-12,  # one step: no error has been fed back yet
+    "evaluation": 1e-10,  # loss of the final state
     "final": 1e-10,  # per tensor, relative to its largest element
 }
 
@@ -48,6 +49,7 @@ class Budget:
     source: str
     curves: dict[str, Curve]
     states: dict[str, dict[str, float]]
+    evaluation: float
 
     @property
     def sharp_steps(self) -> int:
@@ -69,6 +71,7 @@ def proof_budget(record: RunRecord) -> Budget:
         source="float64 proof limits",
         curves={name: np.full(steps, FLOAT64[name]) for name in CURVES},
         states={which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES},
+        evaluation=FLOAT64["evaluation"],
     )
 
 
@@ -104,7 +107,17 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
         least = max(FLOAT32_ULP, float(np.median(list(worst.values()))))
         states[which] = {name: FLOOR_MULTIPLE * max(value, least) for name, value in worst.items()}
         states[which]["step"] = 0.0
-    return Budget(f"{FLOOR_MULTIPLE:g} x float32 noise floor of {len(members)} {base.label}", curves, states)
+    evaluations = [curve_deviation(_evaluation(base), _evaluation(member)).item() for member in members]
+    # Four numbers may agree by chance; the loss curve's floor at the last step cannot be lower.
+    evaluation = max(FLOOR_MULTIPLE * max(evaluations), float(curves["loss_sum"][-1]))
+    source = f"{FLOOR_MULTIPLE:g} x float32 noise floor of {len(members)} {base.label}"
+    return Budget(source, curves, states, evaluation)
+
+
+def _evaluation(record: RunRecord) -> Curve:
+    """The evaluation loss as a curve of one point; 0 where nothing was evaluated."""
+    summary = record.summary
+    return np.array([(summary.eval_loss_sum if summary else None) or 0.0])
 
 
 def widest(budgets: Sequence[Budget]) -> Budget:
@@ -119,4 +132,5 @@ def widest(budgets: Sequence[Budget]) -> Budget:
             }
             for which in STATES
         },
+        evaluation=max(b.evaluation for b in budgets),
     )

@@ -99,7 +99,7 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
         gradients, final = tensors
         checks += _stale_entries(ledger, reference, candidate)
         curves = [_worst_step(name, reference, candidate, budget) for name in budget.curves]
-        checks += [gradients, *curves, final, _evaluation(reference, candidate, final.budget)]
+        checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
     verdict, reason = _conclude(checks, budget)
     return Comparison(
         reference.label,
@@ -130,7 +130,9 @@ def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, 
             " use float64"
         )
     steps = len(budget.curves["loss_sum"])
-    sharp = "" if budget.sharp_steps == steps else f" (sharp for the first {budget.sharp_steps} of {steps} steps)"
+    sharp = (
+        "" if budget.sharp_steps == steps else f" (sharp for the first {budget.sharp_steps} of {steps} steps)"
+    )
     return "parity", f"every check within {budget.source}{sharp}"
 
 

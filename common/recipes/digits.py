@@ -69,7 +69,7 @@ def digits_cnn() -> TrainSpec:
         ),
         optimizer=SGD(learning_rate=0.05, momentum=0.9),
         schedule=WarmupCosine(warmup_steps=10),
-        global_batch_size=128,
+        global_batch_size=256,
         steps=200,
     )
 

@@ -22,13 +22,14 @@ def print_verdict(result: Result, console: Console, report: str | None) -> None:
         f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
         f" {len(result.records[0].steps)} steps, reference {escape(result.records[0].label)}",
         highlight=False,
+        soft_wrap=True,
     )
     for comparison in result.comparisons:
-        console.print(f"  {_comparison_line(comparison)}", highlight=False)
-    console.print(f"  batch splits: {escape(_splits_line(result))}", highlight=False)
+        console.print(f"  {_comparison_line(comparison)}", highlight=False, soft_wrap=True)
+    console.print(f"  batch splits: {escape(_splits_line(result))}", highlight=False, soft_wrap=True)
     if result.scaling is not None:
         for ratio in result.scaling.speedups:
-            console.print(f"  speedup 1 -> {_speedup_line(ratio)}", highlight=False)
+            console.print(f"  speedup 1 -> {_speedup_line(ratio)}", highlight=False, soft_wrap=True)
     if report is not None:
         console.print(f"  report: {escape(report)}", highlight=False, soft_wrap=True)
 
@@ -76,6 +77,7 @@ def print_checks(comparison: Comparison, console: Console) -> None:
         console.print(
             f"  left out: {escape(entry.tensor)} ({escape(entry.reason)}), deviation {entry.deviation:.1e}",
             highlight=False,
+            soft_wrap=True,
         )
 
 

@@ -85,9 +85,9 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
     path: list[str] = []
     here: Any = data
     for part in first["loc"]:
-        if (isinstance(here, Mapping) and part in here) or (
-            isinstance(here, list | tuple) and isinstance(part, int) and part < len(here)
-        ):
+        if isinstance(here, list | tuple):
+            here = dict(enumerate(here))
+        if isinstance(here, Mapping) and part in here:
             here = here[part]
         elif part != first["loc"][-1]:
             continue

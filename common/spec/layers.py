@@ -337,9 +337,7 @@ def _without_use_for_a_bias(node: Node) -> Node:
     if not isinstance(node.spec, Dense | Conv2D):
         return node
     reason = "the batch norm that follows subtracts a bias again"
-    parameters = tuple(
-        replace(p, null_direction=reason) if p.name == "bias" else p for p in node.parameters
-    )
+    parameters = tuple(replace(p, null_direction=reason) if p.name == "bias" else p for p in node.parameters)
     return replace(node, parameters=parameters)
 
 

@@ -1,0 +1,36 @@
+"""What a training process asks of the operating system before it starts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+# mallopt's parameters and the values that glibc accepts at most, from its malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_TRIM_BYTES = (1 << 31) - 1
+_MMAP_BYTES = 1 << 25
+
+
+def keep_freed_memory() -> bool:
+    """Have malloc keep what is freed instead of returning it to the system; False where it cannot.
+
+    A training step frees and allocates the same large tensors over and over. Returned to the system
+    they are faulted in again page by page, which took up to a third of a step, and in a process with
+    several replicas the faults wait for one lock.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # not glibc
+        return False
+    return bool(mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES) and mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES))
+
+
+def pin_to_cores(first: int, count: int) -> bool:
+    """Bind this process to `count` of the allowed cores, from the first-th on; False if too few."""
+    allowed = sorted(os.sched_getaffinity(0))
+    chosen = allowed[first : first + count]
+    if len(chosen) < count:
+        return False
+    os.sched_setaffinity(0, chosen)
+    return True

@@ -1,0 +1,390 @@
+"""The parity command: exit codes, one line for every bad input, nothing written by accident."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from common import cli, recipes
+from common.data.plan import BatchPlan
+from common.launch import session, worker
+from common.spec import Placement, TrainSpec, walk
+from parity_tests.synthetic import DDP, MIRRORED, TORCH, Run, one_line, recipe_spec, tiny_spec
+
+ROOT = Path(__file__).parent.parent
+
+
+class Cli:
+    """The command without a process of its own, run inside an empty folder."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error)."""
+        self._capsys.readouterr()
+        code = cli._dispatch(cli._parser().parse_args([str(argument) for argument in arguments]))
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def refused(self, *arguments: object) -> str:
+        """The one line on standard error of a command that must fail and write nothing."""
+        before = self.listing()
+        code, out, err = self(*arguments)
+        assert (code, out) == (2, "")
+        assert self.listing() == before, "something was written"
+        assert one_line(err).startswith("parity: error: ")
+        return err
+
+    def listing(self) -> list[tuple[str, int]]:
+        return sorted((str(p.relative_to(self.folder)), p.lstat().st_size) for p in self.folder.rglob("*"))
+
+
+@pytest.fixture
+def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    # What is tested here ends before a framework is needed.
+    monkeypatch.setattr(session, "require", lambda framework: None)
+    return Cli(tmp_path, capsys)
+
+
+def process(
+    *arguments: object, code: str | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    start = ["-m", "common.cli"] if code is None else ["-c", code]
+    command = [sys.executable, *start, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=100)
+
+
+@pytest.mark.parametrize("command", ["show", "plan", "run"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--recipe", "resnet"], ("'resnet'", "digits_mlp")),
+        (["--recipe", "digits_mlp", "--set", "epochs=3"], ("epochs", "unknown key")),
+        (["--recipe", "digits_mlp", "--set", "global_batch_size=0"], ("global_batch_size", "0")),
+        (["--recipe", "digits_mlp", "--set", "steps"], ("path.to.field=value",)),
+        (["--spec", "absent.yaml"], ("absent.yaml", "cannot be read")),
+        (["--spec", "."], ("cannot be read",)),
+        (["--recipe", "digits_mlp", "--spec", "x.yaml"], ("either", "--recipe", "--spec")),
+        ([], ("either", "--recipe", "--spec")),
+    ],
+)
+def test_a_bad_spec_is_one_line(
+    parity: Cli, command: str, arguments: list[str], words: tuple[str, ...]
+) -> None:
+    if command == "show":
+        arguments = [a for a in arguments if a != "--recipe"]
+    error = parity.refused(command, *arguments)
+    assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    ("placements", "words"),
+    [
+        (["torch"], ("'torch'", "framework:strategy:replicas")),
+        (["torch:ddp"], ("framework:strategy:replicas",)),
+        (["torch:ddp:two"], ("framework:strategy:replicas",)),
+        (["torch:ddp:-1"], ("framework:strategy:replicas",)),
+        (["torch:ddp:0"], ("replicas", "0")),
+        (["torch:mirrored:2"], ("strategy", "ddp")),
+        (["torch:single:2"], ("single", "ddp")),
+        (["jax:pmap:2"], ("'jax'",)),
+        (["torch:single:1"], ("two placements",)),
+        (["torch:single:1", "pytorch:single:1"], ("torch single x1", "twice")),
+        (["torch:single:1", "tf:mirrored:1", "tensorflow:mirrored:1"], ("tensorflow mirrored x1", "twice")),
+    ],
+)
+def test_bad_placements_are_one_line(parity: Cli, placements: list[str], words: tuple[str, ...]) -> None:
+    flags = [part for text in placements for part in ("--placement", text)]
+    error = parity.refused("run", "--recipe", "digits_mlp", *flags)
+    assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--recipe", "digits_mlp", "--replicas", "0"],
+        ["run", "--recipe", "digits_mlp", "--replicas", "1", "--timing-rounds", "-1"],
+        ["plan", "--recipe", "digits_mlp", "--replicas", "0"],
+        ["plan", "--recipe", "digits_mlp", "--first-step", "-1"],
+        ["plan", "--recipe", "digits_mlp", "--steps", "-1"],
+    ],
+    ids=" ".join,
+)
+def test_impossible_numbers_are_one_line(parity: Cli, arguments: list[str]) -> None:
+    parity.refused(*arguments)
+
+
+def test_a_run_never_writes_into_a_folder_that_holds_something(parity: Cli) -> None:
+    Run.of(tiny_spec(), TORCH).write(parity.folder / "record")
+    (parity.folder / "thesis").mkdir()
+    (parity.folder / "thesis" / "thesis.tex").write_text("x")
+    for name in ("record", "thesis"):
+        assert "already holds" in parity.refused("run", "--recipe", "digits_mlp", "--out", name)
+    assert "alone" in parity.refused("run", "--recipe", "digits_mlp", "--out", "thesis", "--overwrite")
+    (parity.folder / "file").write_text("x")
+    parity.refused("run", "--recipe", "digits_mlp", "--out", "file")
+    parity.refused("run", "--recipe", "digits_mlp", "--out", "file", "--overwrite")
+
+
+def test_a_run_without_its_framework_ends_before_it_begins(
+    parity: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, "torch")
+    monkeypatch.setattr(session, "require", worker.require)
+    error = parity.refused("run", "--recipe", "digits_mlp")
+    assert "pip install 'tf-torch-parity[torch]'" in error
+
+
+def records(parity: Cli, *assignments: str, change: Callable[[Run], object] = lambda run: None) -> None:
+    run = Run.of(tiny_spec(*assignments), TORCH)
+    other = run.copy(MIRRORED)
+    change(other)
+    run.write(parity.folder / "a")
+    other.write(parity.folder / "b")
+
+
+def lower_loss(run: Run) -> None:
+    run.column("loss_sum")[2] *= 0.5
+
+
+@pytest.mark.parametrize(
+    ("assignments", "change", "code", "word"),
+    [
+        ((), lambda run: None, 0, "✓ parity"),
+        ((), lower_loss, 1, "✗ divergent"),
+        (("precision=float32",), lambda run: None, 3, "? inconclusive"),
+    ],
+    ids=["parity", "divergent", "inconclusive"],
+)
+def test_compare_says_its_verdict_in_words_and_exit_code(
+    parity: Cli, assignments: tuple[str, ...], change: Callable[[Run], object], code: int, word: str
+) -> None:
+    records(parity, *assignments, change=change)
+    found, out, err = parity("compare", "a", "b")
+    assert (found, err) == (code, "") and out.startswith(word)
+
+
+def cut(name: str, size: int) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-size])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (cut("steps.jsonl", 300), ("b", "truncated")),
+        (cut("header.json", 300), ("header.json", "cut short")),
+        (cut("final.safetensors", 3), ("final.safetensors",)),
+        (cut("splits/replica_1.jsonl", 99), ("replica_1",)),
+        (lambda folder: (folder / "summary.json").unlink(), ("did not finish",)),
+        (lambda folder: (folder / "initial.safetensors").unlink(), ("initial", "missing")),
+        (lambda folder: (folder / "header.json").unlink(), ("not a run record",)),
+        (lambda folder: (folder / "header.json").write_text("{}"), ("header.json", "required")),
+        (shutil.rmtree, ("not a run record",)),
+    ],
+)
+def test_compare_refuses_damaged_records_in_one_line(
+    parity: Cli, spoil: Callable[[Path], object], words: tuple[str, ...]
+) -> None:
+    records(parity)
+    spoil(parity.folder / "b")
+    error = parity.refused("compare", "a", "b", "--out", "report")
+    assert all(word in error for word in words), error
+
+
+def test_compare_refuses_what_cannot_be_compared(parity: Cli) -> None:
+    records(parity)
+    Run.of(tiny_spec("seed=1"), TORCH).write(parity.folder / "c")
+    assert "different specs: seed is 0 and 1" in parity.refused("compare", "a", "c")
+    assert "itself" in parity.refused("compare", "a", "b", "./a")
+    parity.refused("compare", "a", "b", "--floor", "nowhere")
+
+
+def test_compare_writes_reports_where_asked(parity: Cli) -> None:
+    records(parity, change=lower_loss)
+    code, out, _ = parity("compare", "a", "b", "--out", "deep/report", "--checks")
+    folder = parity.folder / "deep" / "report"
+    names = {path.name for path in folder.iterdir()}
+    html = all(importlib.util.find_spec(name) for name in ("plotly", "jinja2"))
+    assert code == 1 and names == {"report.json", "report.xml"} | ({"report.html"} if html else set())
+    assert json.loads((folder / "report.json").read_text())["exit_code"] == 1
+    assert ElementTree.parse(folder / "report.xml").getroot().find("testsuite/testcase/failure") is not None
+    assert "loss curve" in out and "report: deep/report/report." in out
+
+
+def test_compare_does_without_the_html_libraries(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    records(parity)
+    for name in ("plotly", "plotly.offline", "jinja2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, err = parity("compare", "a", "b", "--out", "report")
+    assert (code, err) == (0, "")
+    assert {path.name for path in (parity.folder / "report").iterdir()} == {"report.json", "report.xml"}
+    assert "pip install 'tf-torch-parity[report]'" in out.replace("\n", " ").replace("  ", " ")
+
+
+def test_compare_refuses_an_output_that_is_a_file(parity: Cli) -> None:
+    records(parity)
+    (parity.folder / "file").write_text("precious")
+    assert "file" in parity.refused("compare", "a", "b", "--out", "file")
+    assert "file" in parity.refused("compare", "a", "b", "--out", "file/below")
+
+
+@pytest.mark.parametrize("name", ["[red]", "[bold]x[", ":bomb:", "a b"])
+def test_a_path_is_shown_as_it_is(parity: Cli, name: str) -> None:
+    records(parity)
+    code, out, _ = parity("compare", "a", "b", "--out", name)
+    assert code == 0 and f"report: {name}/report." in out
+
+
+def test_report_judges_a_session_again(parity: Cli) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    for number, placement in enumerate((TORCH, MIRRORED, DDP)):
+        run.copy(placement).write(parity.folder / "session" / "runs" / f"{number:02d}_x")
+    code, out, _ = parity("report", "session")
+    assert code == 0 and "reference torch single x1" in out and "torch ddp x2" in out
+    assert (parity.folder / "session" / "report.json").is_file()
+    for name in ("absent", "session/runs"):
+        assert "holds no runs/" in parity.refused("report", name)
+
+
+def test_plan_prints_the_split(parity: Cli) -> None:
+    arguments = ["plan", "--recipe", "digits_mlp", "--replicas", "4", "--first-step", "22", "--steps", "2"]
+    code, out, _ = parity(*arguments)
+    assert code == 0 and "1437 samples, global batch 64, contiguous over 4 replicas" in out
+    sizes = [int(line.split()[2]) for line in out.splitlines() if line.startswith("  replica")]
+    assert sizes == [8, 8, 8, 5, 16, 16, 16, 16]  # the tail of 29, then a whole batch
+    _, out, _ = parity(*arguments, "--json")
+    plan = BatchPlan.of(recipe_spec("digits_mlp"), Placement(framework="torch", strategy="ddp", replicas=4))
+    for step, line in zip((22, 23), out.splitlines(), strict=True):
+        shares = [plan.local_ids(step, replica).tolist() for replica in range(4)]
+        assert json.loads(line) == {"step": step, "epoch": step // 23, "replicas": shares}
+
+
+def test_show_prints_specs_that_load_again(parity: Cli) -> None:
+    for recipe in recipes.RECIPES:
+        spec = recipe_spec(recipe, "seed=7")
+        for kind in ("yaml", "json"):
+            code, out, err = parity("show", recipe, "--set", "seed=7", "--format", kind)
+            assert (code, err) == (0, "")
+            assert TrainSpec.parse(yaml.safe_load(out)) == spec
+            (parity.folder / "spec").write_text(out)
+            assert parity("show", "--spec", "spec", "--format", kind)[1] == out
+        code, out, _ = parity("show", recipe, "--set", "seed=7")
+        assert code == 0 and spec.fingerprint() in out
+        nodes = list(walk(spec.model.tree()))[1:]
+        assert len(out.splitlines()) == 1 + len(nodes) + 1  # the title, the layers, the optimizer
+    schema = json.loads(parity("show", "--schema")[1])
+    assert schema["title"] == "TrainSpec"
+
+
+def test_recipes_are_listed_with_their_sizes(parity: Cli) -> None:
+    code, out, _ = parity("recipes")
+    assert code == 0 and set(recipes.RECIPES) <= set(out.split())
+    assert "4,810" in out  # 64*64 + 64 + 64*10 + 10
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """Make packages look as if they were not installed, and all others as if they were."""
+
+    def find_spec(name: str, package: str | None = None) -> object:
+        return None if name in packages else object()
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+
+
+FACTS = {"versions": {"thing": "1.0"}, "gpus": ["GPU [one]"], "strategies": {"single": "one [process]"}}
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [((), 0), (("torch",), 2), (("tensorflow",), 2), (("torch", "tensorflow"), 2), (("plotly",), 0)],
+)
+def test_doctor_names_what_is_missing_and_how_to_install_it(
+    parity: Cli, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], code: int
+) -> None:
+    hide(monkeypatch, *missing)
+    monkeypatch.setattr(cli, "_describe", lambda module: FACTS)
+    found, out, err = parity("doctor")
+    assert (found, err) == (code, "")
+    for framework, extra in (("torch", "torch"), ("tensorflow", "tf")):
+        told = f"pip install 'tf-torch-parity[{extra}]'"
+        # In one line, so that it can be copied.
+        assert any(told in line for line in out.splitlines()) == (framework in missing)
+    assert ("plotly (HTML report): not installed" in out) == ("plotly" in missing)
+    assert out.count("thing 1.0") == len({"torch", "tensorflow"} - set(missing))
+
+
+def test_doctor_shows_names_as_they_are(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch)
+    monkeypatch.setattr(cli, "_describe", lambda module: FACTS)
+    code, out, _ = parity("doctor")
+    assert code == 0 and out.count("GPU [one]") == 2 and out.count("one [process]") == 2
+
+
+def test_doctor_tells_when_a_framework_does_not_start(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch)
+    broken = subprocess.CompletedProcess([], 1, stdout="", stderr="Traceback\nImportError: no libcuda [x]\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: broken)
+    code, out, _ = parity("doctor")
+    assert code == 2 and out.count("ImportError: no libcuda [x]") == 2
+
+
+# In processes of their own: what only a whole program shows.
+
+BLOCKED = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"tensorflow", "torch", "keras"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Block())
+from common import cli
+cli.main()
+"""
+
+
+def test_plan_and_compare_need_no_framework(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    run.write(tmp_path / "a")
+    run.copy(MIRRORED).write(tmp_path / "b")
+    done = process("plan", "--recipe", "digits_cnn", code=BLOCKED)
+    assert done.returncode == 0 and "replica 1" in done.stdout, done.stderr
+    done = process("compare", tmp_path / "a", tmp_path / "b", code=BLOCKED)
+    assert (done.returncode, done.stderr) == (0, "") and "✓ parity" in done.stdout
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "torch", "keras"])
+def test_the_block_blocks(package: str) -> None:
+    done = process(code=BLOCKED.replace("from common import cli\ncli.main()", f"import {package}"))
+    assert done.returncode == 1 and f"{package} is blocked" in done.stderr
+
+
+def test_the_programs_exit_code_and_error_line(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    spoiled = run.copy(MIRRORED)
+    lower_loss(spoiled)
+    run.write(tmp_path / "a")
+    spoiled.write(tmp_path / "b")
+    done = process("compare", tmp_path / "a", tmp_path / "b")
+    assert (done.returncode, done.stderr) == (1, "")
+    done = process("compare", tmp_path / "a", tmp_path / "absent")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_line(done.stderr).startswith("parity: error: ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"set -o pipefail; {sys.executable} -m common.cli plan --recipe digits_mlp --steps 5000 --json | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["step"] == 0

@@ -1,0 +1,230 @@
+"""Who may import whom, and that the two implementations are twins."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import common
+
+ROOT = Path(__file__).parent.parent
+FRAMEWORKS = {"tensorflow", "keras", "torch"}
+# What a base installation does not have either.
+EXTRAS = {"plotly", "jinja2", "sklearn", "tensorboard", "scipy"}
+# top-level module -> packages it must not name in an import statement, at any depth.
+FORBIDDEN = {
+    "common": {*FRAMEWORKS, "tf_impl", "torch_impl", "parity_tests"},
+    "tf_impl": {"torch", "torch_impl", "parity_tests"},
+    "torch_impl": {"tensorflow", "keras", "tf_impl", "parity_tests"},
+}
+
+IMPORT_ALL = """
+import importlib, json, sys
+blocked = set(json.loads(sys.argv[1]))
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Block())
+for name in json.loads(sys.argv[2]):
+    importlib.import_module(name)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def import_all(modules: list[str], blocked: set[str]) -> subprocess.CompletedProcess[str]:
+    arguments = [json.dumps(sorted(blocked)), json.dumps(modules)]
+    command = [sys.executable, "-W", "error", "-c", IMPORT_ALL, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
+
+
+def common_modules() -> list[str]:
+    return ["common", *(module.name for module in pkgutil.walk_packages(common.__path__, "common."))]
+
+
+def test_common_imports_without_frameworks_and_without_extras() -> None:
+    modules = common_modules()
+    assert {"common.cli", "common.parity.compare", "common.report.html", "common.launch.session"} <= set(
+        modules
+    )
+    done = import_all(modules, FRAMEWORKS | EXTRAS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_common_does_not_load_what_is_installed_either() -> None:
+    done = import_all(common_modules(), set())
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout))
+    assert "numpy" in loaded and not loaded & (FRAMEWORKS | EXTRAS | {"tf_impl", "torch_impl"})
+
+
+def test_a_blocked_import_is_seen() -> None:
+    done = import_all(["common.state"], {"safetensors"})
+    assert done.returncode == 1 and "safetensors" in done.stderr
+
+
+def imported(source: str) -> set[str]:
+    """Top-level packages of all import statements, those inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_imports_point_one_way(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert len(files) > 10
+    found = {str(file.relative_to(ROOT)): imported(file.read_text()) & FORBIDDEN[package] for file in files}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import torch", {"torch"}),
+        ("import torch.nn as nn, os", {"torch", "os"}),
+        ("from torch.nn import functional", {"torch"}),
+        ("def f():\n    from keras import ops", {"keras"}),
+        ("from . import torch", set()),
+        ("torch = 'import torch'", set()),
+    ],
+)
+def test_imports_are_found(source: str, names: set[str]) -> None:
+    assert imported(source) == names
+
+
+# Twins. Names are 'file: function' and 'file: Class.method'; values are parameters in order.
+Signatures = dict[str, tuple[str, ...]]
+FIELDS = ("<fields>",)
+
+# Known differences between the twins, each with its reason. An entry that is no longer true fails.
+LEDGER: dict[str, str] = {
+    "model.py: local": "only torch shards a tensor",
+    "model.py: CanonicalTensor": "torch stores kernels in its own layout, TensorFlow in the canonical one",
+    "model.py: CanonicalTensor.live": "as CanonicalTensor",
+    "model.py: CanonicalTensor.shard": "as CanonicalTensor",
+    "model.py: CanonicalTensor.gather": "as CanonicalTensor",
+    "model.py: CanonicalTensor.to_canonical": "as CanonicalTensor",
+    "layers.py: native_layout": "torch stores kernels in its own layout, TensorFlow in the canonical one",
+    "layers.py: register": "torch's also takes the layout of each tensor; see native_layout",
+    "layers.py: gelu": "TensorFlow's own loses precision in float64",
+    "optimizers.py: Optimizer.update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
+    "runtime.py: uses_gpu": "torch's strategy asks for it; TensorFlow's takes device names",
+    "strategy.py: Strategy.distribute": "one TensorFlow process holds all replicas' values, a torch rank its own",
+    "strategy.py: Strategy.unpack": "one TensorFlow process holds all replicas' values, a torch rank its own",
+    "strategy.py: Strategy.wrap": "DDP and FSDP wrap a module; MirroredStrategy is a scope around building it",
+    "strategy.py: Strategy.norms": "a torch rank may hold shards, so norms need a reduction",
+    "strategy.py: Strategy.barrier": "one TensorFlow process has nobody to wait for",
+}
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    given = function.args
+    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    stars = [f"*{a.arg}" for a in (given.vararg,) if a] + [f"**{a.arg}" for a in (given.kwarg,) if a]
+    return (*names, *stars)
+
+
+def public(file: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Public functions, classes, their methods and their fields."""
+    for node in ast.parse(source).body:
+        name = getattr(node, "name", "_")
+        if name.startswith("_"):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{file}: {name}", parameters(node)
+        # A layer class is the framework's own; the others are ours.
+        elif isinstance(node, ast.ClassDef) and file != "layers.py":
+            fields = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
+            yield f"{file}: {name}", (*FIELDS, *(ast.unparse(field) for field in fields))
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+                    yield f"{file}: {name}.{part.name}", parameters(part)
+
+
+def signatures(files: dict[str, str]) -> Signatures:
+    return {name: value for file, source in files.items() for name, value in public(file, source)}
+
+
+def differences(ours: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+    """What is not the same on both sides, by name."""
+    found = {f"{file}: (file)": "only on one side" for file in set(ours) ^ set(theirs)}
+    both = set(ours) & set(theirs)
+    a, b = (signatures({file: side[file] for file in both}) for side in (ours, theirs))
+    for name in {*a, *b}:
+        if a.get(name) != b.get(name):
+            found[name] = f"{a.get(name, 'absent')} and {b.get(name, 'absent')}"
+    return found
+
+
+def verdict(found: dict[str, str], ledger: dict[str, str]) -> list[str]:
+    """Differences that the ledger does not name, and entries that are no longer true."""
+    unnamed = [f"{name}: {what}" for name, what in found.items() if name not in ledger]
+    stale = [f"{name}: the same now, remove it from the ledger" for name in ledger if name not in found]
+    return sorted(unnamed + stale)
+
+
+def files_of(package: str) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (ROOT / package).glob("*.py")}
+
+
+def test_the_twins_are_twins() -> None:
+    found = differences(files_of("tf_impl"), files_of("torch_impl"))
+    assert verdict(found, LEDGER) == []
+    assert "train.py: train" in signatures(files_of("tf_impl"))
+
+
+def test_the_ledger_excuses_what_it_names_and_nothing_else() -> None:
+    found = {"a.py: f": "x and y"}
+    assert verdict(found, {"a.py: f": "why"}) == []
+    assert verdict(found, {}) == ["a.py: f: x and y"]
+    assert verdict({}, {"a.py: f": "why"}) == ["a.py: f: the same now, remove it from the ledger"]
+    assert all(reason.strip() for reason in LEDGER.values())
+
+
+TWIN = """
+def step(batch, scalars, *, recording=False): ...
+def _own(x): ...
+class Result:
+    numbers: int
+    def close(self): ...
+    def _own(self): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("batch, scalars", "scalars, batch", {"a.py: step"}),
+        ("scalars", "numbers", {"a.py: step"}),
+        (", *, recording=False", "", {"a.py: step"}),
+        ("def step", "def stepp", {"a.py: step", "a.py: stepp"}),
+        ("numbers: int", "number: int", {"a.py: Result"}),
+        ("def close(self)", "def close(self, now)", {"a.py: Result.close"}),
+        ("def close", "def shut", {"a.py: Result.close", "a.py: Result.shut"}),
+        ("class Result", "class _Result", {"a.py: Result", "a.py: Result.close"}),
+        ("def _own(x)", "def _mine(y)", set()),
+        ("recording=False", "recording=True", set()),
+        ("numbers: int", "numbers: float", set()),
+    ],
+)
+def test_a_difference_between_twins_is_found(old: str, new: str, found: set[str]) -> None:
+    assert old in TWIN
+    assert set(differences({"a.py": TWIN}, {"a.py": TWIN.replace(old, new)})) == found
+
+
+def test_a_file_on_one_side_only_is_found() -> None:
+    assert set(differences({"a.py": TWIN}, {"a.py": TWIN, "b.py": ""})) == {"b.py: (file)"}
+    classes = TWIN.replace("Result", "Other")
+    assert differences({"layers.py": TWIN}, {"layers.py": classes}) == {}, "layer classes may differ"
