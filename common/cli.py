@@ -21,7 +21,7 @@ from rich.tree import Tree
 
 from common import __version__, recipes
 from common.data.plan import BatchPlan
-from common.errors import MissingPackageError, ParityError, SpecError
+from common.errors import MissingPackageError, ParityError, RecordError, SpecError
 from common.launch import session
 from common.launch.shell import choose_spec
 from common.launch.worker import MODULES, require
@@ -150,7 +150,12 @@ def _compare(options: argparse.Namespace) -> int:
     records = [read_record(path) for path in (options.reference, *options.candidates)]
     result = judge(records, [read_record(path) for path in options.floor])
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(
+                f"{options.out}: cannot be used as an output folder: {error.strerror}"
+            ) from None
     return _conclude(result, options.out, options.checks)
 
 
@@ -159,7 +164,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _conclude(result: Result, folder: Path | None, checks: bool) -> int:
-    console = Console()
+    console = Console(emoji=False)
     shown = None if folder is None else _write_reports(result, folder)
     if checks:
         for comparison in result.comparisons:
@@ -182,8 +187,8 @@ def _write_reports(result: Result, folder: Path) -> str:
 
 def _plan(options: argparse.Namespace) -> int:
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
-    if options.replicas < 1 or options.first_step < 0:
-        raise SpecError("--replicas must be at least 1 and --first-step at least 0")
+    if options.replicas < 1 or options.first_step < 0 or options.steps < 1:
+        raise SpecError("--replicas and --steps must be at least 1, --first-step at least 0")
     plan = BatchPlan.of(
         spec, Placement(framework="tensorflow", strategy="mirrored", replicas=options.replicas)
     )
@@ -218,7 +223,7 @@ def _recipes(options: argparse.Namespace) -> int:
         table.add_row(
             name, about, f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
     return 0
 
 
@@ -236,7 +241,7 @@ def _show(options: argparse.Namespace) -> int:
         _add_node(tree, child)
     optimizer, schedule = spec.optimizer, spec.schedule
     tree.add(f"optimizer {optimizer.kind}, {spec.convention} convention, schedule {schedule.kind}")
-    Console().print(tree, highlight=False)
+    Console(emoji=False).print(tree, highlight=False)
     return 0
 
 
@@ -261,7 +266,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     del options
-    console = Console()
+    console = Console(emoji=False)
     cores = len(os.sched_getaffinity(0))
     console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}", highlight=False)
     usable = 0
@@ -270,14 +275,14 @@ def _doctor(options: argparse.Namespace) -> int:
             require(framework)
             facts = _describe(module)
         except ParityError as error:
-            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False)
+            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False, soft_wrap=True)
             continue
         usable += 1
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         devices = ", ".join(facts["gpus"]) or "no GPU"
-        console.print(f"[green]✓[/green] {framework}: {versions}; {devices}", highlight=False)
+        console.print(f"[green]✓[/green] {framework}: {escape(versions)}; {escape(devices)}", highlight=False)
         for name, note in facts["strategies"].items():
-            console.print(f"    {name}: {note}", highlight=False)
+            console.print(f"    {name}: {escape(note)}", highlight=False)
     for package, use in (("plotly", "HTML report"), ("sklearn", "digits"), ("tensorboard", "--tensorboard")):
         there = importlib.util.find_spec(package) is not None
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"

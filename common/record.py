@@ -35,6 +35,7 @@ from common.spec import Placement, Spec, TrainSpec
 from common.spec.base import explain
 from common.state import State, load_state
 
+FORMAT = "parity-run-record"
 SCHEMA = 1
 STEP_FIELDS = (
     "loss_sum",
@@ -274,9 +275,13 @@ class RunRecord:
         if steps[: len(self.steps)] != self.steps.tolist():
             raise RecordError(f"{path}: its steps are not those of steps.jsonl")
         try:
-            return [np.array(row["ids"], np.int64) for row in rows[: len(self.steps)]]
+            found = [np.array(row["ids"]) for row in rows[: len(self.steps)]]
+            # An empty list has no integer type yet.
+            if all(ids.ndim == 1 and (not len(ids) or ids.dtype == np.int64) for ids in found):
+                return [ids.astype(np.int64) for ids in found]
         except (KeyError, ValueError, TypeError, OverflowError):
-            raise RecordError(f"{path}: a line has no list of sample ids") from None
+            pass
+        raise RecordError(f"{path}: a line has no list of sample ids")
 
     def state(self, which: str) -> State:
         """The canonical state `initial`, `first_gradients` or `final`."""
@@ -287,16 +292,19 @@ def read_record(folder: Path) -> RunRecord:
     """Read a record; raises RecordError with one line for anything missing, cut short or foreign."""
     if not (folder / "header.json").is_file():
         raise RecordError(f"{folder}: not a run record (no header.json)")
+    made = _read_json(folder / "header.json")
+    if isinstance(made, dict) and {"format", "schema_version"} <= made.keys():
+        found = f"{made['format']} {made['schema_version']}"
+        if found != f"{FORMAT} {SCHEMA}":
+            raise RecordError(
+                f"{folder}: written by another format ({found!r}); this reads {FORMAT} {SCHEMA}"
+            )
     header = _parse(Header, folder / "header.json")
-    if header.format != "parity-run-record" or header.schema_version != SCHEMA:
-        raise RecordError(
-            f"{folder}: written by another format ({header.format} {header.schema_version}); this reads {SCHEMA}"
-        )
     if header.digest != header.spec.fingerprint():
         raise RecordError(f"{folder}/header.json: the digest is not that of the spec beside it")
     rows = _read_lines(folder / "steps.jsonl")
     try:
-        columns = {name: np.array([row[name] for row in rows], np.float64) for name in ("step", *STEP_FIELDS)}
+        columns = {name: _column(name, rows) for name in ("step", *STEP_FIELDS)}
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{folder}/steps.jsonl: a line lacks a number for {error}") from None
     numbers = columns["step"]
@@ -309,6 +317,14 @@ def read_record(folder: Path) -> RunRecord:
             f"{folder}: truncated: the summary counts {summary.steps} steps, steps.jsonl holds {len(rows)}"
         )
     return RunRecord(folder, header, summary, columns)
+
+
+def _column(name: str, rows: list[dict[str, Any]]) -> Column:
+    values = [row[name] for row in rows]
+    # NumPy would take null for NaN.
+    if not all(isinstance(value, int | float) for value in values):
+        raise ValueError(repr(name))
+    return np.array(values, np.float64)
 
 
 def _parse(kind: type[SpecT], path: Path) -> SpecT:

@@ -38,6 +38,7 @@ def initial_state(spec: TrainSpec) -> State:
     Values are drawn in float64, keyed by (seed, tensor name), then rounded to the run's type.
     """
     state: State = {}
+    spec = spec.resolved()
     specs = parameter_specs(spec)
     for name, parameter in specs.items():
         state[name] = initial_value(parameter, rng.derive_key(spec.seed, "init", name)).astype(spec.precision)
@@ -95,6 +96,6 @@ def load_state(path: Path) -> State:
         state: State = load_file(path)
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; the run may not have finished") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise RecordError(f"{path}: not a whole safetensors file: {error}") from None
     return state

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.errors import AlignmentError
 from common.parity.deviation import Curve, curve_deviation, state_deviations
@@ -94,6 +95,12 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
             raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")
         if member.placement.sample_order_seed is None:
             raise AlignmentError(f"{member.folder}: not permuted, so it shows no rounding")
+        if member.placement.recording != "full":
+            raise AlignmentError(f"{member.folder}: made with recording off, so it has no norms")
+        if member.summary is None:
+            raise AlignmentError(f"{member.folder}: the run did not finish")
+        if not _finite(member):
+            raise AlignmentError(f"{member.folder}: not finite everywhere, so it measures no rounding")
     curves = {}
     for name in CURVES:
         deviations = [curve_deviation(base.columns[name], m.columns[name]) for m in members]
@@ -112,6 +119,15 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     evaluation = max(FLOOR_MULTIPLE * max(evaluations), float(curves["loss_sum"][-1]))
     source = f"{FLOOR_MULTIPLE:g} x float32 noise floor of {len(members)} {base.label}"
     return Budget(source, curves, states, evaluation)
+
+
+def _finite(record: RunRecord) -> bool:
+    """Whether every number that a floor is made of is finite; an infinite floor would allow anything."""
+    assert record.summary is not None
+    evaluated = record.summary.eval_loss_sum is not None or not record.summary.eval_count
+    arrays: list[NDArray[np.generic]] = [record.columns[name] for name in CURVES]
+    arrays += [value for which in STATES for value in record.state(which).values()]
+    return evaluated and all(bool(np.isfinite(np.asarray(array, np.float64)).all()) for array in arrays)
 
 
 def _evaluation(record: RunRecord) -> Curve:

@@ -194,7 +194,11 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     if ours.eval_count != theirs.eval_count:
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
-        return Check("evaluation", True, 0.0, 0.0, "no evaluation samples")
+        asked = reference.spec.data.eval_samples
+        return Check("evaluation", not asked, 0.0, 0.0, f"none of {asked} samples evaluated")
+    if reference.spec.precision == "float64" and ours.eval_correct != theirs.eval_correct:
+        where = f"{ours.eval_correct} and {theirs.eval_correct} correct"
+        return Check("evaluation", False, float("inf"), 0.0, where)
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
     return Check(
@@ -212,9 +216,11 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
     for tensor, reason in ledger.items():
         for record in records:
             gradients = record.state("first_gradients")
-            largest = max(float(np.abs(value).max(initial=0.0)) for value in gradients.values())
-            here = float(np.abs(gradients[f"parameters/{tensor}"]).max(initial=0.0))
-            share = here / largest if largest else 0.0
+            others = [value for value in gradients.values() if np.isfinite(value).all()]
+            largest = max((float(np.abs(value).max(initial=0.0)) for value in others), default=0.0)
+            mine = gradients.get(f"parameters/{tensor}", np.array(np.inf))
+            here = float(np.abs(mine).max(initial=0.0)) if np.isfinite(mine).all() else float("inf")
+            share = here / largest if largest else here
             limit = 1e4 * float(np.finfo(record.spec.precision).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
@@ -225,7 +231,10 @@ def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[Ledger
     """Remove the ledger's tensors from both states and say how far apart they were."""
     taken = []
     for tensor in [name for name in ours if _ledger_key(name) in ledger]:
-        deviation = tensor_deviation(ours.pop(tensor), theirs.pop(tensor, np.array(np.nan)))
+        deviation = tensor_deviation(ours[tensor], theirs.get(tensor, np.array(np.nan)))
+        if not np.isfinite(deviation):
+            continue  # missing, of another shape or not finite: that is no rounding
+        del ours[tensor], theirs[tensor]
         taken.append(LedgerEntry(tensor, ledger[_ledger_key(tensor)], deviation))
     return taken
 

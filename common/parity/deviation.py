@@ -13,9 +13,8 @@ Curve = NDArray[np.float64]
 def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
     """|a - b| / max(|a|, |b|) by step; 0 where both are 0, infinite where either is not finite."""
     scale = np.maximum(np.abs(reference), np.abs(candidate))
-    difference = np.abs(reference - candidate)
     with np.errstate(invalid="ignore", divide="ignore"):
-        result = np.where(scale == 0, 0.0, difference / scale)
+        result = np.where(scale == 0, 0.0, np.abs(reference - candidate) / scale)
     return np.where(np.isfinite(reference) & np.isfinite(candidate), result, np.inf)
 
 

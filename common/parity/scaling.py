@@ -60,11 +60,16 @@ def analyse(rounds: Sequence[Sequence[RunRecord]]) -> Scaling | None:
     A speedup compares with the framework's own single replica; the frameworks are compared with each
     other at equal replica counts. None where there is nothing to compare.
     """
-    if not rounds or any(len(round_) != len(rounds[0]) for round_ in rounds):
+    labels = [sorted(record.label for record in round_) for round_ in rounds]
+    if not rounds or any(names != labels[0] for names in labels):
+        return None
+    if any(len(record.steps) <= WARM_UP_STEPS for round_ in rounds for record in round_):
         return None
     figures = [{record.label: throughput(record) for record in round_} for round_ in rounds]
     placements = {record.label: record.placement for record in rounds[0]}
-    baselines = {p.framework: label for label, p in placements.items() if p.replicas == 1}
+    # Where a framework has several single replicas, the first is its baseline.
+    singles = [(p.framework, label) for label, p in placements.items() if p.replicas == 1]
+    baselines = dict(reversed(singles))
     speedups, between = [], []
     for label, placement in placements.items():
         baseline = baselines.get(placement.framework)

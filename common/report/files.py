@@ -78,7 +78,7 @@ def write_junit(result: Result, path: Path) -> None:
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
-            name=f"{comparison.candidate} against {comparison.reference}",
+            name=_xml_text(f"{comparison.candidate} against {comparison.reference}"),
             tests=str(len(comparison.checks) + 1),
             failures=str(failures),
             errors="0" if comparison.verdict != "inconclusive" else "1",
@@ -101,7 +101,10 @@ def write_junit(result: Result, path: Path) -> None:
 
 def _xml_text(text: str) -> str:
     """XML 1.0 has no way to write most control characters."""
-    return "".join(c if c in "\t\n" or ord(c) >= 32 else "?" for c in text)
+    return "".join(
+        c if c in "\t\n" or 32 <= ord(c) < 0xD800 or 0xE000 <= ord(c) < 0xFFFE or ord(c) > 0xFFFF else "?"
+        for c in text
+    )
 
 
 def _write(path: Path, text: str) -> None:

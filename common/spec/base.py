@@ -5,13 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from common.errors import SpecError
 
 Convention = Literal["keras", "torch"]
+
+
+def _no_boolean(value: Any) -> Any:
+    # pydantic takes true, and so YAML's yes and on, for 1.
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_no_boolean)]
+PositiveInt = Annotated[int, BeforeValidator(_no_boolean), Field(gt=0)]
+NonNegativeInt = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
 
 
 class Spec(BaseModel):
@@ -92,7 +104,7 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
         elif part != first["loc"][-1]:
             continue
         path.append(str(part))
-    field = ".".join(path) or where
+    field = _printable(".".join(path) or where)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         line = f"{field}: this field is required"
@@ -103,6 +115,11 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
     if len(problems) > 1:
         line += f" (and {len(problems) - 1} more)"
     return line
+
+
+def _printable(text: str) -> str:
+    """`text` on one line: keys are what a user wrote."""
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _short(value: Any) -> str:

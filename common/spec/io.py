@@ -14,16 +14,39 @@ from common.spec.train import TrainSpec
 _SIZE_LIMIT = 4 * 1024 * 1024
 
 
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without references: a few lines of them can describe more than fits in memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise SpecError(f"{where}: not YAML or JSON: nested too deeply") from None
+    # PyYAML lets errors of its converters through: a 13th month, !!bool maybe, a number of 5,000 digits.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise SpecError(f"{where}: not YAML or JSON: {' '.join(str(error).split())}") from None
+
+
 def load_spec(path: Path) -> TrainSpec:
     """Read a TrainSpec from YAML or JSON (JSON is YAML). Raises SpecError with one line."""
     try:
+        if path.exists() and not path.is_file():
+            raise SpecError(f"{path}: not a file")
         if path.stat().st_size > _SIZE_LIMIT:
             raise SpecError(f"{path}: larger than {_SIZE_LIMIT} bytes; a spec is a small text file")
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{path}: not YAML or JSON: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not YAML or JSON: {error}") from None
+    data = _parse_yaml(text, str(path))
     if not isinstance(data, dict):
         raise SpecError(f"{path}: a spec is a mapping, received {type(data).__name__}")
     return TrainSpec.parse(data)
@@ -55,10 +78,7 @@ def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise SpecError(f"--set {assignment!r}: expected path.to.field=value")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise SpecError(f"--set {assignment!r}: the value is not YAML") from None
+        value = _parse_yaml(text, f"--set {assignment!r}")
         if isinstance(value, str):
             value = _number(value)
         _assign(data, path.split("."), value, assignment)

@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from common.errors import SpecError
-from common.spec.base import Spec
+from common.spec.base import Number, PositiveInt, Spec
 
 Shape = tuple[int, ...]
 Initializer = Literal[
@@ -163,8 +163,8 @@ class BatchNorm(LayerSpec):
     }
     kind: Literal["batch_norm"] = "batch_norm"
     statistics: Literal["global", "per_replica"] = "global"
-    decay: float | None = Field(None, ge=0, lt=1)
-    epsilon: float | None = Field(None, gt=0)
+    decay: Number | None = Field(None, ge=0, lt=1)
+    epsilon: Number | None = Field(None, gt=0)
     running_variance: Literal["biased", "unbiased"] | None = None
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -182,7 +182,7 @@ class LayerNorm(LayerSpec):
 
     conventions = {"keras": {"epsilon": 1e-3}, "torch": {"epsilon": 1e-5}}
     kind: Literal["layer_norm"] = "layer_norm"
-    epsilon: float | None = Field(None, gt=0)
+    epsilon: Number | None = Field(None, gt=0)
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         shape = (input_shape[-1],)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from common.spec.base import Spec
+from common.spec.base import NonNegativeInt, PositiveInt, Spec
 
 Framework = Literal["tensorflow", "torch"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from common.errors import SpecError
-from common.spec.base import Convention, Spec
+from common.spec.base import Convention, NonNegativeInt, Number, PositiveInt, Spec
 from common.spec.layers import AnyLayer, Node, Sequential, Shape
 
 
@@ -60,10 +60,10 @@ class OptimizerBase(Spec):
     """Fields every optimizer has. Formulas: `common/reference.py`."""
 
     convention: Convention | None = Field(None, description="default: the TrainSpec's")
-    learning_rate: float = Field(gt=0)
-    clip_global_norm: float | None = Field(None, gt=0, description="applied after the reduction")
-    clip_epsilon: float | None = Field(None, ge=0, description="g * min(1, clip / (norm + clip_epsilon))")
-    weight_decay: float | None = Field(None, ge=0)
+    learning_rate: Number = Field(gt=0)
+    clip_global_norm: Number | None = Field(None, gt=0, description="applied after the reduction")
+    clip_epsilon: Number | None = Field(None, ge=0, description="g * min(1, clip / (norm + clip_epsilon))")
+    weight_decay: Number | None = Field(None, ge=0)
     weight_decay_mode: Literal["decoupled", "coupled"] | None = Field(
         None, description="decoupled: w -= lr*wd*w before the update; coupled: g += wd*w"
     )
@@ -87,7 +87,7 @@ class SGD(OptimizerBase):
         },
     }
     kind: Literal["sgd"] = "sgd"
-    momentum: float = Field(0.0, ge=0, lt=1)
+    momentum: Number = Field(0.0, ge=0, lt=1)
     nesterov: bool = False
     momentum_form: Literal["velocity", "buffer"] | None = Field(
         None, description="velocity: v = mu*v - lr*g, w += v; buffer: b = mu*b + g, w -= lr*b"
@@ -109,9 +109,9 @@ _ADAM = {
 class AdamBase(OptimizerBase):
     """Adam's own fields. `epsilon_place` says whether bias correction touches epsilon (row 11)."""
 
-    beta_1: float = Field(0.9, ge=0, lt=1)
-    beta_2: float = Field(0.999, ge=0, lt=1)
-    epsilon: float | None = Field(None, gt=0)
+    beta_1: Number = Field(0.9, ge=0, lt=1)
+    beta_2: Number = Field(0.999, ge=0, lt=1)
+    epsilon: Number | None = Field(None, gt=0)
     epsilon_place: Literal["outside", "inside"] | None = Field(
         None, description="outside: sqrt(v) + eps, corrected step size; inside: sqrt(v / (1-b2^t)) + eps"
     )
@@ -156,7 +156,7 @@ class WarmupCosine(Spec):
     kind: Literal["warmup_cosine"] = "warmup_cosine"
     warmup_steps: NonNegativeInt = 0
     decay_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
-    final_fraction: float = Field(0.0, ge=0, le=1)
+    final_fraction: Number = Field(0.0, ge=0, le=1)
 
 
 ScheduleSpec = Annotated[Constant | WarmupCosine, Field(discriminator="kind")]
