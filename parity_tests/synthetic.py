@@ -125,7 +125,8 @@ class Run:
     def write(self, folder: Path, finished: bool = True) -> RunRecord:
         """Write the record and read it back; an unfinished one has neither summary nor final state."""
         folder.mkdir(parents=True)
-        writer = RecordWriter(folder, self.spec, self.placement, range(self.placement.replicas), FACTS)
+        facts = {**FACTS, "threads": {**FACTS["threads"], "pinned": int(self.placement.pin)}}
+        writer = RecordWriter(folder, self.spec, self.placement, range(self.placement.replicas), facts)
         for step in range(len(self.numbers)):
             self.write_step(writer, step)
         for which in STATES if finished else STATES[:2]:

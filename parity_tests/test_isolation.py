@@ -120,7 +120,6 @@ LEDGER: dict[str, str] = {
     "layers.py: register": "torch's also takes the layout of each tensor; see native_layout",
     "layers.py: gelu": "TensorFlow's own loses precision in float64",
     "optimizers.py: Optimizer.update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
-    "runtime.py: uses_gpu": "torch's strategy asks for it; TensorFlow's takes device names",
     "strategy.py: Strategy.distribute": "one TensorFlow process holds all replicas' values, a torch rank its own",
     "strategy.py: Strategy.unpack": "one TensorFlow process holds all replicas' values, a torch rank its own",
     "strategy.py: Strategy.wrap": "DDP and FSDP wrap a module; MirroredStrategy is a scope around building it",

@@ -14,8 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import RunError
-from common.launch.process import keep_freed_memory
+from common.launch.process import keep_freed_memory, pin_to_cores
 from common.spec import Placement
+
+# What the first `configure` of this process decided.
+_STARTED: dict[str, bool] = {}
 
 
 def configure(placement: Placement, capacity: int | None = None) -> None:
@@ -31,24 +34,20 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
     keep_freed_memory()
     # TensorFlow advises against running a strategy eagerly; evaluating one batch is cheaper so.
     tf.get_logger().setLevel("ERROR")
-    capacity = max(capacity or 0, placement.replicas)
     gpus = tf.config.list_physical_devices("GPU")
-    if placement.device == "gpu" or (placement.device == "auto" and gpus):
-        if len(gpus) < placement.replicas:
-            raise RunError(
-                f"{placement.label} needs {placement.replicas} GPUs, this machine has {len(gpus)};"
-                " use fewer replicas or --device cpu"
-            )
+    if placement.device == "gpu" and len(gpus) < placement.replicas:
+        raise RunError(
+            f"{placement.label} needs {placement.replicas} GPUs, this machine has {len(gpus)};"
+            " use fewer replicas or --device cpu"
+        )
+    if uses_gpu(placement):
         tf.config.experimental.enable_op_determinism()
         return
-    if not _initialised():
-        tf.config.set_visible_devices([], "GPU")
-        # One kernel at a time a replica: with more, a single replica would use the other's core.
-        tf.config.threading.set_intra_op_parallelism_threads(placement.threads_per_replica)
-        tf.config.threading.set_inter_op_parallelism_threads(capacity)
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(capacity)]
-        tf.config.set_logical_device_configuration(cpu, logical)
+    if not _STARTED:
+        try:
+            _start_cpu(placement, max(capacity or 0, placement.replicas))
+        except RuntimeError:
+            raise RunError("TensorFlow has already started in this process; train in a new one") from None
     devices = len(tf.config.list_logical_devices("CPU"))
     if devices < placement.replicas:
         raise RunError(
@@ -57,10 +56,29 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
         )
 
 
+def _start_cpu(placement: Placement, capacity: int) -> None:
+    tf.config.set_visible_devices([], "GPU")
+    # Before TensorFlow starts its threads, which keep the cores of the thread that starts them.
+    pinned = pin_to_cores(placement, range(placement.replicas))
+    # One kernel at a time a replica: with more, a single replica would use the other's core.
+    tf.config.threading.set_intra_op_parallelism_threads(placement.threads_per_replica)
+    tf.config.threading.set_inter_op_parallelism_threads(capacity)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(capacity)]
+    tf.config.set_logical_device_configuration(cpu, logical)
+    _STARTED["pinned"] = pinned
+
+
+def uses_gpu(placement: Placement) -> bool:
+    """Whether the replicas run on GPUs: 'auto' takes them where there are enough."""
+    if placement.device == "auto":
+        return len(tf.config.list_physical_devices("GPU")) >= placement.replicas
+    return placement.device == "gpu"
+
+
 def device_names(placement: Placement) -> list[str]:
     """The devices that the placement's replicas run on, in replica order."""
-    gpus = tf.config.list_logical_devices("GPU")
-    kind = "CPU" if placement.device == "cpu" or not gpus else "GPU"
+    kind = "GPU" if uses_gpu(placement) else "CPU"
     return [f"{kind}:{index}" for index in range(placement.replicas)]
 
 
@@ -70,6 +88,7 @@ def thread_counts() -> dict[str, int]:
         "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
         "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
         "cores": len(os.sched_getaffinity(0)),
+        "pinned": int(_STARTED.get("pinned", False)),
     }
 
 
@@ -102,9 +121,3 @@ class ScalarWriter:
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()
-
-
-def _initialised() -> bool:
-    from tensorflow.python.eager import context
-
-    return context.context()._initialized

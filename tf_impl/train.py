@@ -8,7 +8,6 @@ from pathlib import Path
 from common import reference
 from common.data import sources
 from common.data.plan import BatchPlan
-from common.launch.process import pin_to_cores
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
 from common.state import initial_state, save_state
@@ -29,8 +28,6 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     """
     spec = spec.resolved()
     runtime.configure(placement)
-    if placement.pin:
-        pin_to_cores(0, placement.replicas * placement.threads_per_replica)
     samples, eval_samples = sources.load(spec.data, spec.precision)
     plan = BatchPlan.of(spec, placement)
     claim_folder(out_dir)

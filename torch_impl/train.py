@@ -53,10 +53,9 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
 
 
 def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    pinned = pin_to_cores(placement, range(rank, rank + 1))
     runtime.configure(placement)
-    if placement.pin:
-        threads = placement.threads_per_replica
-        pin_to_cores(int(os.environ.get("LOCAL_RANK", 0)) * threads, threads)
     strategy = open_strategy(placement)
     primary = strategy.rank == 0
     if placement.launcher == "torchrun":
@@ -76,7 +75,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     facts = {
         "versions": runtime.versions(),
         "devices": runtime.device_names(placement),
-        "threads": runtime.thread_counts(),
+        "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
     }
     board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
     writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+from common.spec import Placement
+
 # mallopt's parameters and the values that glibc accepts at most, from its malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -26,11 +28,15 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES) and mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES))
 
 
-def pin_to_cores(first: int, count: int) -> bool:
-    """Bind this process to `count` of the allowed cores, from the first-th on; False if too few."""
+def pin_to_cores(placement: Placement, replicas: range) -> bool:
+    """Bind this thread, and those it will start, to the cores of `replicas`.
+
+    False, and nothing done, where the placement does not ask for it or where the machine has too few
+    cores for all of its replicas: half of them bound would be worse than none.
+    """
     allowed = sorted(os.sched_getaffinity(0))
-    chosen = allowed[first : first + count]
-    if len(chosen) < count:
+    threads = placement.threads_per_replica
+    if not placement.pin or len(allowed) < placement.replicas * threads:
         return False
-    os.sched_setaffinity(0, chosen)
+    os.sched_setaffinity(0, allowed[replicas.start * threads : replicas.stop * threads])
     return True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common.errors import RecordError, RunError, SpecError
+from common.errors import ParityError, RecordError, RunError, SpecError
 from common.launch import progress
 from common.launch.worker import Worker, require
 from common.parity.budget import MINIMUM_MEMBERS
@@ -90,6 +90,11 @@ def run_session(
                 _run_stage(spec, title, jobs, workers, console)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; finished runs are in {folder}") from None
+    except ParityError as error:
+        # Leave nothing half-written, unless a run is finished or the message points to a log inside.
+        if str(folder) not in str(error) and not any(folder.glob("runs/*/summary.json")):
+            shutil.rmtree(folder)
+        raise
 
 
 def _stages(

@@ -85,7 +85,7 @@ def analyse(rounds: Sequence[Sequence[RunRecord]]) -> Scaling | None:
         {label: median(figure[label] for figure in figures) for label in placements},
         tuple(speedups),
         tuple(between),
-        all(record.placement.pin for record in rounds[0]),
+        all(record.header.threads.get("pinned") for record in rounds[0]),
         max(0, len(rounds[0][0].steps) - WARM_UP_STEPS) * len(rounds),
     )
 

@@ -7,23 +7,17 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from common.errors import SpecError
 
 Convention = Literal["keras", "torch"]
 
 
-def _no_boolean(value: Any) -> Any:
-    # pydantic takes true, and so YAML's yes and on, for 1.
-    if isinstance(value, bool):
-        raise ValueError("Input should be a number")
-    return value
-
-
-Number = Annotated[float, BeforeValidator(_no_boolean)]
-PositiveInt = Annotated[int, BeforeValidator(_no_boolean), Field(gt=0)]
-NonNegativeInt = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
+# Strict, since pydantic would take true, and so YAML's yes and on, for 1.
+Number = Annotated[float, Strict()]
+PositiveInt = Annotated[int, Strict(), Field(gt=0)]
+NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
 
 
 class Spec(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+# YAML 1.1 reads JSON's 1e-07 as text; YAML 1.2, and whoever writes it, means a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
@@ -37,8 +46,8 @@ def _parse_yaml(text: str, where: str) -> Any:
 def load_spec(path: Path) -> TrainSpec:
     """Read a TrainSpec from YAML or JSON (JSON is YAML). Raises SpecError with one line."""
     try:
-        if path.exists() and not path.is_file():
-            raise SpecError(f"{path}: not a file")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise SpecError(f"{path}: cannot be read: a device or a pipe, which may never end")
         if path.stat().st_size > _SIZE_LIMIT:
             raise SpecError(f"{path}: larger than {_SIZE_LIMIT} bytes; a spec is a small text file")
         text = path.read_text(encoding="utf-8")
@@ -79,18 +88,8 @@ def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
         if not equals or not path:
             raise SpecError(f"--set {assignment!r}: expected path.to.field=value")
         value = _parse_yaml(text, f"--set {assignment!r}")
-        if isinstance(value, str):
-            value = _number(value)
         _assign(data, path.split("."), value, assignment)
     return TrainSpec.parse(data)
-
-
-def _number(text: str) -> str | float:
-    # YAML 1.1 reads 1e-5 as text; nobody who writes it means text.
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _assign(data: Any, path: list[str], value: Any, assignment: str) -> None:
