@@ -6,7 +6,9 @@ from common import recipes
 from common.spec import Placement, TrainSpec, override
 
 OPTIMIZERS = {
-    "sgd": "{kind: sgd, learning_rate: 0.05, momentum: 0.9}",
+    # Not higher: at 0.05 the transformer with Keras initial values is unstable, and its permuted runs of
+    # one framework already part by 3e-13.
+    "sgd": "{kind: sgd, learning_rate: 0.02, momentum: 0.9}",
     "adam": "{kind: adam, learning_rate: 0.003}",
     "adamw": "{kind: adamw, learning_rate: 0.003}",
 }

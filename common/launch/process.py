@@ -7,11 +7,10 @@ import os
 
 from common.spec import Placement
 
-# mallopt's parameters and the values that glibc accepts at most, from its malloc.h.
+# mallopt's parameters, from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
+_M_MMAP_MAX = -4
 _TRIM_BYTES = (1 << 31) - 1
-_MMAP_BYTES = 1 << 25
 
 
 def keep_freed_memory() -> bool:
@@ -25,7 +24,7 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # not glibc
         return False
-    return bool(mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES) and mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES))
+    return bool(mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES) and mallopt(_M_MMAP_MAX, 0))
 
 
 def pin_to_cores(placement: Placement, replicas: range) -> bool:
