@@ -34,6 +34,7 @@ def cases(core: list) -> list:
 @pytest.fixture(scope="session")
 def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
     """Begin the runs of every selected case, so that neither framework waits for the other."""
+    permuted = [member for members in ENSEMBLES.values() for member in members]
     for item in request.session.items:
         if item.function in (test_float64_is_proof, test_float32_stays_in_the_noise):
             arguments = [item.callspec.params[name] for name in ("recipe", "optimizer", "convention")]
