@@ -27,3 +27,11 @@ class RunError(ParityError):
 
 class MissingPackageError(ParityError):
     """A framework or an optional library is not installed."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra, to end a message with.
+
+    It names the folder and not the package: whatever a registry has under our name is not ours.
+    """
+    return f"in the toolkit's folder run: pip install '.[{extra}]'"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import MissingPackageError, SpecError
+from common.errors import MissingPackageError, SpecError, how_to_install
 from common.spec.train import DataSpec
 
 
@@ -41,8 +41,6 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise MissingPackageError(
-            "the digits need scikit-learn; run: pip install 'tf-torch-parity[tf,torch]'"
-        ) from None
+        raise MissingPackageError(f"the digits need scikit-learn; {how_to_install('tf,torch')}") from None
     digits = load_digits()
     return digits.images[..., None] / 16.0, digits.target.astype(np.int64)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.errors import MissingPackageError, ParityError, RunError
+from common.errors import MissingPackageError, ParityError, RunError, how_to_install
 from common.launch.ranks import last_line
 from common.spec import Placement, TrainSpec
 from common.spec.placement import Framework
@@ -32,9 +32,7 @@ _CLOSE_SECONDS = 20
 def require(framework: Framework) -> None:
     """Raise MissingPackageError with the command that installs a framework that is not there."""
     if importlib.util.find_spec(framework) is None:
-        raise MissingPackageError(
-            f"{framework} is not installed; run: pip install 'tf-torch-parity[{EXTRAS[framework]}]'"
-        )
+        raise MissingPackageError(f"{framework} is not installed; {how_to_install(EXTRAS[framework])}")
 
 
 class Worker:

@@ -16,7 +16,7 @@ import numpy as np
 
 from common import __version__
 from common.data.plan import BatchPlan
-from common.errors import MissingPackageError, RecordError
+from common.errors import MissingPackageError, RecordError, how_to_install
 from common.parity.compare import Check
 from common.parity.result import Result
 from common.parity.scaling import EXPECTATION, WARM_UP_STEPS, Ratio, Scaling
@@ -45,9 +45,7 @@ def write_html(result: Result, path: Path) -> None:
         import jinja2
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise MissingPackageError(
-            f"the HTML report needs {error.name}; run: pip install 'tf-torch-parity[report]'"
-        ) from None
+        raise MissingPackageError(f"the HTML report needs {error.name}; {how_to_install('report')}") from None
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     page = _render(environment, result, get_plotlyjs())
     temporary = path.with_name(path.name + ".partial")
