@@ -63,7 +63,7 @@ class ScalarSink(Protocol):
 class Header(Spec):
     """What was run, and on what."""
 
-    format: str = "parity-run-record"
+    format: str = FORMAT
     schema_version: int = SCHEMA
     digest: str
     spec: TrainSpec

@@ -37,7 +37,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     )
     state.load(initial_state(spec), model, optimizer)
     save_state(out_dir / "initial.safetensors", state.export(model, optimizer, 0))
-    steps = range(min(spec.steps, placement.stop_at_step or spec.steps))
+    steps = range(placement.steps_of(spec.steps))
     facts = {
         "versions": runtime.versions(),
         "devices": runtime.device_names(placement),

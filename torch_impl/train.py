@@ -71,7 +71,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     if primary:
         save_state(out_dir / "initial.safetensors", begun)
     step = build_step(spec, model, optimizer, strategy, recording=placement.recording == "full")
-    steps = range(min(spec.steps, placement.stop_at_step or spec.steps))
+    steps = range(placement.steps_of(spec.steps))
     facts = {
         "versions": runtime.versions(),
         "devices": runtime.device_names(placement),

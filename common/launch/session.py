@@ -31,17 +31,12 @@ class Job:
 
 def default_placements(replicas: int, device: str = "auto") -> list[Placement]:
     """The reference and every strategy beside it: one replica of each framework, then `replicas`."""
-    chosen = [("torch", "single", 1), ("tensorflow", "mirrored", 1)]
+    chosen = ["torch:single:1", "tensorflow:mirrored:1"]
     if replicas > 1:
         chosen += [
-            ("tensorflow", "mirrored", replicas),
-            ("torch", "ddp", replicas),
-            ("torch", "fsdp2", replicas),
+            f"{strategy}:{replicas}" for strategy in ("tensorflow:mirrored", "torch:ddp", "torch:fsdp2")
         ]
-    return [
-        Placement.parse({"framework": f, "strategy": s, "replicas": r, "device": device, "pin": True})
-        for f, s, r in chosen
-    ]
+    return [parse_placement(text, device) for text in chosen]
 
 
 def parse_placement(text: str, device: str = "auto") -> Placement:
@@ -139,7 +134,7 @@ def _name(number: int, placement: Placement) -> str:
 def _run_stage(spec: TrainSpec, title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
     for number, job in enumerate(jobs, start=1):
         console.print(f"[dim]{title}: {job.placement.label} ({number} of {len(jobs)})[/dim]", highlight=False)
-        steps = min(spec.steps, job.placement.stop_at_step or spec.steps)
+        steps = job.placement.steps_of(spec.steps)
         with progress.watch({job.placement.label: job.folder}, steps):
             workers.of(job.placement).train(spec, job.placement, job.folder)
 

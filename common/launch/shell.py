@@ -112,7 +112,7 @@ def _train(framework: Framework, values: Any) -> None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     out = Path(values.out)
     talks = os.environ.get("RANK", "0") == "0"
-    steps = min(spec.steps, placement.stop_at_step or spec.steps)
+    steps = placement.steps_of(spec.steps)
     with tempfile.TemporaryDirectory(prefix="parity-") as logs:
         log = Path(logs) / "framework.log"
         try:

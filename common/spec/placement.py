@@ -44,6 +44,10 @@ class Placement(Spec):
             raise ValueError("launcher 'torchrun' starts torch ranks; tensorflow uses 'local'")
         return self
 
+    def steps_of(self, spec_steps: int) -> int:
+        """How many of a spec's steps this run takes."""
+        return min(spec_steps, self.stop_at_step or spec_steps)
+
     @property
     def label(self) -> str:
         """Short name for tables: 'torch ddp x2'."""
