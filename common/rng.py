@@ -66,6 +66,20 @@ def philox_block(key: Key, counter: Sequence[NDArray[np.uint64]]) -> NDArray[np.
     return np.stack([x0, x1, x2, x3], axis=-1).astype(np.uint32)
 
 
+def sample_words(key: Key, step: int, sample_ids: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
+    """`count` random 32-bit words for each sample at a step: (samples, count).
+
+    A sample's words depend on its id, not on its place in a batch. Counter: block of four words,
+    step, and the sample id's low and high halves.
+    """
+    blocks = np.arange(-(-count // 4), dtype=np.uint64)
+    ids = np.asarray(sample_ids).astype(np.uint64)[:, None]
+    shape = (len(ids), len(blocks))
+    counter = [blocks, np.full((1, 1), step, np.uint64), ids & _LOW, ids >> _SHIFT]
+    words = philox_block(key, [np.broadcast_to(word, shape) for word in counter])
+    return words.reshape(len(ids), -1)[:, :count]
+
+
 def uniform(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Uniform float64 in [0, 1) with 53 random bits; element i depends on i alone."""
     size = math.prod(shape)

@@ -5,7 +5,6 @@ Names: `parameters/<layer path>/<tensor>`, `buffers/...`, `slots/<slot>/...`, an
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from common import rng
 from common.errors import RecordError
+from common.initializers import initial_value
 from common.reference import slot_names
 from common.spec import ParameterSpec, TrainSpec, walk
 
@@ -49,25 +49,6 @@ def initial_state(spec: TrainSpec) -> State:
                 state[key] = np.zeros(parameter.shape, spec.precision)
     state["step"] = np.array(0, np.int64)
     return state
-
-
-def initial_value(parameter: ParameterSpec, key: rng.Key) -> NDArray[np.float64]:
-    """Float64 initial values of one tensor.
-
-    glorot_uniform: U(+-sqrt(6 / (fan_in + fan_out))), Glorot and Bengio 2010, Keras's default.
-    uniform_fan_in: U(+-1 / sqrt(fan_in)), PyTorch's default for kernels and biases.
-    """
-    shape, kind = parameter.shape, parameter.initializer
-    if kind in ("zeros", "ones"):
-        return np.full(shape, float(kind == "ones"))
-    if kind.startswith("normal_"):
-        return float(kind.removeprefix("normal_")) * rng.normal(key, shape)
-    limits = {
-        "glorot_uniform": math.sqrt(6 / (parameter.fan_in + parameter.fan_out)),
-        "uniform_fan_in": 1 / math.sqrt(parameter.fan_in),
-        "uniform_0.05": 0.05,
-    }
-    return limits[kind] * (2 * rng.uniform(key, shape) - 1)
 
 
 def null_directions(spec: TrainSpec) -> dict[str, str]:

@@ -13,6 +13,8 @@ from common.launch.worker import Worker
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
 from parity_tests.figures import Figures
+from parity_tests.peers import Peer
+from parity_tests.vocabulary import Vocabulary
 
 # Replicas of the largest placement in the tests.
 CAPACITY = 4
@@ -65,6 +67,22 @@ def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
     path = request.config.getoption("--figures")
     if path is not None:
         collected.write(path)
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """Collects what the tests of single entries measured."""
+    return Vocabulary()
+
+
+@pytest.fixture(scope="session")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Peer]]:
+    """One process of each framework for single layers, losses and optimizer steps."""
+    folder = tmp_path_factory.mktemp("peers")
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(Peer(name, folder / f"{name}.log")) for name in ("tensorflow", "torch")
+        }
 
 
 @pytest.fixture(scope="session")

@@ -116,9 +116,9 @@ LEDGER: dict[str, str] = {
     "model.py: CanonicalTensor.shard": "as CanonicalTensor",
     "model.py: CanonicalTensor.gather": "as CanonicalTensor",
     "model.py: CanonicalTensor.to_canonical": "as CanonicalTensor",
-    "layers.py: native_layout": "torch stores kernels in its own layout, TensorFlow in the canonical one",
-    "layers.py: register": "torch's also takes the layout of each tensor; see native_layout",
-    "layers.py: gelu": "TensorFlow's own loses precision in float64",
+    "layers/registry.py: native_layout": "torch stores kernels in its own layout, TensorFlow in the canonical one",
+    "layers/registry.py: register": "torch's also takes the layout of each tensor; see native_layout",
+    "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "optimizers.py: Optimizer.update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
     "strategy.py: Strategy.distribute": "one TensorFlow process holds all replicas' values, a torch rank its own",
     "strategy.py: Strategy.unpack": "one TensorFlow process holds all replicas' values, a torch rank its own",
@@ -144,7 +144,7 @@ def public(file: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{file}: {name}", parameters(node)
         # A layer class is the framework's own; the others are ours.
-        elif isinstance(node, ast.ClassDef) and file != "layers.py":
+        elif isinstance(node, ast.ClassDef) and not file.startswith("layers/"):
             fields = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
             yield f"{file}: {name}", (*FIELDS, *(ast.unparse(field) for field in fields))
             for part in node.body:
@@ -175,7 +175,8 @@ def verdict(found: dict[str, str], ledger: dict[str, str]) -> list[str]:
 
 
 def files_of(package: str) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (ROOT / package).glob("*.py")}
+    folder = ROOT / package
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
 
 
 def test_the_twins_are_twins() -> None:
@@ -226,4 +227,4 @@ def test_a_difference_between_twins_is_found(old: str, new: str, found: set[str]
 def test_a_file_on_one_side_only_is_found() -> None:
     assert set(differences({"a.py": TWIN}, {"a.py": TWIN, "b.py": ""})) == {"b.py: (file)"}
     classes = TWIN.replace("Result", "Other")
-    assert differences({"layers.py": TWIN}, {"layers.py": classes}) == {}, "layer classes may differ"
+    assert differences({"layers/core.py": TWIN}, {"layers/core.py": classes}) == {}, "layer classes may differ"

@@ -14,9 +14,10 @@ import pytest
 
 import common.state
 from common.errors import RecordError
+from common.initializers import initial_value
 from common.recipes import RECIPES
 from common.spec import ParameterSpec
-from common.state import State, initial_state, initial_value, load_state, null_directions, save_state
+from common.state import State, initial_state, load_state, null_directions, save_state
 from parity_tests.synthetic import one_line, recipe_spec, tiny_spec
 
 

@@ -18,20 +18,20 @@ from tf_impl.strategy import Strategy
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
-    """Per step: (inputs, labels, sample ids), each with one value a replica."""
+    """Per step: (inputs, targets, sample ids), each with one value a replica."""
     for step in steps:
         yield _split(plan.global_ids(step), plan, samples, strategy)
 
 
 def whole(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
     """All samples as one batch, split over the replicas as the plan splits."""
-    return _split(np.arange(len(samples.labels)) + samples.first_id, plan, samples, strategy)
+    return _split(np.arange(len(samples.targets)) + samples.first_id, plan, samples, strategy)
 
 
 def _split(ids: Ids, plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
     def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         mine = plan.share(ids, context.replica_id_in_sync_group)
         rows = mine - samples.first_id
-        return tf.constant(samples.inputs[rows]), tf.constant(samples.labels[rows]), tf.constant(mine)
+        return tf.constant(samples.inputs[rows]), tf.constant(samples.targets[rows]), tf.constant(mine)
 
     return strategy.distribute(local)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from common.data.plan import BatchPlan
 from common.spec import Node, Placement, TrainSpec
 from common.state import canonical_name
+from tf_impl.context import Context
 from tf_impl.layers import EmptySafe, build_layer
 from tf_impl.strategy import Strategy
 
@@ -19,30 +22,40 @@ class Model:
         keras.config.set_floatx(spec.precision)
         # Not only floatx: a policy set by an earlier run of this process would win.
         keras.config.set_dtype_policy(spec.precision)
-        self._may_be_empty = BatchPlan.of(spec, placement).may_be_empty(spec.data.eval_samples)
+        self.spec = spec
+        may_be_empty = BatchPlan.of(spec, placement).may_be_empty(spec.data.eval_samples)
         tree = spec.model.tree()
         self.root = build_layer(tree)
-        self.tensors: dict[str, tf.Variable] = {}
-        self._collect(tree, self.root)
+        for layer in self.root._flatten_layers():
+            if isinstance(layer, EmptySafe):
+                layer.guarded = may_be_empty
+        self.tensors = tensors_of(tree, self.root)
 
-    def __call__(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
-        """Logits (batch, classes) of canonical inputs (batch, ...)."""
-        return self.root(inputs, training=training)
+    def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        """Outputs (batch, ...) of canonical inputs (batch, ...)."""
+        return self.root(inputs, context=context)
+
+    def context(self, training: bool, inputs: tf.Tensor, sample_ids: tf.Tensor, step: Any = 0) -> Context:
+        """What the layers may know of a pass over `inputs`."""
+        pad = self.spec.model.pad_id
+        return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
 
     @property
     def parameters(self) -> dict[str, tf.Variable]:
         """Trainable variables by canonical name, in execution order."""
         return {n: v for n, v in self.tensors.items() if n.startswith("parameters/")}
 
-    def _collect(self, node: Node, layer: keras.layers.Layer) -> None:
-        if isinstance(layer, EmptySafe):
-            layer.guarded = self._may_be_empty
-        for tensor in node.parameters:
-            variable = getattr(layer, tensor.name)
-            native = variable.value if isinstance(variable, keras.Variable) else variable
-            self.tensors[canonical_name(node.path, tensor)] = native
-        for child, child_layer in zip(node.children, getattr(layer, "children", ()), strict=True):
-            self._collect(child, child_layer)
+
+def tensors_of(node: Node, layer: keras.layers.Layer) -> dict[str, tf.Variable]:
+    """The variables of a node and of everything below it, by canonical name."""
+    found = {}
+    for tensor in node.parameters:
+        variable = getattr(layer, tensor.name)
+        native = variable.value if isinstance(variable, keras.Variable) else variable
+        found[canonical_name(node.path, tensor)] = native
+    for child, child_layer in zip(node.children, getattr(layer, "children", ()), strict=True):
+        found |= tensors_of(child, child_layer)
+    return found
 
 
 def build_model(spec: TrainSpec, strategy: Strategy) -> Model:

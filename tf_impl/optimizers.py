@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from common import reference
 from common.spec import SGD
-from common.spec.train import OptimizerBase
+from common.spec.optimizers import OptimizerBase
 from tf_impl.model import Model
 from tf_impl.strategy import Strategy
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from common import reference
 from common.spec import TrainSpec
 from tf_impl import losses
 from tf_impl.model import Model
@@ -29,17 +30,18 @@ class StepResult(NamedTuple):
 
 def build_step(
     spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
-) -> Callable[[Any, Any], StepResult]:
-    """step(batch, scalars) -> StepResult; changes the model and the optimizer in place."""
+) -> Callable[[Any, Any, int], StepResult]:
+    """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
     weights = list(model.parameters.values())
     slots = [[slot[name] for slot in optimizer.slots.values()] for name in model.parameters]
 
     needs_norm = recording or spec.optimizer.clip_global_norm is not None
 
-    def gradients_of(inputs: tf.Tensor, labels: tf.Tensor, ids: tf.Tensor) -> tuple:
+    def gradients_of(inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor, number: tf.Tensor) -> tuple:
+        context = model.context(True, inputs, ids, number)
         with tf.GradientTape() as tape:
-            logits = model(inputs, training=True)
-            loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
+            outputs = model(inputs, context)
+            loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
         gradients = tape.gradient(loss_sum, weights)
         *gradients, loss_sum, count = strategy.sum([*gradients, loss_sum, count])
         gradients = [gradient / count for gradient in gradients]
@@ -59,9 +61,15 @@ def build_step(
             changes.append(change[0])
         return changes
 
-    @tf.function(input_signature=[_any_batch(spec, strategy), tf.TensorSpec([3], spec.precision)])
-    def step(batch: Any, scalars: tf.Tensor) -> tuple:
-        numbers, ids, gradients, clipped = strategy.native.run(gradients_of, args=batch)
+    @tf.function(
+        input_signature=[
+            _any_batch(spec, strategy),
+            tf.TensorSpec([len(reference.step_scalars(spec, 0))], spec.precision),
+            tf.TensorSpec([], tf.int64),
+        ]
+    )
+    def step(batch: Any, scalars: tf.Tensor, number: tf.Tensor) -> tuple:
+        numbers, ids, gradients, clipped = strategy.native.run(gradients_of, args=(*batch, number))
         changes = update(scalars, clipped)
         numbers = [strategy.unpack(number)[0] for number in numbers]
         if recording:
@@ -73,8 +81,9 @@ def build_step(
             numbers += [tf.zeros_like(numbers[0])] * 2
         return tf.stack(numbers), strategy.unpack(ids), [strategy.unpack(g)[0] for g in gradients]
 
-    def run(batch: Any, scalars: Any) -> StepResult:
-        numbers, ids, gradients = step(batch, tf.constant(scalars, spec.precision))
+    def run(batch: Any, scalars: Any, number: int) -> StepResult:
+        constants = tf.constant(scalars, spec.precision), tf.constant(number, tf.int64)
+        numbers, ids, gradients = step(batch, *constants)
         return StepResult(numbers, ids, gradients)
 
     return run
@@ -86,8 +95,8 @@ def _any_batch(spec: TrainSpec, strategy: Strategy) -> Any:
     def of_size(size: int) -> Any:
         def local(context: tf.distribute.ValueContext) -> tuple:
             del context
-            ids = tf.zeros([size], tf.int64)
-            return tf.zeros([size, *spec.model.input_shape], spec.precision), ids, ids
+            inputs = tf.zeros([size, *spec.model.input_shape], spec.input_dtype)
+            return inputs, tf.zeros([size, *spec.target_shape], spec.target_dtype), tf.zeros([size], tf.int64)
 
         return [tf.type_spec_from_value(value) for value in strategy.distribute(local)]
 
@@ -98,11 +107,11 @@ def _any_batch(spec: TrainSpec, strategy: Strategy) -> Any:
 def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, int, int]:
     """(loss sum, samples, correct) over a batch distributed to the replicas, in inference mode."""
 
-    def replica(inputs: tf.Tensor, labels: tf.Tensor, ids: tf.Tensor) -> list[tf.Tensor]:
-        del ids
-        logits = model(inputs, training=False)
-        loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
-        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, -1) == labels, logits.dtype))
+    def replica(inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor) -> list[tf.Tensor]:
+        context = model.context(False, inputs, ids)
+        outputs = model(inputs, context)
+        loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
+        correct = losses.correct(spec.loss, outputs, targets, context)
         return strategy.sum([loss_sum, count, correct])
 
     # Run eagerly: it is one batch, and tracing would cost more than it saves.

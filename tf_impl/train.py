@@ -49,7 +49,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
         scalars = reference.step_scalars(spec, number)
-        result = step(batch, scalars)
+        result = step(batch, scalars, number)
         writer.step(number, scalars[0], result.numbers.numpy().tolist(), [ids.numpy() for ids in result.ids])
         if number == 0:
             save_state(
@@ -59,7 +59,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
 
     save_state(out_dir / "final.safetensors", state.export(model, optimizer, len(steps)))
     held_out = data.whole(plan, eval_samples, strategy)
-    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.labels) else (0.0, 0, 0))
+    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.targets) else (0.0, 0, 0))
     strategy.close(model)
     return out_dir
 

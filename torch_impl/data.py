@@ -15,35 +15,35 @@ from torch_impl.strategy import Strategy
 
 
 class _Rows(Dataset):
-    """Whole batches by sample id: (inputs, labels, sample ids)."""
+    """Whole batches by sample id: (inputs, targets, sample ids)."""
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
 
     def __getitems__(self, ids: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         rows = ids - self.samples.first_id
-        picked = (self.samples.inputs[rows], self.samples.labels[rows], ids)
+        picked = (self.samples.inputs[rows], self.samples.targets[rows], ids)
         return tuple(torch.from_numpy(array) for array in picked)
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
-    """Per step: (inputs, labels, sample ids) of this rank."""
+    """Per step: (inputs, targets, sample ids) of this rank."""
     (replica,) = strategy.local_replicas
     loader = DataLoader(
         _Rows(samples),
         batch_sampler=_LocalIds(plan, replica, steps),
         collate_fn=lambda batch: batch,
     )
-    for inputs, labels, ids in loader:
-        yield inputs.to(strategy.device), labels.to(strategy.device), ids
+    for inputs, targets, ids in loader:
+        yield inputs.to(strategy.device), targets.to(strategy.device), ids
 
 
 def whole(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
     """All samples as one batch, split over the replicas as the plan splits."""
     (replica,) = strategy.local_replicas
-    ids = plan.share(np.arange(len(samples.labels)) + samples.first_id, replica)
-    inputs, labels, ids = _Rows(samples).__getitems__(ids)
-    return inputs.to(strategy.device), labels.to(strategy.device), ids
+    ids = plan.share(np.arange(len(samples.targets)) + samples.first_id, replica)
+    inputs, targets, ids = _Rows(samples).__getitems__(ids)
+    return inputs.to(strategy.device), targets.to(strategy.device), ids
 
 
 class _LocalIds:

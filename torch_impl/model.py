@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from common.spec import Node, TrainSpec
 from common.state import canonical_name
+from torch_impl.context import Context
 from torch_impl.layers import build_layer, native_layout
 from torch_impl.strategy import Strategy
 
@@ -63,29 +65,36 @@ class Model:
     """The module tree with its tensors by canonical name; `module` is what a strategy has wrapped."""
 
     def __init__(self, spec: TrainSpec, device: str) -> None:
+        self.spec = spec
         tree = spec.model.tree()
         dtype = getattr(torch, spec.precision)
         self.module = build_layer(tree).to(device=device, dtype=dtype)
-        self.tensors: dict[str, CanonicalTensor] = {}
-        self._collect(tree, self.module)
+        self.tensors = tensors_of(tree, self.module)
 
-    def __call__(self, inputs: Tensor, training: bool) -> Tensor:
-        """Logits (batch, classes) of canonical inputs (batch, ...)."""
-        if self.module.training != training:
-            self.module.train(training)
-        return self.module(inputs)
+    def __call__(self, inputs: Tensor, context: Context) -> Tensor:
+        """Outputs (batch, ...) of canonical inputs (batch, ...)."""
+        return self.module(inputs, context=context)
+
+    def context(self, training: bool, inputs: Tensor, sample_ids: Tensor, step: Any = 0) -> Context:
+        """What the layers may know of a pass over `inputs`."""
+        pad = self.spec.model.pad_id
+        return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
 
     @property
     def parameters(self) -> dict[str, CanonicalTensor]:
         """Trainable tensors by canonical name, in execution order."""
         return {n: t for n, t in self.tensors.items() if n.startswith("parameters/")}
 
-    def _collect(self, node: Node, module: nn.Module) -> None:
-        for tensor in node.parameters:
-            attribute, axes = native_layout(node, tensor.name)
-            self.tensors[canonical_name(node.path, tensor)] = CanonicalTensor(module, attribute, axes)
-        for child, child_module in zip(node.children, getattr(module, "layers", ()), strict=True):
-            self._collect(child, child_module)
+
+def tensors_of(node: Node, module: nn.Module) -> dict[str, CanonicalTensor]:
+    """The tensors of a node and of everything below it, by canonical name."""
+    found = {}
+    for tensor in node.parameters:
+        attribute, axes = native_layout(node, tensor.name)
+        found[canonical_name(node.path, tensor)] = CanonicalTensor(module, attribute, axes)
+    for child, child_module in zip(node.children, getattr(module, "layers", ()), strict=True):
+        found |= tensors_of(child, child_module)
+    return found
 
 
 def build_model(spec: TrainSpec, strategy: Strategy) -> Model:

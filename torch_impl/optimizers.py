@@ -10,7 +10,7 @@ from torch import Tensor
 
 from common import reference
 from common.spec import SGD
-from common.spec.train import OptimizerBase
+from common.spec.optimizers import OptimizerBase
 from torch_impl.model import Model, local
 from torch_impl.strategy import Strategy
 

@@ -29,17 +29,18 @@ class StepResult(NamedTuple):
 
 def build_step(
     spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
-) -> Callable[[Any, Any], StepResult]:
-    """step(batch, scalars) -> StepResult; changes the model and the optimizer in place."""
+) -> Callable[[Any, Any, int], StepResult]:
+    """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
     parameters = [tensor.live for tensor in model.parameters.values()]
     weights = [local(parameter.detach()) for parameter in parameters]
     slots = [list(slot.values()) for slot in optimizer.slots.values()]
     needs_norm = recording or spec.optimizer.clip_global_norm is not None
 
-    def step(batch: Any, scalars: Any) -> StepResult:
-        inputs, labels, ids = batch
-        logits = model(inputs, training=True)
-        loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
+    def step(batch: Any, scalars: Any, number: int) -> StepResult:
+        inputs, targets, ids = batch
+        context = model.context(True, inputs, ids.to(inputs.device), number)
+        outputs = model(inputs, context)
+        loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
         loss_sum.backward()
         loss_sum, count = strategy.sum([loss_sum.detach(), count])
         # The wrappers average over the ranks; the law asks for the sum over the global count.
@@ -58,9 +59,10 @@ def build_step(
 @torch.no_grad()
 def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, int, int]:
     """(loss sum, samples, correct) over a batch distributed to the replicas, in inference mode."""
-    inputs, labels, _ = batch
-    logits = model(inputs, training=False)
-    loss_sum, count = losses.loss_sum_and_count(spec.loss, logits, labels)
-    correct = (logits.argmax(-1) == labels).sum().to(logits.dtype)
+    inputs, targets, ids = batch
+    context = model.context(False, inputs, ids.to(inputs.device))
+    outputs = model(inputs, context)
+    loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
+    correct = losses.correct(spec.loss, outputs, targets, context)
     loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
     return float(loss_sum), int(count), int(correct)

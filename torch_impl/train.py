@@ -83,7 +83,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
         scalars = reference.step_scalars(spec, number)
-        result = step(batch, scalars)
+        result = step(batch, scalars, number)
         writer.step(number, scalars[0], result.numbers.tolist(), [ids.numpy() for ids in result.ids])
         if number == 0:
             gradients = taps.reduced_gradients(model, result.gradients)
@@ -95,5 +95,5 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     if primary:
         save_state(out_dir / "final.safetensors", final)
     held_out = data.whole(plan, eval_samples, strategy)
-    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.labels) else (0.0, 0, 0))
+    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.targets) else (0.0, 0, 0))
     strategy.close(model)

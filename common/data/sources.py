@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import MissingPackageError, SpecError, how_to_install
-from common.spec.train import DataSpec
+from common.spec.data import DataSpec
 
 
 @dataclass(frozen=True)
 class Samples:
-    """inputs (N, ...) in the run's float type, labels (N,) int64; row i has sample id first_id + i."""
+    """inputs (N, ...), targets (N, ...) in the spec's types; row i has sample id first_id + i."""
 
-    inputs: NDArray[np.floating]
-    labels: NDArray[np.int64]
+    inputs: NDArray[np.generic]
+    targets: NDArray[np.generic]
     first_id: int = 0
 
 

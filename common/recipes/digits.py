@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
 from common.spec.layers import (
     Activation,
     BatchNorm,
@@ -17,7 +18,6 @@ from common.spec.layers import (
     SelfAttention,
     Sequential,
 )
-from common.spec.train import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
 
 
 def digits_mlp() -> TrainSpec:

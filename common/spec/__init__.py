@@ -3,8 +3,11 @@
 from common.spec.base import Convention, Spec
 from common.spec.io import dump_json, dump_yaml, json_schema, load_spec, override
 from common.spec.layers import LayerSpec, Node, ParameterSpec
+from common.spec.model import ModelSpec, walk
+from common.spec.optimizers import SGD, Adam, AdamW
 from common.spec.placement import STRATEGIES, Placement
-from common.spec.train import SGD, Adam, AdamW, Constant, TrainSpec, WarmupCosine, walk
+from common.spec.schedules import Constant, WarmupCosine
+from common.spec.train import TrainSpec
 
 __all__ = [
     "SGD",
@@ -14,6 +17,7 @@ __all__ = [
     "Constant",
     "Convention",
     "LayerSpec",
+    "ModelSpec",
     "Node",
     "ParameterSpec",
     "Placement",

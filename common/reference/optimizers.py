@@ -1,8 +1,4 @@
-"""NumPy formulas of schedules and optimizers: the referee when the two frameworks differ.
-
-Scalars that change from step to step (learning rate, bias corrections) are computed here in
-float64 and handed to both trainers, so no framework can compute them in a narrower type.
-"""
+"""One optimizer step on one tensor, and the scalars that both trainers are handed."""
 
 from __future__ import annotations
 
@@ -11,28 +7,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spec.train import SGD, AdamBase, OptimizerBase, TrainSpec, WarmupCosine
+from common.reference.schedules import learning_rate
+from common.spec.optimizers import SGD, AdamBase, OptimizerBase
+from common.spec.train import TrainSpec
 
 Array = NDArray[np.floating]
 Slots = dict[str, Array]
 
 # The scalars that every optimizer step receives, in this order.
 SCALARS = ("learning_rate", "step_size", "second_correction")
-
-
-def learning_rate(spec: TrainSpec, step: int) -> float:
-    """Learning rate of a step, counted from 0."""
-    schedule = spec.schedule
-    if not isinstance(schedule, WarmupCosine):
-        return spec.optimizer.learning_rate
-    if step < schedule.warmup_steps:
-        return spec.optimizer.learning_rate * (step + 1) / schedule.warmup_steps
-    decay_steps = schedule.decay_steps or max(1, spec.steps - schedule.warmup_steps)
-    progress = min(1.0, (step - schedule.warmup_steps) / decay_steps)
-    fraction = schedule.final_fraction + (1 - schedule.final_fraction) * 0.5 * (
-        1 + math.cos(math.pi * progress)
-    )
-    return spec.optimizer.learning_rate * fraction
 
 
 def step_scalars(spec: TrainSpec, step: int) -> tuple[float, float, float]:
@@ -104,11 +87,3 @@ def _sgd(optimizer: SGD, rate: float, weight: Array, gradient: Array, slots: Slo
     buffer = momentum * slots["momentum_buffer"] + gradient
     direction = gradient + momentum * buffer if optimizer.nesterov else buffer
     return weight - rate * direction, {"momentum_buffer": buffer}
-
-
-def softmax_cross_entropy(logits: Array, labels: NDArray[np.int64]) -> tuple[float, int]:
-    """(sum of -log softmax(logits)[label] over the samples, number of samples)."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_partition = np.log(np.exp(shifted).sum(axis=-1))
-    losses = log_partition - shifted[np.arange(len(labels)), labels]
-    return float(losses.sum()), len(labels)

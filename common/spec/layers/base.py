@@ -1,0 +1,74 @@
+"""What every layer spec shares: its place in the tree, its shapes, its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from common.errors import SpecError
+from common.initializers import check_initializer
+from common.spec.base import Spec
+
+Shape = tuple[int, ...]
+Initializer = Annotated[str, AfterValidator(check_initializer)]
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One tensor of a layer in canonical layout."""
+
+    name: str
+    shape: Shape
+    initializer: Initializer
+    fan_in: int = 1
+    fan_out: int = 1
+    trainable: bool = True
+    # Why this tensor's gradient is zero up to rounding, whatever the data; None for all others.
+    null_direction: str | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer in its place in the tree: its canonical path, its shapes, its children."""
+
+    path: str
+    spec: LayerSpec
+    input_shape: Shape
+    output_shape: Shape
+    children: tuple[Node, ...] = ()
+    parameters: tuple[ParameterSpec, ...] = field(default=())
+
+
+class LayerSpec(Spec):
+    """Base of all layers. Subclasses set a literal `kind` and override the two shape methods."""
+
+    known: ClassVar[list[type[LayerSpec]]] = []
+    # y = W x + bias: a normalisation over the same features subtracts the bias again.
+    linear: ClassVar[bool] = False
+    kind: str
+    name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$", description="default: kind and a number")
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        LayerSpec.known.append(cls)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Shape after this layer; raises SpecError where the input does not fit."""
+        return input_shape
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        """The layer's own tensors, without those of its children."""
+        return ()
+
+    def node(self, path: str, input_shape: Shape) -> Node:
+        """This layer placed at `path`."""
+        return Node(path, self, input_shape, self.output_shape(input_shape), (), self.parameters(input_shape))
+
+    def expect_rank(self, input_shape: Shape, rank: int, meaning: str) -> None:
+        """Raise SpecError unless the input has `rank` dimensions."""
+        if len(input_shape) != rank:
+            raise SpecError(
+                f"layer {self.name or self.kind}: expects {meaning}, received shape {input_shape}"
+            )

@@ -1,0 +1,151 @@
+"""Layers made of layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from common.errors import SpecError
+from common.spec.base import Number, PositiveInt
+from common.spec.layers.base import LayerSpec, Node, Shape
+from common.spec.layers.normalization import BatchNorm
+
+if TYPE_CHECKING:
+    from common.spec.layers import AnyLayer
+
+
+class Container(LayerSpec):
+    """A layer made of layers, run in order."""
+
+    layers: tuple[AnyLayer, ...] = Field(min_length=1)
+
+    def node(self, path: str, input_shape: Shape) -> Node:
+        children = self.children(path, self.inner_input_shape(input_shape))
+        output_shape = self.combined_shape(input_shape, children)
+        return Node(path, self, input_shape, output_shape, children, self.parameters(input_shape))
+
+    def inner_input_shape(self, input_shape: Shape) -> Shape:
+        """Shape that the first child receives."""
+        return input_shape
+
+    def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
+        """The children in their places, each fed by the one before it."""
+        children: list[Node] = []
+        shape = input_shape
+        for name, layer in zip(child_names(self.layers), self.layers, strict=True):
+            child = layer.node(_join(path, name), shape)
+            if isinstance(layer, BatchNorm) and children:
+                children[-1] = _without_use_for_a_bias(children[-1])
+            children.append(child)
+            shape = child.output_shape
+        return tuple(children)
+
+    def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
+        """Shape of the whole; raises SpecError where the children's outputs do not suit."""
+        return children[-1].output_shape
+
+
+class Sequential(Container):
+    """Children one after another."""
+
+    kind: Literal["sequential"] = "sequential"
+
+
+class Residual(Container):
+    """x + children(x).
+
+    With `drop_rate` whole branches are dropped in training, sample by sample, and the kept ones
+    scaled by 1 / (1 - drop_rate): stochastic depth (Huang et al., ECCV 2016).
+    """
+
+    kind: Literal["residual"] = "residual"
+    drop_rate: Number = Field(0.0, ge=0, lt=1)
+
+    def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
+        inner_shape = children[-1].output_shape
+        if inner_shape != input_shape:
+            raise SpecError(
+                f"layer {self.name or self.kind}: a residual must keep its shape; {input_shape} became {inner_shape}"
+            )
+        return input_shape
+
+
+class Repeat(Container):
+    """Children one after another, `times` times, each time with parameters of its own."""
+
+    kind: Literal["repeat"] = "repeat"
+    times: PositiveInt
+
+    def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        shape = input_shape
+        for number in range(1, self.times + 1):
+            nodes.append(Sequential(layers=self.layers).node(_join(path, str(number)), shape))
+            shape = nodes[-1].output_shape
+        return tuple(nodes)
+
+
+class _Branches(Container):
+    """Children side by side, all fed with the container's input. An identity is an empty sequence."""
+
+    def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
+        names = child_names(self.layers)
+        return tuple(
+            layer.node(_join(path, name), input_shape) for name, layer in zip(names, self.layers, strict=True)
+        )
+
+
+class Add(_Branches):
+    """The sum of what the children make of the input."""
+
+    kind: Literal["add"] = "add"
+
+    def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
+        shapes = [child.output_shape for child in children]
+        if len(set(shapes)) > 1:
+            raise SpecError(
+                f"layer {self.name or self.kind}: the branches must end in one shape, received {shapes}"
+            )
+        return shapes[0]
+
+
+class Concatenate(_Branches):
+    """What the children make of the input, joined along the last axis."""
+
+    kind: Literal["concatenate"] = "concatenate"
+
+    def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
+        shapes = [child.output_shape for child in children]
+        if len({shape[:-1] for shape in shapes}) > 1:
+            raise SpecError(
+                f"layer {self.name or self.kind}: the branches may differ in the last axis only, received {shapes}"
+            )
+        return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _without_use_for_a_bias(node: Node) -> Node:
+    """The layer before a batch norm, its bias marked: the norm subtracts it again."""
+    if not node.spec.linear:
+        return node
+    reason = "the batch norm that follows subtracts a bias again"
+    parameters = tuple(replace(p, null_direction=reason) if p.name == "bias" else p for p in node.parameters)
+    return replace(node, parameters=parameters)
+
+
+def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:
+    """Names of siblings: the given ones, else kind, numbered where a kind comes more than once."""
+    names = []
+    for position, layer in enumerate(layers):
+        alike = [i for i, other in enumerate(layers) if other.name is None and other.kind == layer.kind]
+        number = f"_{alike.index(position) + 1}" if layer.name is None and len(alike) > 1 else ""
+        names.append(layer.name or layer.kind + number)
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise SpecError(f"layers: the name {sorted(doubled)[0]!r} is used twice among siblings")
+    return names

@@ -1,0 +1,137 @@
+"""Loss specs. Always (sum, count): the step divides once, globally.
+
+What a loss counts is what its mean is over: samples or tokens for classes, elements for numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from common.errors import SpecError
+from common.spec.base import Number, Spec
+from common.spec.layers import Shape
+
+
+class LossBase(Spec):
+    """Fields that every loss has.
+
+    `l1` and `l2` add l1 * sum|w| + l2 * sum w^2 over the chosen parameters to the mean loss, once,
+    whatever the replica count; the gradient of the second is 2 * l2 * w (row 10).
+    """
+
+    # Whether outputs are scores of classes, so that the share of right ones can be told.
+    classes: ClassVar[bool] = False
+    l1: Number = Field(0.0, ge=0)
+    l2: Number = Field(0.0, ge=0)
+    penalize: Literal["matrices", "all"] = Field(
+        "matrices", description="tensors of two or more axes, or all"
+    )
+
+    def target_shape(self, output_shape: Shape) -> Shape:
+        """Shape of one sample's target; raises SpecError where the model's output does not suit."""
+        return output_shape
+
+    @property
+    def target_is_integer(self) -> bool:
+        return False
+
+
+class SoftmaxCrossEntropy(LossBase):
+    """-sum_c t_c log p_c for classes along the last axis; counts samples, pixels or tokens.
+
+    `outputs: probabilities` follows Keras: integer classes clip p to [clip, 1 - clip] and then
+    normalise it, distributions normalise p and then clip. PyTorch clips nothing (row 32).
+    `class_weight_mean` says what a weighted mean divides by (row 23): `count`, the number of
+    targets, or `weights`, the sum of their weights.
+    """
+
+    conventions = {
+        "keras": {"clip": 1e-7, "class_weight_mean": "count"},
+        "torch": {"clip": 0.0, "class_weight_mean": "weights"},
+    }
+    classes = True
+    kind: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
+    outputs: Literal["logits", "probabilities"] = "logits"
+    targets: Literal["classes", "distributions"] = "classes"
+    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="t = (1 - s) * t + s / classes")
+    class_weights: tuple[Number, ...] | None = None
+    class_weight_mean: Literal["count", "weights"] | None = None
+    ignore: int | None = Field(None, strict=True, description="targets of this value count for nothing")
+    mask_padding: bool = Field(False, description="leave out the tokens that are the model's pad_id")
+    clip: Number | None = Field(None, ge=0, lt=0.5)
+
+    @model_validator(mode="after")
+    def _suits(self) -> SoftmaxCrossEntropy:
+        if self.targets == "distributions" and (self.class_weights is not None or self.ignore is not None):
+            raise ValueError("class_weights and ignore need integer targets; targets is 'distributions'")
+        return self
+
+    def target_shape(self, output_shape: Shape) -> Shape:
+        if self.class_weights is not None and len(self.class_weights) != output_shape[-1]:
+            raise SpecError(
+                f"loss.class_weights has {len(self.class_weights)} entries,"
+                f" the model ends in {output_shape[-1]} classes"
+            )
+        return output_shape if self.targets == "distributions" else output_shape[:-1]
+
+    @property
+    def target_is_integer(self) -> bool:
+        return self.targets == "classes"
+
+
+class BinaryCrossEntropy(LossBase):
+    """-(t log p + (1 - t) log(1 - p)) elementwise; counts elements.
+
+    On probabilities, Keras clips p to [clip, 1 - clip]; PyTorch clamps the logarithms at -100
+    (`log_floor`; row 32).
+    """
+
+    conventions = {"keras": {"clip": 1e-7, "log_floor": None}, "torch": {"clip": 0.0, "log_floor": -100.0}}
+    kind: Literal["binary_cross_entropy"] = "binary_cross_entropy"
+    outputs: Literal["logits", "probabilities"] = "logits"
+    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="t = (1 - s) * t + s / 2")
+    positive_weight: Number = Field(1.0, gt=0, description="multiplies the term of t")
+    clip: Number | None = Field(None, ge=0, lt=0.5)
+    log_floor: Number | None = None
+
+
+class MeanSquaredError(LossBase):
+    """(y - t)^2; counts elements."""
+
+    kind: Literal["mean_squared_error"] = "mean_squared_error"
+
+
+class MeanAbsoluteError(LossBase):
+    """|y - t|; counts elements. Its gradient at 0 is 0."""
+
+    kind: Literal["mean_absolute_error"] = "mean_absolute_error"
+
+
+class Huber(LossBase):
+    """e^2 / 2 where |e| <= delta, else delta * |e| - delta^2 / 2; counts elements (Huber 1964)."""
+
+    kind: Literal["huber"] = "huber"
+    delta: Number = Field(1.0, gt=0)
+
+
+class KLDivergence(LossBase):
+    """sum_c t_c log(t_c / p_c) along the last axis; counts the distributions, PyTorch's `batchmean`.
+
+    On probabilities, Keras clips t and p to [clip, 1]; on log-probabilities, as in PyTorch, 0 log 0 is 0.
+    """
+
+    conventions = {
+        "keras": {"outputs": "probabilities", "clip": 1e-7},
+        "torch": {"outputs": "log_probabilities", "clip": 0.0},
+    }
+    kind: Literal["kl_divergence"] = "kl_divergence"
+    outputs: Literal["logits", "probabilities", "log_probabilities"] | None = None
+    clip: Number | None = Field(None, ge=0, lt=0.5)
+
+
+LossSpec = Annotated[
+    SoftmaxCrossEntropy | BinaryCrossEntropy | MeanSquaredError | MeanAbsoluteError | Huber | KLDivergence,
+    Field(discriminator="kind"),
+]

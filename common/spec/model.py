@@ -1,0 +1,42 @@
+"""ModelSpec: a tree of layers applied to one input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from common.spec.base import NonNegativeInt, PositiveInt, Spec
+from common.spec.layers import AnyLayer, Node, Sequential, Shape
+
+
+class ModelSpec(Spec):
+    """A tree of layers applied to one input. `input_shape` leaves out the batch, images are HWC."""
+
+    input_shape: tuple[PositiveInt, ...] = Field(min_length=1)
+    layers: tuple[AnyLayer, ...] = Field(min_length=1)
+    inputs: Literal["numbers", "tokens"] = Field("numbers", description="floats, or integer token ids")
+    pad_id: NonNegativeInt | None = Field(
+        None, description="the token that is padding: masked layers and losses leave its places out"
+    )
+
+    @model_validator(mode="after")
+    def _padding_is_a_token(self) -> ModelSpec:
+        if self.pad_id is not None and (self.inputs != "tokens" or len(self.input_shape) != 1):
+            raise ValueError("pad_id needs inputs 'tokens' and an input_shape of (tokens,)")
+        return self
+
+    def tree(self) -> Node:
+        """The layers in their places; the root's path is empty."""
+        return Sequential(layers=self.layers).node("", self.input_shape)
+
+    def output_shape(self) -> Shape:
+        return self.tree().output_shape
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it, in execution order."""
+    yield node
+    for child in node.children:
+        yield from walk(child)

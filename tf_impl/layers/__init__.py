@@ -1,0 +1,32 @@
+"""LayerSpec -> keras layer: one registered function per spec class, in files named as those of the specs.
+
+Variables carry the canonical tensor names as attributes (`kernel`, `gamma`, ...), in canonical
+layout, so no translation table is needed on this side.
+"""
+
+from tf_impl.layers import (
+    attention,
+    containers,
+    convolution,
+    core,
+    embedding,
+    normalization,
+    pooling,
+    random,
+    recurrent,
+)
+from tf_impl.layers.registry import EmptySafe, build_layer
+
+__all__ = [
+    "EmptySafe",
+    "attention",
+    "build_layer",
+    "containers",
+    "convolution",
+    "core",
+    "embedding",
+    "normalization",
+    "pooling",
+    "random",
+    "recurrent",
+]

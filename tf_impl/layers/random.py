@@ -1,0 +1,45 @@
+"""Dropout and its relatives."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import tensorflow as tf
+
+from common import rng
+from common.spec import Node
+from common.spec import layers as spec
+from common.spec.layers import Shape
+from common.spec.layers.random import threshold
+from tf_impl.context import Context
+from tf_impl.layers.registry import Contextual, register
+from tf_impl.random import sample_words
+
+
+def keep_mask(x: tf.Tensor, context: Context, path: str, shape: Shape, rate: float) -> tf.Tensor:
+    """(batch, *shape): 1 / (1 - rate) where the layer at `path` keeps an element, else 0."""
+    key = rng.derive_key(context.seed, "dropout", path)
+    words = sample_words(key, context.step, context.sample_ids, math.prod(shape))
+    kept = tf.cast(words >= threshold(rate), x.dtype)
+    return tf.reshape(kept, [-1, *shape]) * tf.constant(1 / (1 - rate), x.dtype)
+
+
+class Dropout(Contextual):
+    """x times its mask, in training."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+
+    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+        rate = self.node.spec.rate
+        if not context.training or rate == 0:
+            return x
+        shape = self.node.spec.mask_shape(self.node.input_shape)
+        return x * keep_mask(x, context, self.node.path, shape, rate)
+
+
+@register(spec.Dropout)
+def dropout(node: Node) -> keras.layers.Layer:
+    return Dropout(node)

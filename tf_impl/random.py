@@ -1,0 +1,43 @@
+"""Keyed random words on the device: the same bits as `common.rng`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from common.rng import Key
+
+_LOW = 0xFFFFFFFF
+
+
+def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
+    """Random 32-bit words of each sample, as `common.rng.sample_words`.
+
+    Returns:
+        (batch, count) int64 in [0, 2^32).
+    """
+    blocks = tf.range(-(-count // 4), dtype=tf.int64)
+    batch = tf.shape(sample_ids)[0]
+    shape = tf.stack([batch, tf.size(blocks)])
+    low = tf.constant(_LOW, tf.int64)
+    high = lambda x: tf.bitwise.bitwise_and(tf.bitwise.right_shift(x, tf.constant(32, tf.int64)), low)  # noqa: E731
+    x0 = tf.broadcast_to(blocks, shape)
+    x1 = tf.zeros_like(x0) + tf.cast(step, tf.int64)
+    x2 = tf.broadcast_to(tf.bitwise.bitwise_and(sample_ids, low)[:, None], shape)
+    x3 = tf.broadcast_to(high(sample_ids)[:, None], shape)
+    key_0, key_1 = key
+    # int64 wraps where uint64 would not, but the low and the high halves come out the same.
+    for _ in range(10):
+        product_0 = x0 * 0xD2511F53
+        product_1 = x2 * 0xCD9E8D57
+        x0, x1, x2, x3 = (
+            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(high(product_1), x1), key_0),
+            tf.bitwise.bitwise_and(product_1, low),
+            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(high(product_0), x3), key_1),
+            tf.bitwise.bitwise_and(product_0, low),
+        )
+        key_0 = (key_0 + 0x9E3779B9) & _LOW
+        key_1 = (key_1 + 0xBB67AE85) & _LOW
+    words = tf.reshape(tf.stack([x0, x1, x2, x3], -1), [batch, 4 * (-(-count // 4))])
+    return words[:, :count]

@@ -1,0 +1,32 @@
+"""LayerSpec -> nn.Module: one registered function per spec class, in files named as those of the specs.
+
+Activations keep canonical shapes between layers (images NHWC). A convolution sees them permuted to
+NCHW, which for a contiguous NHWC tensor is exactly PyTorch's channels_last memory format.
+"""
+
+from torch_impl.layers import (
+    attention,
+    containers,
+    convolution,
+    core,
+    embedding,
+    normalization,
+    pooling,
+    random,
+    recurrent,
+)
+from torch_impl.layers.registry import build_layer, native_layout
+
+__all__ = [
+    "attention",
+    "build_layer",
+    "containers",
+    "convolution",
+    "core",
+    "embedding",
+    "native_layout",
+    "normalization",
+    "pooling",
+    "random",
+    "recurrent",
+]

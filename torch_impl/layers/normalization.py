@@ -1,0 +1,102 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from common.spec import Node
+from common.spec import layers as spec
+from torch_impl.context import Context
+from torch_impl.layers.registry import Contextual, register
+
+
+class _SynchronisedNorm(torch.autograd.Function):
+    """(x - mean) / sqrt(variance + epsilon) with the statistics of all ranks' rows.
+
+    One message forward and one backward. Each rank sends its count, mean and sum of squared
+    deviations; they are combined pairwise-exactly (Chan, Golub, LeVeque: "Updating formulae and a
+    pairwise algorithm for computing sample variances", 1979), which does not cancel as
+    E[x^2] - E[x]^2 does. Backward: dx = (dy - mean(dy) - xhat * mean(dy * xhat)) / sqrt(...).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, epsilon: float, ranks: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """x (rows, channels) -> normalised x, and the mean, sum of squared deviations, and row count."""
+        rows = x.shape[0]
+        # A rank without rows contributes zeros, not the 0/0 of an empty mean.
+        mean = x.sum(0) / max(rows, 1)
+        squares = (x - mean).square_().sum(0)
+        count = x.new_tensor(rows)
+        if ranks > 1:
+            mine = torch.cat([mean, squares, count[None]])
+            everyone = x.new_empty(ranks * len(mine))
+            dist.all_gather_single(everyone, mine)
+            means, all_squares, counts = everyone.view(ranks, -1).split([len(mean), len(mean), 1], dim=1)
+            count = counts.sum()
+            mean = (means * counts).sum(0) / count
+            squares = all_squares.sum(0) + ((means - mean).square() * counts).sum(0)
+        scale = torch.rsqrt(squares / count.clamp(min=1) + epsilon)
+        normalised = (x - mean).mul_(scale)
+        ctx.save_for_backward(normalised, scale, count)
+        ctx.ranks = ranks
+        ctx.mark_non_differentiable(mean, squares, count)
+        return normalised, mean, squares, count
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, None, None]:
+        normalised, scale, count = ctx.saved_tensors
+        sums = torch.stack([gradient.sum(0), (gradient * normalised).sum(0)])
+        if ctx.ranks > 1:
+            dist.all_reduce(sums)
+        sums = sums / count.clamp(min=1)
+        return (gradient - sums[0]).addcmul_(normalised, sums[1], value=-1).mul_(scale), None, None
+
+
+class BatchNorm(Contextual):
+    """Batch norm over the rows of all replicas, or of this one. nn.SyncBatchNorm refuses CPU tensors."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.spec = node.spec
+        shape = node.input_shape[-1:]
+        self.gamma = nn.Parameter(torch.ones(shape))
+        self.beta = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("moving_mean", torch.zeros(shape))
+        self.register_buffer("moving_variance", torch.ones(shape))
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        if not context.training:
+            scale = self.gamma * torch.rsqrt(self.moving_variance + self.spec.epsilon)
+            return (x - self.moving_mean) * scale + self.beta
+        alone = self.spec.statistics == "per_replica" or not dist.is_initialized()
+        ranks = 1 if alone else dist.get_world_size()
+        rows = x.reshape(-1, x.shape[-1])
+        normalised, mean, squares, count = _SynchronisedNorm.apply(rows, self.spec.epsilon, ranks)
+        self._remember(mean, squares, count)
+        return torch.addcmul(self.beta, normalised, self.gamma).view(x.shape)
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, squares: Tensor, count: Tensor) -> None:
+        divisor = count - 1 if self.spec.running_variance == "unbiased" else count
+        # An empty batch leaves the moving statistics as they are.
+        # A bool times a Python float would be float32, whatever the run's precision.
+        weight = (1 - self.spec.decay) * (count > 0).to(count.dtype)
+        for moving, batch in (
+            (self.moving_mean, mean),
+            (self.moving_variance, squares / divisor.clamp(min=1)),
+        ):
+            moving.copy_(moving * (1 - weight) + batch * weight)
+
+
+@register(spec.BatchNorm)
+def batch_norm(node: Node) -> nn.Module:
+    return BatchNorm(node)
+
+
+@register(spec.LayerNorm, gamma=("weight", (0,)), beta=("bias", (0,)))
+def layer_norm(node: Node) -> nn.Module:
+    return nn.LayerNorm(node.input_shape[-1], eps=node.spec.epsilon)

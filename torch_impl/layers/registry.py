@@ -1,0 +1,60 @@
+"""How a spec class finds its function, and what every layer has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from common.spec import Node
+from torch_impl.context import Context
+
+# Canonical tensor name -> (attribute of the module, axes that turn canonical into native layout).
+Layout = dict[str, tuple[str, tuple[int, ...]]]
+
+_BUILDERS: dict[type, Callable[[Node], nn.Module]] = {}
+_LAYOUTS: dict[type, Layout] = {}
+
+
+def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callable:
+    """Decorator: the function that turns a node of `spec_class` into a module.
+
+    `layout` is needed only for tensors whose native name or layout is not the canonical one.
+    """
+
+    def remember(builder: Callable[[Node], nn.Module]) -> Callable:
+        _BUILDERS[spec_class] = builder
+        _LAYOUTS[spec_class] = layout
+        return builder
+
+    return remember
+
+
+def build_layer(node: Node) -> nn.Module:
+    """The module of a node, its children included."""
+    return _BUILDERS[type(node.spec)](node)
+
+
+def native_layout(node: Node, tensor: str) -> tuple[str, tuple[int, ...] | None]:
+    """(attribute, axes from canonical to native) of one of a node's tensors; None leaves it as it is."""
+    return _LAYOUTS[type(node.spec)].get(tensor, (tensor, None))
+
+
+class Contextual(nn.Module):
+    """A module whose forward(x, context) also takes the Context of the step."""
+
+
+def call(module: nn.Module, x: Tensor, context: Context) -> Tensor:
+    """Apply a module, with the context where it takes one."""
+    return module(x, context=context) if isinstance(module, Contextual) else module(x)
+
+
+class Function(nn.Module):
+    """A module without parameters."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
