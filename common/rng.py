@@ -77,7 +77,7 @@ def sample_words(key: Key, step: int, sample_ids: NDArray[np.int64], count: int)
     shape = (len(ids), len(blocks))
     counter = [blocks, np.full((1, 1), step, np.uint64), ids & _LOW, ids >> _SHIFT]
     words = philox_block(key, [np.broadcast_to(word, shape) for word in counter])
-    return words.reshape(len(ids), -1)[:, :count]
+    return words.reshape(len(ids), 4 * len(blocks))[:, :count]
 
 
 def uniform(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -17,12 +17,12 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
     Returns:
         (batch, count) int64 in [0, 2^32).
     """
-    blocks = tf.range(-(-count // 4), dtype=tf.int64)
+    blocks = -(-count // 4)
     batch = tf.shape(sample_ids)[0]
-    shape = tf.stack([batch, tf.size(blocks)])
+    shape = [batch, blocks]
     low = tf.constant(_LOW, tf.int64)
     high = lambda x: tf.bitwise.bitwise_and(tf.bitwise.right_shift(x, tf.constant(32, tf.int64)), low)  # noqa: E731
-    x0 = tf.broadcast_to(blocks, shape)
+    x0 = tf.broadcast_to(tf.range(blocks, dtype=tf.int64), shape)
     x1 = tf.zeros_like(x0) + tf.cast(step, tf.int64)
     x2 = tf.broadcast_to(tf.bitwise.bitwise_and(sample_ids, low)[:, None], shape)
     x3 = tf.broadcast_to(high(sample_ids)[:, None], shape)
@@ -39,5 +39,5 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
         )
         key_0 = (key_0 + 0x9E3779B9) & _LOW
         key_1 = (key_1 + 0xBB67AE85) & _LOW
-    words = tf.reshape(tf.stack([x0, x1, x2, x3], -1), [batch, 4 * (-(-count // 4))])
+    words = tf.reshape(tf.stack([x0, x1, x2, x3], -1), [batch, 4 * blocks])
     return words[:, :count]

@@ -37,4 +37,4 @@ def sample_words(key: Key, step: Any, sample_ids: Tensor, count: int) -> Tensor:
         )
         key_0 = (key_0 + 0x9E3779B9) & _LOW
         key_1 = (key_1 + 0xBB67AE85) & _LOW
-    return torch.stack([x0, x1, x2, x3], -1).reshape(len(sample_ids), -1)[:, :count]
+    return torch.stack([x0, x1, x2, x3], -1).reshape(len(sample_ids), 4 * len(blocks))[:, :count]

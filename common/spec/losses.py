@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from common.errors import SpecError
 from common.spec.base import Number, Spec
@@ -135,3 +135,9 @@ LossSpec = Annotated[
     SoftmaxCrossEntropy | BinaryCrossEntropy | MeanSquaredError | MeanAbsoluteError | Huber | KLDivergence,
     Field(discriminator="kind"),
 ]
+
+
+def parse_loss(data: dict[str, object]) -> LossBase:
+    """A loss from plain data, by its `kind`."""
+    loss: LossBase = TypeAdapter(LossSpec).validate_python(data)
+    return loss
