@@ -33,6 +33,13 @@ from common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_s
 from common.state import parameter_specs
 
 _IDS_SHOWN = 12
+_OPTIONAL = {
+    "plotly": "HTML report",
+    "sklearn": "digits and other tables",
+    "PIL": "image folders",
+    "pyarrow": "Parquet",
+    "tensorboard": "--tensorboard",
+}
 
 
 def main() -> None:
@@ -241,7 +248,7 @@ def _show(options: argparse.Namespace) -> int:
         _add_node(tree, child)
     optimizer, schedule = spec.optimizer, spec.schedule
     tree.add(f"optimizer {optimizer.kind}, {spec.convention} convention, schedule {schedule.kind}")
-    Console(emoji=False).print(tree, highlight=False)
+    Console(emoji=False).print(tree, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -283,7 +290,7 @@ def _doctor(options: argparse.Namespace) -> int:
         console.print(f"[green]✓[/green] {framework}: {escape(versions)}; {escape(devices)}", highlight=False)
         for name, note in facts["strategies"].items():
             console.print(f"    {name}: {escape(note)}", highlight=False)
-    for package, use in (("plotly", "HTML report"), ("sklearn", "digits"), ("tensorboard", "--tensorboard")):
+    for package, use in _OPTIONAL.items():
         there = importlib.util.find_spec(package) is not None
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
         console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}", highlight=False)

@@ -28,6 +28,7 @@ NAMED = (
     "lecun_normal",
     "uniform_fan_in",
     "orthogonal",
+    "forget_ones",
 )
 # name_X: the number X is the constant, the limit of the uniform, the standard deviation of the normals.
 PARAMETRIC = ("constant", "uniform", "normal", "truncated_normal")
@@ -52,6 +53,14 @@ def _split(text: str) -> tuple[str, float | None]:
 
 
 def initial_value(parameter: ParameterSpec, key: rng.Key) -> Array:
+    """Float64 initial values of one tensor; see `_drawn` for what each name means."""
+    values = _drawn(parameter, key)
+    if parameter.zero_row is not None:
+        values[parameter.zero_row] = 0
+    return values
+
+
+def _drawn(parameter: ParameterSpec, key: rng.Key) -> Array:
     """Float64 initial values of one tensor.
 
     glorot_uniform: U(+-sqrt(6 / (fan_in + fan_out))), Glorot and Bengio 2010, Keras's default.
@@ -59,12 +68,15 @@ def initial_value(parameter: ParameterSpec, key: rng.Key) -> Array:
     he_*: He et al. 2015, variance 2 / fan_in. lecun_normal: variance 1 / fan_in.
     uniform_fan_in: U(+-1 / sqrt(fan_in)), PyTorch's default for kernels and biases.
     orthogonal: orthonormal rows or columns, whichever are fewer (Saxe et al. 2014).
+    forget_ones: zeros, but ones in the second quarter, an LSTM's forget gate; Keras's default for its bias.
     truncated_normal_X: normal with standard deviation X before it is cut off at 2 X.
     """
     shape, fan_in, fan_out = parameter.shape, parameter.fan_in, parameter.fan_out
     kind, number = _split(parameter.initializer)
     if kind in ("zeros", "ones"):
         return np.full(shape, float(kind == "ones"))
+    if kind == "forget_ones":
+        return np.repeat([0.0, 1.0, 0.0, 0.0], shape[-1] // 4)
     if kind == "constant":
         return np.full(shape, number)
     if kind == "orthogonal":

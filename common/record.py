@@ -74,6 +74,7 @@ class Header(Spec):
     host: str
     git_revision: str | None
     started: str
+    data_digest: str | None = None
 
 
 class Summary(Spec):
@@ -82,7 +83,7 @@ class Summary(Spec):
     steps: int
     wall_seconds: float
     eval_loss_sum: float | None = None
-    eval_count: int = 0
+    eval_count: float = 0.0
     eval_correct: int = 0
 
 
@@ -131,7 +132,7 @@ class RecordWriter:
             spec: resolved.
             placement: as run.
             replicas: the replicas this process holds; the one with replica 0 is the primary.
-            facts: versions, devices and threads, for the header.
+            facts: versions, devices, threads and the data's digest, for the header.
             scalars: also receives every step's scalars, for TensorBoard.
         """
         self.folder = folder
@@ -187,7 +188,7 @@ class RecordWriter:
         if self._scalars is not None:
             self._scalars.step(step, {"loss": row["loss_sum"] / row["count"], **row})
 
-    def finish(self, evaluation: tuple[float, int, int]) -> None:
+    def finish(self, evaluation: tuple[float, float, int]) -> None:
         """Mark the run complete; `evaluation` is (loss sum, samples, correct) after the last step."""
         wall_seconds = self._last - self._started
         for entry in self._held:
@@ -222,6 +223,7 @@ def _header(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> Hea
         host=platform.node(),
         git_revision=git_revision(),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
+        data_digest=facts.get("data_digest"),
     )
 
 

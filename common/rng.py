@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ _WEYL_1 = 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 _FEISTEL_ROUNDS = 6
+_PART = 1 << 14
 
 Key = tuple[int, int]
 
@@ -82,22 +83,29 @@ def sample_words(key: Key, step: int, sample_ids: NDArray[np.int64], count: int)
 
 def uniform(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Uniform float64 in [0, 1) with 53 random bits; element i depends on i alone."""
-    size = math.prod(shape)
-    words = philox(key, np.arange(size, dtype=np.uint64)).astype(np.uint64)
-    bits = ((words[:, 0] << _SHIFT) | words[:, 1]) >> np.uint64(11)
-    return (bits.astype(np.float64) * 2.0**-53).reshape(shape)
+    result = np.empty(math.prod(shape))
+    for part, first, _ in _pairs(key, len(result)):
+        result[part] = first
+    return result.reshape(shape)
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Standard normal float64 by the Box-Muller transform; element i depends on i alone."""
-    size = math.prod(shape)
-    words = philox(key, np.arange(size, dtype=np.uint64)).astype(np.uint64)
-    first = ((words[:, 0] << _SHIFT) | words[:, 1]) >> np.uint64(11)
-    second = ((words[:, 2] << _SHIFT) | words[:, 3]) >> np.uint64(11)
-    # 1 - u lies in (0, 1], so the logarithm is finite.
-    radius = np.sqrt(-2.0 * np.log(1.0 - first.astype(np.float64) * 2.0**-53))
-    angle = 2.0 * np.pi * (second.astype(np.float64) * 2.0**-53)
-    return (radius * np.cos(angle)).reshape(shape)
+    result = np.empty(math.prod(shape))
+    for part, first, second in _pairs(key, len(result)):
+        # 1 - u lies in (0, 1], so the logarithm is finite.
+        result[part] = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)
+    return result.reshape(shape)
+
+
+def _pairs(key: Key, size: int) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+    """Two uniform numbers for each of `size` counter values, in parts that stay in the cache."""
+    for start in range(0, size, _PART):
+        part = slice(start, min(start + _PART, size))
+        words = philox(key, np.arange(part.start, part.stop, dtype=np.uint64)).astype(np.uint64)
+        bits = ((words[:, 0::2] << _SHIFT) | words[:, 1::2]) >> np.uint64(11)
+        numbers = bits.astype(np.float64) * 2.0**-53
+        yield part, numbers[:, 0], numbers[:, 1]
 
 
 def permute(key: Key, positions: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -16,8 +16,10 @@ from safetensors.numpy import load_file, save_file
 from common import rng
 from common.errors import RecordError
 from common.initializers import initial_value
-from common.reference import slot_names
+from common.reference import initial_slots
+from common.reference.optimizers import InitialSlot
 from common.spec import ParameterSpec, TrainSpec, walk
+from common.spec.optimizers import OptimizerBase
 
 State = dict[str, NDArray[np.generic]]
 
@@ -32,6 +34,20 @@ def parameter_specs(spec: TrainSpec) -> dict[str, ParameterSpec]:
     return {canonical_name(n.path, p): p for n in walk(spec.model.tree()) for p in n.parameters}
 
 
+def slots_of(optimizer: OptimizerBase, specs: dict[str, ParameterSpec]) -> dict[str, dict[str, InitialSlot]]:
+    """The slots of each parameter: canonical name -> slot -> shape and initial value."""
+    return {
+        name: initial_slots(optimizer, name.removeprefix("parameters/"), parameter.shape)
+        for name, parameter in specs.items()
+        if parameter.trainable
+    }
+
+
+def slot_name(slot: str, name: str) -> str:
+    """The canonical name of a parameter's slot."""
+    return f"slots/{slot}/{name.removeprefix('parameters/')}"
+
+
 def initial_state(spec: TrainSpec) -> State:
     """The state before the first step: the same bits for both frameworks.
 
@@ -42,23 +58,21 @@ def initial_state(spec: TrainSpec) -> State:
     specs = parameter_specs(spec)
     for name, parameter in specs.items():
         state[name] = initial_value(parameter, rng.derive_key(spec.seed, "init", name)).astype(spec.precision)
-    for slot in slot_names(spec.optimizer):
-        for name, parameter in specs.items():
-            if parameter.trainable:
-                key = f"slots/{slot}/{name.removeprefix('parameters/')}"
-                state[key] = np.zeros(parameter.shape, spec.precision)
+    for name, slots in slots_of(spec.optimizer, specs).items():
+        for slot, initial in slots.items():
+            state[slot_name(slot, name)] = np.full(initial.shape, initial.value, spec.precision)
     state["step"] = np.array(0, np.int64)
     return state
 
 
 def null_directions(spec: TrainSpec) -> dict[str, str]:
-    """The ledger of tensors whose gradient is only rounding noise: canonical name -> reason.
+    """The ledger of tensors whose gradient is only rounding noise, and of what follows them: name -> reason.
 
     An optimizer that normalises gradients turns that noise into steps, so two exact runs differ
-    there and nowhere else; their loss does not see it.
+    there and nowhere else; their loss does not see it. Names leave out `parameters/` and `buffers/`.
     """
     return {
-        name.removeprefix("parameters/"): p.null_direction
+        name.partition("/")[2]: p.null_direction
         for name, p in parameter_specs(spec).items()
         if p.null_direction is not None
     }

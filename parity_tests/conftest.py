@@ -57,6 +57,7 @@ class Farm:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", type=Path, help="write what the matrix and the faults showed, as Markdown")
+    parser.addoption("--vocabulary", type=Path, help="write what the tests of single entries showed")
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +71,13 @@ def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
 
 
 @pytest.fixture(scope="session")
-def vocabulary() -> Vocabulary:
-    """Collects what the tests of single entries measured."""
-    return Vocabulary()
+def vocabulary(request: pytest.FixtureRequest) -> Iterator[Vocabulary]:
+    """Collects what the tests of single entries measured; written where --vocabulary asks for it."""
+    collected = Vocabulary()
+    yield collected
+    path = request.config.getoption("--vocabulary")
+    if path is not None:
+        collected.write(path)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import common
 ROOT = Path(__file__).parent.parent
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
 # What a base installation does not have either.
-EXTRAS = {"plotly", "jinja2", "sklearn", "tensorboard", "scipy"}
+EXTRAS = {"plotly", "jinja2", "sklearn", "tensorboard", "scipy", "PIL", "pyarrow"}
 # top-level module -> packages it must not name in an import statement, at any depth.
 FORBIDDEN = {
     "common": {*FRAMEWORKS, "tf_impl", "torch_impl", "parity_tests"},
@@ -119,7 +119,13 @@ LEDGER: dict[str, str] = {
     "layers/registry.py: native_layout": "torch stores kernels in its own layout, TensorFlow in the canonical one",
     "layers/registry.py: register": "torch's also takes the layout of each tensor; see native_layout",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
-    "optimizers.py: Optimizer.update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
+    "model.py: CanonicalTensor.whole": "as CanonicalTensor",
+    "model.py: CanonicalTensor.part": "as CanonicalTensor",
+    "optimizers/base.py: Update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
+    "optimizers/base.py: Update.decayed": "as Update: a list of tensors is computed where a rule asks for it",
+    "strategy.py: Strategy.tensor_norms": "a torch rank may hold shards, so norms need a reduction",
+    "strategy.py: Strategy.sum_shards": "a torch rank may hold shards",
+    "strategy.py: Strategy.reshard": "FSDP keeps whole parameters after a forward pass alone",
     "strategy.py: Strategy.distribute": "one TensorFlow process holds all replicas' values, a torch rank its own",
     "strategy.py: Strategy.unpack": "one TensorFlow process holds all replicas' values, a torch rank its own",
     "strategy.py: Strategy.wrap": "DDP and FSDP wrap a module; MirroredStrategy is a scope around building it",
@@ -227,4 +233,6 @@ def test_a_difference_between_twins_is_found(old: str, new: str, found: set[str]
 def test_a_file_on_one_side_only_is_found() -> None:
     assert set(differences({"a.py": TWIN}, {"a.py": TWIN, "b.py": ""})) == {"b.py: (file)"}
     classes = TWIN.replace("Result", "Other")
-    assert differences({"layers/core.py": TWIN}, {"layers/core.py": classes}) == {}, "layer classes may differ"
+    assert differences({"layers/core.py": TWIN}, {"layers/core.py": classes}) == {}, (
+        "layer classes may differ"
+    )

@@ -187,6 +187,8 @@ def test_a_late_step_of_a_huge_data_set_is_immediate_and_small() -> None:
 def test_a_plan_takes_everything_from_spec_and_placement() -> None:
     spec = tiny_spec("seed=3", "data.split=strided", "data.tail=drop", "data.shuffle=false")
     placement = Placement.parse({**DDP.to_dict(), "sample_order_seed": 9})
-    wanted = BatchPlan(37, 16, 2, 3, shuffle=False, split="strided", tail="drop", sample_order_seed=9)
+    wanted = BatchPlan(
+        37, 16, 2, 3, shuffle=False, split="strided", tail="drop", sample_order_seed=9, chunk_size=1 << 14
+    )
     assert BatchPlan.of(spec, placement) == wanted
     assert BatchPlan.of(spec, DDP) != wanted

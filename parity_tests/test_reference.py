@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from common.reference import (
     clip_factor,
+    initial_slots,
     learning_rate,
-    slot_names,
     softmax_cross_entropy,
     step_scalars,
     update,
@@ -42,11 +42,11 @@ def trajectory(spec: TrainSpec, rates: list[float] = RATES, start: float = 1.0) 
     """Weights after each of GRADIENTS, by the code under test, with the learning rate of each step."""
     optimizer = spec.optimizer
     weight = np.array([start])
-    slots = {name: np.zeros(1) for name in slot_names(optimizer)}
+    slots = {name: np.full(*initial) for name, initial in initial_slots(optimizer, "w", (1,)).items()}
     weights = []
     for step, (rate, gradient) in enumerate(zip(rates, GRADIENTS, strict=True)):
-        now = spec.model_copy(update={"optimizer": optimizer.model_copy(update={"learning_rate": rate})})
-        weight, slots = update(optimizer, step_scalars(now, step), weight, np.array([gradient]), slots)
+        scalars = step_scalars(optimizer, step, rate)
+        weight, slots = update(optimizer, scalars, weight, np.array([gradient]), slots)
         weights.append(float(weight[0]))
     return weights
 
@@ -125,7 +125,7 @@ def test_plain_sgd_by_hand() -> None:
     spec = spec_of({"kind": "sgd", "learning_rate": 1})
     # 1 - .1*.5 = .95; + .125 = 1.075; - .1 = .975; - 2e-6; + .225
     assert trajectory(spec) == pytest.approx([0.95, 1.075, 0.975, 0.974998, 1.199998], rel=1e-14)
-    assert slot_names(spec.optimizer) == ()
+    assert initial_slots(spec.optimizer, "w", (1,)) == {}
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -176,9 +176,8 @@ def test_epsilon_outside_is_epsilon_inside_scaled(epsilon: float, step: int, gra
     for optimizer in (inside, outside, {**outside, "epsilon": epsilon}):
         spec = spec_of(optimizer)
         slots = {"first_moment": np.array([0.3]), "second_moment": np.array([0.01 * gradient])}
-        changed, _ = update(
-            spec.optimizer, step_scalars(spec, step), np.array([0.0]), np.array([gradient]), slots
-        )
+        scalars = step_scalars(spec.optimizer, step, 0.1)
+        changed, _ = update(spec.optimizer, scalars, np.array([0.0]), np.array([gradient]), slots)
         results.append(float(changed[0]))
     assert results[0] == pytest.approx(results[1], rel=1e-12)
     if step < 10 and epsilon > 1e-3:
@@ -229,6 +228,11 @@ def test_the_constant_schedule_is_constant() -> None:
     assert {learning_rate(spec, step) for step in (0, 1, 5000)} == {0.3}
 
 
+def factor(spec: TrainSpec, norm: float) -> float:
+    optimizer = spec.optimizer
+    return clip_factor(optimizer.clip_global_norm, optimizer.clip_epsilon, norm)
+
+
 @pytest.mark.parametrize("norm", [0.0, 0.5, 0.9999995, 1.0, 1.0000005, 4.0, 1e9])
 @pytest.mark.parametrize("convention", ["keras", "torch"])
 def test_clipping_by_the_global_norm(convention: str, norm: float) -> None:
@@ -238,15 +242,15 @@ def test_clipping_by_the_global_norm(convention: str, norm: float) -> None:
         expected = 1.0 * min(1 / norm, 1 / 1.0) if norm else 1.0
     else:
         expected = min(1.0, 1.0 / (norm + 1e-6))
-    assert clip_factor(spec.optimizer, norm) == pytest.approx(expected, rel=1e-15)
+    assert factor(spec, norm) == pytest.approx(expected, rel=1e-15)
 
 
 def test_the_two_clippings_differ_and_none_means_none() -> None:
     optimizer = {"kind": "sgd", "learning_rate": 1, "clip_global_norm": 2.0}
-    factors = [clip_factor(spec_of(optimizer, c).optimizer, 4.0) for c in ("keras", "torch")]
+    factors = [factor(spec_of(optimizer, c), 4.0) for c in ("keras", "torch")]
     assert factors[0] == 0.5 and 0 < factors[0] - factors[1] < 2e-7
-    assert clip_factor(spec_of({"kind": "sgd", "learning_rate": 1}).optimizer, 1e30) == 1.0
-    assert math.isnan(clip_factor(spec_of(optimizer).optimizer, math.nan)), "a NaN norm must not be hidden"
+    assert factor(spec_of({"kind": "sgd", "learning_rate": 1}), 1e30) == 1.0
+    assert math.isnan(factor(spec_of(optimizer), math.nan)), "a NaN norm must not be hidden"
 
 
 def exact_loss(logits: list[float], label: int) -> float:

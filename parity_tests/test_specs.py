@@ -80,26 +80,26 @@ WRONG: list[tuple[str, object, tuple[str, ...]]] = [
     ("name", 5, ("5", "string")),
     ("model", None, ("None",)),
     ("model.layers", [], ("at least 1",)),
-    ("model.layers.0.kind", "lstm", ("'lstm'", "'dense'", "'self_attention'")),
+    ("model.layers.0.kind", "atention", ("'atention'", "'self_attention'", "docs/vocabulary.md")),
     ("model.layers.0.units", "x", ("'x'", "integer")),
     ("model.layers.0.units", 0, ("0", "greater than 0")),
     ("model.layers.0.name", "A/b", ("'A/b'", "pattern")),
-    ("model.layers.0.kernel_initializer", "he", ("'he'", "'glorot_uniform'", "'uniform_fan_in'")),
+    ("model.layers.0.kernel_initializer", "he", ("'he'", "glorot_uniform", "uniform_fan_in", "normal_X")),
     ("model.layers.1.function", "swish", ("'swish'", "'relu'", "'gelu'", "'tanh'")),
     ("model.input_shape", [], ("at least 1",)),
     ("model.input_shape.0", 0, ("0", "greater than 0")),
-    ("optimizer.kind", "rmsprop", ("'rmsprop'", "'sgd'", "'adam'", "'adamw'")),
+    ("optimizer.kind", "ftrl", ("'ftrl'", "'sgd'", "'adam'", "'adamw'")),
     ("optimizer.learning_rate", 0, ("0", "greater than 0")),
     ("optimizer.learning_rate", float("nan"), ("nan", "finite")),
     ("optimizer.learning_rate", float("inf"), ("inf", "finite")),
     ("optimizer.momentum", 1, ("1", "less than 1")),
     ("optimizer.weight_decay", -0.1, ("-0.1", "greater than or equal to 0")),
     ("optimizer.clip_global_norm", 0, ("0", "greater than 0")),
-    ("schedule.kind", "step", ("'step'", "'constant'", "'warmup_cosine'")),
+    ("schedule.kind", "steps", ("'steps'", "'constant'", "'warmup_cosine'")),
     ("schedule.final_fraction", 2, ("2", "less than or equal to 1")),
     ("data.split", "random", ("'random'", "'contiguous'", "'strided'")),
     ("data.tail", "pad", ("'pad'", "'keep'", "'drop'")),
-    ("data.source", "imagenet", ("'imagenet'", "'digits'")),
+    ("data.source", "imagenet", ("'imagenet'", "'image_folder'")),
     ("data.train_samples", 0, ("0", "greater than 0")),
 ]
 
@@ -141,7 +141,7 @@ def test_a_missing_field_is_named(field: str) -> None:
     ],
 )
 def test_an_unknown_key_is_named(field: str) -> None:
-    data = with_field(field, 1) if not field.startswith("loss") else with_field("loss", {"weight": 1})
+    data = with_field(field, 1) if not field.startswith("loss") else with_field("loss", {"kind": "huber", "weight": 1})
     assert refused(data, "unknown key", "parity show --schema").startswith(f"{field}:")
 
 
@@ -186,7 +186,6 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ),
         ("skip", "(16, 6)", "(16, 7)"),
     ),
-    "ends in an image": (image({"kind": "dense", "units": 10}), ("(classes,)", "(8, 8, 10)")),
     "convolution of a vector": (
         image({"kind": "flatten"}, {"kind": "conv2d", "filters": 2}),
         ("conv2d", "HWC", "(64,)"),

@@ -6,32 +6,43 @@ Values are placed on the replicas one by one, so any split is possible, empty ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from common.data.loading import in_order
 from common.data.plan import BatchPlan, Ids
-from common.data.sources import Samples
+from common.data.samples import Samples
 from tf_impl.strategy import Strategy
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
     """Per step: (inputs, targets, sample ids), each with one value a replica."""
-    for step in steps:
-        yield _split(plan.global_ids(step), plan, samples, strategy)
+    items = ((plan.global_ids(step), plan.epoch(step)) for step in steps)
+    return _distributed(items, plan, samples, strategy)
 
 
-def whole(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
-    """All samples as one batch, split over the replicas as the plan splits."""
-    return _split(np.arange(len(samples.targets)) + samples.first_id, plan, samples, strategy)
+def chunks(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Iterator[Any]:
+    """All samples once, in batches split over the replicas as the plan splits."""
+    items = ((ids, 0) for ids in plan.chunks(len(samples), samples.first_id))
+    return _distributed(items, plan, samples, strategy)
 
 
-def _split(ids: Ids, plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
-    def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mine = plan.share(ids, context.replica_id_in_sync_group)
-        rows = mine - samples.first_id
-        return tf.constant(samples.inputs[rows]), tf.constant(samples.targets[rows]), tf.constant(mine)
+def _distributed(
+    items: Iterable[tuple[Ids, int]], plan: BatchPlan, samples: Samples, strategy: Strategy
+) -> Iterator[Any]:
+    """Batches of (sample ids, epoch), made by threads where the placement asks for loader workers."""
+    placement = strategy.placement
 
-    return strategy.distribute(local)
+    def rows(item: tuple[Ids, int]) -> list[tuple]:
+        shares = [plan.share(item[0], replica) for replica in range(placement.replicas)]
+        return [(*samples.rows(share, item[1]), share) for share in shares]
+
+    workers = placement.loader_workers * placement.replicas
+    for made in in_order(rows, items, workers, placement.prefetch_batches):
+
+        def local(context: tf.distribute.ValueContext, made: list[tuple] = made) -> tuple[tf.Tensor, ...]:
+            return tuple(tf.constant(array) for array in made[context.replica_id_in_sync_group])
+
+        yield strategy.distribute(local)

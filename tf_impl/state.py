@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from common.state import State
+from common.state import State, slot_name
 from tf_impl.model import Model
 from tf_impl.optimizers import Optimizer
 
@@ -27,7 +27,7 @@ def _variables(model: Model, optimizer: Optimizer) -> dict[str, tf.Variable]:
     result = dict(model.tensors)
     for slot, variables in optimizer.slots.items():
         for name, variable in variables.items():
-            result[f"slots/{slot}/{name.removeprefix('parameters/')}"] = variable
+            result[slot_name(slot, name)] = variable
     return result
 
 

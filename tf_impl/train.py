@@ -28,7 +28,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     """
     spec = spec.resolved()
     runtime.configure(placement)
-    samples, eval_samples = sources.load(spec.data, spec.precision)
+    samples, eval_samples = sources.load_for(spec)
     plan = BatchPlan.of(spec, placement)
     claim_folder(out_dir)
     # Neither the order of samples nor the last step is part of what was traced.
@@ -42,15 +42,19 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         "versions": runtime.versions(),
         "devices": runtime.device_names(placement),
         "threads": runtime.thread_counts(),
+        "data_digest": sources.data_digest(spec.data),
     }
     board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard else None
     writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)
 
+    rates = reference.RateKeeper(spec)
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
-        scalars = reference.step_scalars(spec, number)
+        scalars = rates.scalars(number)
         result = step(batch, scalars, number)
-        writer.step(number, scalars[0], result.numbers.numpy().tolist(), [ids.numpy() for ids in result.ids])
+        numbers = result.numbers.numpy().tolist()
+        rates.observe(number, *numbers[:2])
+        writer.step(number, scalars["learning_rate"], numbers, [ids.numpy() for ids in result.ids])
         if number == 0:
             save_state(
                 out_dir / "first_gradients.safetensors", taps.reduced_gradients(model, result.gradients)
@@ -58,8 +62,9 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
             writer.skip_time()
 
     save_state(out_dir / "final.safetensors", state.export(model, optimizer, len(steps)))
-    held_out = data.whole(plan, eval_samples, strategy)
-    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.targets) else (0.0, 0, 0))
+    with optimizer.averaged():
+        totals = [evaluate(spec, model, strategy, b) for b in data.chunks(plan, eval_samples, strategy)]
+    writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))
     strategy.close(model)
     return out_dir
 

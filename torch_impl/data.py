@@ -2,57 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from common.data.plan import BatchPlan
-from common.data.sources import Samples
+from common.data.loading import leave_cores_of_replicas
+from common.data.plan import BatchPlan, Ids
+from common.data.samples import Samples
+from common.errors import ParityError
+from common.launch.process import keep_freed_memory
 from torch_impl.strategy import Strategy
-
-
-class _Rows(Dataset):
-    """Whole batches by sample id: (inputs, targets, sample ids)."""
-
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
-
-    def __getitems__(self, ids: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rows = ids - self.samples.first_id
-        picked = (self.samples.inputs[rows], self.samples.targets[rows], ids)
-        return tuple(torch.from_numpy(array) for array in picked)
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
     """Per step: (inputs, targets, sample ids) of this rank."""
     (replica,) = strategy.local_replicas
-    loader = DataLoader(
-        _Rows(samples),
-        batch_sampler=_LocalIds(plan, replica, steps),
-        collate_fn=lambda batch: batch,
-    )
-    for inputs, targets, ids in loader:
+    items = ((plan.local_ids(step, replica), plan.epoch(step)) for step in steps)
+    return _loaded(items, samples, strategy)
+
+
+def chunks(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Iterator[Any]:
+    """All samples once, in batches split over the replicas as the plan splits."""
+    (replica,) = strategy.local_replicas
+    items = ((plan.share(ids, replica), 0) for ids in plan.chunks(len(samples), samples.first_id))
+    return _loaded(items, samples, strategy)
+
+
+class _Rows(Dataset):
+    """Whole batches by (sample ids, epoch): (inputs, targets, sample ids), or the error that they met."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def __getitems__(self, item: tuple[Ids, int]) -> tuple[torch.Tensor, ...] | ParityError:
+        ids, epoch = item
+        try:
+            rows = self.samples.rows(ids, epoch)
+        except ParityError as error:
+            # As a value, since a worker's exception arrives with its traceback as its message.
+            return error
+        # A copy of the ids: as a tensor they want memory of their own.
+        return tuple(torch.from_numpy(array) for array in (*rows, ids.copy()))
+
+
+def _loaded(items: Iterable[tuple[Ids, int]], samples: Samples, strategy: Strategy) -> Iterator[Any]:
+    """Batches of (sample ids, epoch), made by processes where the placement asks for loader workers."""
+    loader = DataLoader(_Rows(samples), batch_sampler=items, collate_fn=_as_it_is, **_workers(strategy))
+    for batch in loader:
+        if isinstance(batch, ParityError):
+            raise batch
+        inputs, targets, ids = batch
         yield inputs.to(strategy.device), targets.to(strategy.device), ids
 
 
-def whole(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Any:
-    """All samples as one batch, split over the replicas as the plan splits."""
-    (replica,) = strategy.local_replicas
-    ids = plan.share(np.arange(len(samples.targets)) + samples.first_id, replica)
-    inputs, targets, ids = _Rows(samples).__getitems__(ids)
-    return inputs.to(strategy.device), targets.to(strategy.device), ids
+def _workers(strategy: Strategy) -> dict[str, Any]:
+    placement = strategy.placement
+    if not placement.loader_workers:
+        return {}
+    # A rank is a daemon, which may have no children until it says otherwise.
+    multiprocessing.current_process().daemon = False
+    # Forking this process would hang where OpenMP has threads; a fork server has none.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch_impl.data"])
+    return {
+        "num_workers": placement.loader_workers,
+        "prefetch_factor": placement.prefetch_batches,
+        "multiprocessing_context": context,
+        "worker_init_fn": functools.partial(_begin_worker, os.sched_getaffinity(os.getppid())),
+    }
 
 
-class _LocalIds:
-    """The rank's sample ids, step by step; drawn lazily, since a plan may have any length."""
+def _begin_worker(cores: set[int], number: int) -> None:
+    del number
+    leave_cores_of_replicas(cores)
+    keep_freed_memory()
 
-    def __init__(self, plan: BatchPlan, replica: int, steps: range) -> None:
-        self.plan, self.replica, self.steps = plan, replica, steps
 
-    def __iter__(self) -> Iterator[Any]:
-        for step in self.steps:
-            # A copy: the ids travel on as a tensor, which wants memory of its own.
-            yield self.plan.local_ids(step, self.replica).copy()
+def _as_it_is(batch: Any) -> Any:
+    return batch

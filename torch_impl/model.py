@@ -40,10 +40,14 @@ class CanonicalTensor:
         native = value if self.axes is None else value.transpose(self.axes)
         live = self.live
         full = torch.from_numpy(np.array(native, order="C")).to(device=live.device, dtype=live.dtype)
+        return self._share(full)
+
+    def _share(self, native: Tensor) -> Tensor:
+        live = self.live
         if not isinstance(live, DTensor):
-            return full
+            return native
         # Every rank holds the whole value already: nothing needs to be sent.
-        return distribute_tensor(full, live.device_mesh, live.placements, src_data_rank=None).to_local()
+        return distribute_tensor(native, live.device_mesh, live.placements, src_data_rank=None).to_local()
 
     def gather(self, part: Tensor) -> Tensor:
         """The whole tensor of which `part` is this rank's shard; collective under FSDP."""
@@ -54,6 +58,15 @@ class CanonicalTensor:
             part, live.device_mesh, live.placements, shape=live.shape, stride=live.stride()
         )
         return sharded.full_tensor()
+
+    def whole(self, part: Tensor) -> Tensor:
+        """The whole tensor, in canonical layout, of which `part` is this rank's; collective under FSDP."""
+        native = self.gather(part)
+        return native if self.axes is None else native.permute(*np.argsort(self.axes).tolist())
+
+    def part(self, whole: Tensor) -> Tensor:
+        """This rank's part, in native layout, of a whole tensor in canonical layout."""
+        return self._share(whole if self.axes is None else whole.permute(self.axes))
 
     def to_canonical(self, native: Tensor) -> np.ndarray:
         """A copy in canonical layout."""
@@ -86,14 +99,14 @@ class Model:
         return {n: t for n, t in self.tensors.items() if n.startswith("parameters/")}
 
 
-def tensors_of(node: Node, module: nn.Module) -> dict[str, CanonicalTensor]:
+def tensors_of(node: Node, layer: nn.Module) -> dict[str, CanonicalTensor]:
     """The tensors of a node and of everything below it, by canonical name."""
     found = {}
     for tensor in node.parameters:
         attribute, axes = native_layout(node, tensor.name)
-        found[canonical_name(node.path, tensor)] = CanonicalTensor(module, attribute, axes)
-    for child, child_module in zip(node.children, getattr(module, "layers", ()), strict=True):
-        found |= tensors_of(child, child_module)
+        found[canonical_name(node.path, tensor)] = CanonicalTensor(layer, attribute, axes)
+    for child, child_layer in zip(node.children, getattr(layer, "layers", ()), strict=True):
+        found |= tensors_of(child, child_layer)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.state import State
+from common.state import State, slot_name
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.optimizers import Optimizer
 
@@ -17,22 +17,28 @@ from torch_impl.optimizers import Optimizer
 def load(state: State, model: Model, optimizer: Optimizer) -> None:
     """Set every tensor from a canonical state that holds exactly the model's tensors."""
     for name, tensor, part in _parts(model, optimizer):
-        part.copy_(tensor.shard(state[name]))
+        part.copy_(torch.from_numpy(np.array(state[name])) if tensor is None else tensor.shard(state[name]))
 
 
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
     """Copies of every tensor by canonical name. Every rank must call it: shards are gathered."""
     state: State = {
-        name: tensor.to_canonical(tensor.gather(part)) for name, tensor, part in _parts(model, optimizer)
+        name: np.array(part.cpu().numpy()) if tensor is None else tensor.to_canonical(tensor.gather(part))
+        for name, tensor, part in _parts(model, optimizer)
     }
     state["step"] = np.array(step, np.int64)
     return state
 
 
-def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalTensor, Tensor]]:
-    """(canonical name, tensor that gives the layout, this rank's part) of everything in a state."""
+def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalTensor | None, Tensor]]:
+    """(canonical name, tensor that gives the layout, this rank's part) of everything in a state.
+
+    The layout is None where every rank has the whole tensor, in canonical layout.
+    """
     for name, tensor in model.tensors.items():
         yield name, tensor, local(tensor.live.detach())
     for slot, parts in optimizer.slots.items():
         for name, part in parts.items():
-            yield f"slots/{slot}/{name.removeprefix('parameters/')}", model.tensors[name], part
+            tensor = model.tensors[name]
+            # A slot of another shape than its parameter has fewer axes (Adafactor).
+            yield slot_name(slot, name), tensor if part.ndim == tensor.live.ndim else None, part

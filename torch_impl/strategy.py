@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from common.spec import Placement
@@ -77,10 +77,25 @@ class Strategy:
 
     def norms(self, *groups: list[Tensor]) -> list[Tensor]:
         """The global L2 norm of each group of tensors, of which this rank may hold shards."""
-        norms = [torch.linalg.vector_norm(torch.stack(torch._foreach_norm(group))) for group in groups]
+        return self._whole([torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g))) for g in groups])
+
+    def tensor_norms(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The L2 norm of each tensor, of which this rank may hold a shard."""
+        return self._whole(list(torch._foreach_norm(tensors)))
+
+    def _whole(self, norms: list[Tensor]) -> list[Tensor]:
         if self.placement.strategy != "fsdp2":
             return norms
         return [total.sqrt() for total in self.sum([norm.square() for norm in norms])]
+
+    def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
+        """Sums over the ranks of what each computed from its shards of the parameters."""
+        return self.sum(values) if self.placement.strategy == "fsdp2" else values
+
+    def reshard(self, model: Model) -> None:
+        """Let go of the whole parameters that a forward pass without a backward pass leaves behind."""
+        if isinstance(model.module, FSDPModule):
+            model.module.reshard()
 
     def barrier(self) -> None:
         """Wait for all ranks."""

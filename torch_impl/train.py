@@ -62,7 +62,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         if primary:
             claim_folder(out_dir)
         strategy.barrier()
-    samples, eval_samples = sources.load(spec.data, spec.precision)
+    samples, eval_samples = sources.load_for(spec)
     plan = BatchPlan.of(spec, placement)
     model = build_model(spec, strategy)
     optimizer = build_optimizer(spec.optimizer, model, strategy)
@@ -76,15 +76,19 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         "versions": runtime.versions(),
         "devices": runtime.device_names(placement),
         "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
+        "data_digest": sources.data_digest(spec.data) if primary else None,
     }
     board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
     writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)
 
+    rates = reference.RateKeeper(spec)
     writer.start_clock()
     for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
-        scalars = reference.step_scalars(spec, number)
+        scalars = rates.scalars(number)
         result = step(batch, scalars, number)
-        writer.step(number, scalars[0], result.numbers.tolist(), [ids.numpy() for ids in result.ids])
+        numbers = result.numbers.tolist()
+        rates.observe(number, *numbers[:2])
+        writer.step(number, scalars["learning_rate"], numbers, [ids.numpy() for ids in result.ids])
         if number == 0:
             gradients = taps.reduced_gradients(model, result.gradients)
             if primary:
@@ -94,6 +98,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     final = state.export(model, optimizer, len(steps))
     if primary:
         save_state(out_dir / "final.safetensors", final)
-    held_out = data.whole(plan, eval_samples, strategy)
-    writer.finish(evaluate(spec, model, strategy, held_out) if len(eval_samples.targets) else (0.0, 0, 0))
+    with optimizer.averaged():
+        totals = [evaluate(spec, model, strategy, b) for b in data.chunks(plan, eval_samples, strategy)]
+    writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))
     strategy.close(model)

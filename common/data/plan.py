@@ -7,6 +7,8 @@ stored, so any step can be asked for at once, at any scale.
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,11 +22,16 @@ Ids = NDArray[np.int64]
 
 # Shuffled ids are computed this many at a time and kept: NumPy costs the same for one as for 1,000.
 _BLOCK = 1 << 14
+_CHUNK_NUMBERS = 1 << 16
+_NUMBERS_OF_TOKEN = 1 << 10
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Sample ids of every batch. `sample_order_seed` permutes each global batch before the split."""
+    """Sample ids of every batch. `sample_order_seed` permutes each global batch before the split.
+
+    `chunk_size` is the batch of an evaluation; None: the global batch.
+    """
 
     samples: int
     global_batch_size: int
@@ -34,6 +41,7 @@ class BatchPlan:
     split: Literal["contiguous", "strided"] = "contiguous"
     tail: Literal["keep", "drop"] = "keep"
     sample_order_seed: int | None = None
+    chunk_size: int | None = None
 
     @classmethod
     def of(cls, spec: TrainSpec, placement: Placement) -> BatchPlan:
@@ -47,6 +55,7 @@ class BatchPlan:
             split=spec.data.split,
             tail=spec.data.tail,
             sample_order_seed=placement.sample_order_seed,
+            chunk_size=_chunk_size(spec),
         )
 
     @property
@@ -76,9 +85,21 @@ class BatchPlan:
         """Sample ids of one replica's local batch; empty where there are too few to go round."""
         return self.share(self.global_ids(step), replica)
 
-    def may_be_empty(self, *other_sizes: int) -> bool:
-        """Whether some replica's share of a global batch, or of a batch of another size, is empty."""
-        sizes = [min(self.global_batch_size, self.samples), *other_sizes]
+    def chunks(self, count: int, first_id: int) -> Iterator[Ids]:
+        """Ids from `first_id` on, in the batches of an evaluation."""
+        size = self.chunk_size or self.global_batch_size
+        for start in range(0, count, size):
+            yield np.arange(start, min(start + size, count)) + first_id
+
+    def may_be_empty(self, *evaluated: int) -> bool:
+        """Whether some replica's share of a global batch, or of a batch of an evaluation, is empty.
+
+        `evaluated` are numbers of samples to evaluate.
+        """
+        chunk = self.chunk_size or self.global_batch_size
+        sizes = [min(self.global_batch_size, self.samples)]
+        for count in evaluated:
+            sizes += [min(count, chunk), count % chunk]
         if self.tail == "keep":
             sizes.append(self.samples % self.global_batch_size)
         # Under either split the last replica is the first to go empty.
@@ -92,6 +113,15 @@ class BatchPlan:
             return ids[replica :: self.replicas]
         size = -(-len(ids) // self.replicas)
         return ids[replica * size : (replica + 1) * size]
+
+
+def _chunk_size(spec: TrainSpec) -> int:
+    """The global batch, which fits into memory, or more where samples are small: each chunk costs time.
+
+    A token counts as many numbers, since it becomes a vector and logits.
+    """
+    numbers = math.prod(spec.model.input_shape) * (_NUMBERS_OF_TOKEN if spec.model.inputs == "tokens" else 1)
+    return max(spec.global_batch_size, _CHUNK_NUMBERS // numbers)
 
 
 def _shuffled(seed: int, epoch: int, samples: int, start: int, stop: int) -> Ids:

@@ -1,46 +1,240 @@
-"""Data sets as arrays: inputs in canonical layout (HWC), labels as integers."""
+"""A run's samples, from its spec."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from common.errors import MissingPackageError, SpecError, how_to_install
+from common.data import arrays, images, tables
+from common.data.augment import augmented
+from common.data.files import check_pin, digest_of_arrays, digest_of_files
+from common.data.samples import (
+    Array,
+    Arrays,
+    Change,
+    Fetch,
+    Ids,
+    Opened,
+    Reordered,
+    Rows,
+    Samples,
+    Source,
+    Standardised,
+)
+from common.data.synthetic import SyntheticSource
+from common.errors import SpecError
+from common.spec import sources as spec
 from common.spec.data import DataSpec
+from common.spec.train import TrainSpec
+
+# Samples in memory are converted at once where that takes no more bytes, else batch by batch.
+_CONVERT_AT_ONCE = 1 << 27
+
+_OPEN: dict[type[Any], Callable[[Any], Opened]] = {
+    spec.Digits: tables.open_digits,
+    spec.Iris: tables.open_shipped,
+    spec.Wine: tables.open_shipped,
+    spec.BreastCancer: tables.open_shipped,
+    spec.Diabetes: tables.open_shipped,
+    spec.MnistIdx: images.open_idx,
+    spec.Cifar10: images.open_cifar,
+    spec.Cifar100: images.open_cifar,
+    spec.ImageFolder: images.open_folder,
+    spec.Npy: arrays.open_npy,
+    spec.Npz: arrays.open_npz,
+    spec.Csv: tables.open_table,
+    spec.Parquet: tables.open_table,
+    spec.Tokens: arrays.open_tokens,
+    spec.Synthetic: lambda source: Opened(SyntheticSource(source)),
+}
+_FILES: dict[type[Any], Callable[[Any], dict[str, Path]]] = {
+    spec.MnistIdx: images.files_of_idx,
+    spec.Cifar10: images.files_of_cifar,
+    spec.Cifar100: images.files_of_cifar,
+    spec.ImageFolder: images.files_of_folder,
+    spec.Npy: arrays.files_of_npy,
+    spec.Npz: arrays.files_of_npz,
+    spec.Csv: tables.files_of_table,
+    spec.Parquet: tables.files_of_table,
+    spec.Tokens: arrays.files_of_tokens,
+}
 
 
-@dataclass(frozen=True)
-class Samples:
-    """inputs (N, ...), targets (N, ...) in the spec's types; row i has sample id first_id + i."""
+def load(spec: DataSpec, dtype: str, seed: int = 0) -> tuple[Samples, Samples]:
+    """The training and the evaluation samples, numbers in `dtype`, for no model in particular.
 
-    inputs: NDArray[np.generic]
-    targets: NDArray[np.generic]
-    first_id: int = 0
-
-
-def load(spec: DataSpec, dtype: str) -> tuple[Samples, Samples]:
-    """The training and the evaluation samples. Raises SpecError where there are too few."""
-    inputs, labels = _digits()
-    wanted = spec.train_samples + spec.eval_samples
-    if wanted > len(labels):
-        raise SpecError(
-            f"data: train_samples + eval_samples is {wanted}, but {spec.source} has {len(labels)} samples"
-        )
-    inputs = inputs.astype(dtype)
-    cut = spec.train_samples
-    return (
-        Samples(inputs[:cut], labels[:cut]),
-        Samples(inputs[cut:wanted], labels[cut:wanted], first_id=cut),
-    )
+    Raises SpecError where files are missing or damaged, or samples too few.
+    """
+    return _load(spec, seed, _Conversion(dtype), lambda part: (_reloaded, (spec, dtype, seed, part)))
 
 
-def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """1797 handwritten digits of 8x8 pixels, scaled from 0..16 to 0..1 (exact in binary)."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingPackageError(f"the digits need scikit-learn; {how_to_install('tf,torch')}") from None
-    digits = load_digits()
-    return digits.images[..., None] / 16.0, digits.target.astype(np.int64)
+def load_for(spec: TrainSpec) -> tuple[Samples, Samples]:
+    """The training and the evaluation samples of a run, in the types and shapes of its model and loss.
+
+    Raises SpecError where files are missing or damaged, samples too few, or shapes do not suit.
+    """
+    samples = _load(spec.data, spec.seed, _Conversion.of(spec), lambda part: (_reloaded_for, (spec, part)))
+    for part in samples:
+        inputs, _ = part.rows(np.arange(0))
+        if inputs.shape[1:] != spec.model.input_shape:
+            raise SpecError(
+                f"data: {spec.data.source.kind} has inputs of shape {inputs.shape[1:]},"
+                f" the model takes {spec.model.input_shape}"
+            )
+    return samples
+
+
+def data_digest(data: DataSpec) -> str | None:
+    """A hash of what the samples are made from: files or shipped arrays; None where the spec says it all.
+
+    Raises SpecError where the spec pins another one.
+    """
+    source = data.source
+    if type(source) in _FILES:
+        files = _FILES[type(source)](source)
+        digest = digest_of_files(files)
+        check_pin(getattr(source, "sha256", None), digest, files)
+        return digest
+    return None if isinstance(source, spec.Synthetic) else digest_of_arrays(tables.shipped(source.kind))
+
+
+def _reloaded(spec: DataSpec, dtype: str, seed: int, part: int) -> Samples:
+    return load(spec, dtype, seed)[part]
+
+
+def _reloaded_for(spec: TrainSpec, part: int) -> Samples:
+    return load_for(spec)[part]
+
+
+def _load(
+    data: DataSpec, seed: int, convert: _Conversion, reopen: Callable[[int], Any]
+) -> tuple[Samples, Samples]:
+    opened = _OPEN[type(data.source)](data.source)
+    permute_seed = getattr(data.source, "permute_seed", None)
+    train = opened.train if permute_seed is None else Reordered(opened.train, permute_seed)
+    _check_counts(data, train, opened.test)
+    parts: list[tuple[Source, int, int, int]] = [(train, data.train_samples, 0, 0)]
+    if opened.test is None:
+        parts.append((train, data.eval_samples, data.train_samples, data.train_samples))
+    else:
+        parts.append((opened.test, data.eval_samples, data.train_samples, 0))
+    if opened.number_columns is not None:
+        statistics = _statistics(train, data.train_samples, opened.number_columns)
+        parts = [(Standardised(part[0], *statistics), *part[1:]) for part in parts]
+    made = []
+    for number, (source, *place) in enumerate(parts):
+        change = _change(data, seed, number == 0, convert)
+        made.append(_made(source, place, change, bool(data.augment), reopen(number)))
+    return made[0], made[1]
+
+
+def _check_counts(data: DataSpec, train: Source, test: Source | None) -> None:
+    kind, size = data.source.kind, train.size
+    if test is None:
+        wanted = data.train_samples + data.eval_samples
+        if size is not None and wanted > size:
+            raise SpecError(f"data: train_samples + eval_samples is {wanted}, but {kind} has {size} samples")
+        return
+    for name, asked, there in (
+        ("train_samples", data.train_samples, size),
+        ("eval_samples", data.eval_samples, test.size),
+    ):
+        if there is not None and asked > there:
+            raise SpecError(f"data: {name} is {asked}, but {kind} has {there} samples for it")
+
+
+def _statistics(train: Source, count: int, columns: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of the number columns over the training samples; 0 and 1 of others."""
+    inputs, _ = train.rows(np.arange(count))
+    mean, std = inputs.mean(0), inputs.std(0)
+    # A constant's rounding errors are no deviation.
+    varies = columns & (std > 1e-12 * np.abs(mean))
+    return np.where(columns, mean, 0.0), np.where(varies, std, 1.0)
+
+
+def _change(data: DataSpec, seed: int, training: bool, convert: _Conversion) -> Change:
+    def change(fetch: Fetch, ids: Ids, epoch: int) -> Rows:
+        if not data.augment:
+            return convert(fetch(ids))
+        rows = augmented(data.augment, seed, data.train_samples, training, convert.mixable, fetch, ids, epoch)
+        return convert(rows)
+
+    return change
+
+
+def _made(source: Source, place: Sequence[int], change: Change, changes: bool, reopen: Any) -> Samples:
+    count, first_id, first_position = place
+    samples = Samples(source, count, first_id, first_position, change, reopen)
+    if changes or not source.in_memory or count > _CONVERT_AT_ONCE // 8:
+        return samples
+    inputs, targets = samples.rows(np.arange(first_id, first_id + min(count, 1)))
+    if count * (inputs.nbytes + targets.nbytes) > _CONVERT_AT_ONCE:
+        return samples
+    converted = Arrays(*samples.rows(np.arange(first_id, first_id + count)))
+    return Samples(converted, count, first_id, reopen=reopen)
+
+
+class _Conversion:
+    """Rows in the types of a run, and where a model is known, targets in its loss's shape."""
+
+    def __init__(
+        self,
+        dtype: str,
+        tokens: bool | None = None,
+        target_dtype: str = "",
+        target_shape: tuple[int, ...] = (),
+    ) -> None:
+        self.dtype, self.tokens = dtype, tokens
+        self.target_dtype, self.target_shape = target_dtype, target_shape
+
+    @classmethod
+    def of(cls, spec: TrainSpec) -> _Conversion:
+        tokens = spec.model.inputs == "tokens"
+        return cls(spec.precision, tokens, spec.target_dtype, spec.target_shape)
+
+    def __call__(self, rows: Rows) -> Rows:
+        inputs, targets = rows
+        if self.tokens is None:
+            return self._plain(inputs), self._plain(targets)
+        if self.tokens and inputs.dtype.kind == "f":
+            raise SpecError("data: the model takes tokens, but the inputs are not whole numbers")
+        return inputs.astype("int64" if self.tokens else self.dtype, copy=False), self._target(targets)
+
+    def _plain(self, values: Array) -> Array:
+        return values.astype(self.dtype if values.dtype.kind == "f" else "int64", copy=False)
+
+    def _target(self, targets: Array) -> Array:
+        if self.target_dtype == "int64" and targets.dtype.kind == "f":
+            raise SpecError("data: the loss takes classes, but the targets are not whole numbers")
+        targets = self._shaped(targets)
+        if targets.shape[1:] != self.target_shape:
+            raise SpecError(
+                f"data: targets have shape {targets.shape[1:]}, model and loss expect {self.target_shape}"
+            )
+        return targets.astype(self.target_dtype, copy=False)
+
+    def _shaped(self, targets: Array) -> Array:
+        """Classes as distributions where the loss has an axis for them; a lone last axis as it needs it."""
+        shape = targets.shape[1:]
+        if self.target_dtype == "int64" or shape == self.target_shape:
+            return targets
+        if targets.dtype.kind == "i" and self.target_shape[:-1] == shape and self.target_shape[-1] > 1:
+            return _one_hot(targets, self.target_shape[-1])
+        return targets[..., None] if (*shape, 1) == self.target_shape else targets
+
+    def mixable(self, targets: Array) -> Array:
+        """Targets in float64, classes as distributions."""
+        if self.tokens is None and targets.dtype.kind != "f":
+            raise SpecError("data.augment: mixup of classes needs a loss that says how many there are")
+        return targets.astype(np.float64) if self.tokens is None else self._shaped(targets).astype(np.float64)
+
+
+def _one_hot(labels: Array, classes: int) -> Array:
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        wrong = labels[(labels < 0) | (labels >= classes)][0]
+        raise SpecError(f"data: a target is class {wrong}, the model ends in {classes} classes")
+    hot: Array = (labels[..., None] == np.arange(classes)).astype(np.float64)
+    return hot

@@ -67,6 +67,6 @@ def closing_line(folder: Path) -> str:
     summary = record.summary
     assert summary is not None
     text = f"{record.label}: {summary.steps} steps, loss {record.loss[0]:.4f} -> {record.loss[-1]:.4f}"
-    if summary.eval_count:
-        text += f", accuracy {summary.eval_correct / summary.eval_count:.1%} of {summary.eval_count}"
+    if summary.eval_count and record.spec.loss.classes:
+        text += f", accuracy {summary.eval_correct / summary.eval_count:.1%} of {summary.eval_count:g}"
     return f"{text}, {summary.wall_seconds:.1f} s; record: {folder}"

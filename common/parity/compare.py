@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from common.errors import AlignmentError
 from common.parity.align import check_alignment
 from common.parity.budget import STATES, Budget
 from common.parity.deviation import Curve, curve_deviation, state_deviations, tensor_deviation
@@ -82,6 +83,7 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
         RecordError: a file of either is missing or damaged.
     """
     check_alignment(reference, candidate)
+    _check_data(reference, candidate)
     checks = [_ids(reference, candidate), _exact("counts", "count", reference, candidate)]
     checks.append(_exact("learning rate", "learning_rate", reference, candidate))
     start = _worst_tensor("initial state", reference.state("initial"), candidate.state("initial"), None)
@@ -115,6 +117,16 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
     )
 
 
+def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
+    """Runs on other data are other runs, whatever their specs say."""
+    ours, theirs = reference.header.data_digest, candidate.header.data_digest
+    if ours != theirs:
+        raise AlignmentError(
+            f"{reference.folder} and {candidate.folder} were trained on different data:"
+            f" their data_digest is {ours} and {theirs}"
+        )
+
+
 def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, str]:
     failed = [check for check in checks if not check.passed]
     if failed:
@@ -144,6 +156,12 @@ def _ids(reference: RunRecord, candidate: RunRecord) -> Check:
     step = first_unequal_step(reference, candidate)
     if step is not None:
         return Check("sample ids", False, float("inf"), 0.0, f"step {step}")
+    deviation = curve_deviation(reference.columns["count"], candidate.columns["count"])
+    # Sums of class weights may round, numbers of samples and tokens not; a wrong one is off by far more.
+    if (apart := np.flatnonzero(deviation > 1e-5)).size:
+        ours, theirs = (record.columns["count"][apart[0]] for record in (reference, candidate))
+        where = f"step {reference.steps[apart[0]]}: losses divided by {ours:g} and {theirs:g}"
+        return Check("sample ids", False, float(deviation[apart[0]]), 0.0, where)
     return Check("sample ids", True, 0.0, 0.0, "every step")
 
 
@@ -202,7 +220,7 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
     return Check(
-        "evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count} samples"
+        "evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count:g} samples"
     )
 
 
@@ -213,8 +231,9 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
     the largest gradient: a sum over a batch and its tokens rounds a few thousand times at most.
     """
     checks = []
+    trained = {name for name in ledger if f"buffers/{name}" not in records[0].state("final")}
     for tensor, reason in ledger.items():
-        for record in records:
+        for record in records if tensor in trained else ():
             gradients = record.state("first_gradients")
             others = [value for value in gradients.values() if np.isfinite(value).all()]
             largest = max((float(np.abs(value).max(initial=0.0)) for value in others), default=0.0)

@@ -30,13 +30,15 @@ class SplitAudit:
 def audit(record: RunRecord) -> SplitAudit:
     """Compare the ids read back from the replicas with the plan, step by step."""
     plan = BatchPlan.of(record.spec, record.placement)
+    counted = record.spec.loss.counted(record.spec.model.output_shape())
     problems: list[str] = []
     samples = empty = 0
     for row, step in enumerate(record.steps.tolist()):
         received = [replica[row] for replica in record.splits]
         samples += sum(map(len, received))
         empty += sum(not len(ids) for ids in received)
-        problem = _step_problem(plan, step, received, record.columns["count"][row])
+        problem = _step_problem(plan, step, received)
+        problem = problem or _count_problem(len(plan.global_ids(step)), counted, record.columns["count"][row])
         if problem:
             problems.append(f"step {step}: {problem}")
     return SplitAudit(
@@ -44,7 +46,7 @@ def audit(record: RunRecord) -> SplitAudit:
     )
 
 
-def _step_problem(plan: BatchPlan, step: int, received: Sequence[np.ndarray], count: float) -> str | None:
+def _step_problem(plan: BatchPlan, step: int, received: Sequence[np.ndarray]) -> str | None:
     wanted = plan.global_ids(step)
     together = np.concatenate(received)
     for replica, ids in enumerate(received):
@@ -64,9 +66,15 @@ def _step_problem(plan: BatchPlan, step: int, received: Sequence[np.ndarray], co
     for replica, ids in enumerate(received):
         if not np.array_equal(ids, plan.share(wanted, replica)):
             return f"replica {replica} received the right batch's samples, but not its own share in order"
-    if count != len(wanted):
-        return f"the loss was divided by {count:g}, the batch has {len(wanted)} samples"
     return None
+
+
+def _count_problem(samples: int, counted: int | None, count: float) -> str | None:
+    """`counted` is what each sample adds to the count, None where the loss leaves that to the sample."""
+    if counted is None or count == samples * counted:
+        return None
+    each = "" if counted == 1 else f" of {counted} each"
+    return f"the loss was divided by {count:g}, the batch has {samples} samples{each}"
 
 
 def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> int | None:

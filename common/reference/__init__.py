@@ -5,13 +5,23 @@ float64 and handed to both trainers, so no framework can compute them in a narro
 """
 
 from common.reference.losses import softmax_cross_entropy
-from common.reference.optimizers import clip_factor, slot_names, step_scalars, update
-from common.reference.schedules import learning_rate
+from common.reference.optimizers import (
+    AVERAGE,
+    clip,
+    clip_factor,
+    initial_slots,
+    step_scalars,
+    update,
+)
+from common.reference.schedules import RateKeeper, learning_rate
 
 __all__ = [
+    "AVERAGE",
+    "RateKeeper",
+    "clip",
     "clip_factor",
+    "initial_slots",
     "learning_rate",
-    "slot_names",
     "softmax_cross_entropy",
     "step_scalars",
     "update",

@@ -1,23 +1,214 @@
-"""The learning rate of each step."""
+"""The learning rate of each step, and the scalars that follow from it."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Any
 
-from common.spec.schedules import WarmupCosine
+from common.data.plan import BatchPlan
+from common.reference.optimizers import step_scalars
+from common.reference.optimizers.base import known
+from common.spec import schedules as spec_of
+from common.spec.schedules import ScheduleBase, Warmup
 from common.spec.train import TrainSpec
 
 
 def learning_rate(spec: TrainSpec, step: int) -> float:
-    """Learning rate of a step, counted from 0."""
+    """Learning rate of a step, counted from 0, as long as no plateau was met."""
+    return _warm(spec.schedule, step, _fraction(spec, step), base_rate(spec))
+
+
+def base_rate(spec: TrainSpec) -> float:
+    """The optimizer's learning rate after the linear scaling rule."""
+    rate = known(spec.optimizer.learning_rate)
+    base = spec.schedule.base_batch_size
+    return rate if base is None else rate * spec.global_batch_size / base
+
+
+class RateKeeper:
+    """The scalars of each step of one run; it watches the losses for a plateau.
+
+    `observe` must be told every step in order. A resumed run tells it the recorded steps first:
+    then it knows what it would have known.
+    """
+
+    def __init__(self, spec: TrainSpec) -> None:
+        self._spec = spec
+        self._plateau = _Plateau(spec) if isinstance(spec.schedule, spec_of.ReduceOnPlateau) else None
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step."""
+        if self._plateau is None:
+            return learning_rate(self._spec, step)
+        return _warm(self._spec.schedule, step, 1.0, self._plateau.rate)
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """All scalars of a step by name, the learning rate first."""
+        return step_scalars(self._spec.optimizer, step, self.rate(step))
+
+    def observe(self, step: int, loss_sum: float, count: float) -> None:
+        """Take note of a step's global loss sum and count."""
+        if self._plateau is not None:
+            self._plateau.observe(step, loss_sum, count)
+
+
+class _Plateau:
+    """Lowers `rate` when the mean loss of an epoch stops falling."""
+
+    def __init__(self, spec: TrainSpec) -> None:
+        assert isinstance(spec.schedule, spec_of.ReduceOnPlateau)
+        self.schedule = spec.schedule
+        self.rate = base_rate(spec)
+        samples, batch = spec.data.train_samples, spec.global_batch_size
+        self._steps_per_epoch = BatchPlan(samples, batch, 1, tail=spec.data.tail).steps_per_epoch
+        self._sum = self._count = 0.0
+        self._best = math.inf
+        self._bad = self._cooldown = 0
+
+    def observe(self, step: int, loss_sum: float, count: float) -> None:
+        self._sum += loss_sum
+        self._count += count
+        if (step + 1) % self._steps_per_epoch == 0:
+            self._end_epoch(self._sum / self._count)
+            self._sum = self._count = 0.0
+
+    def _end_epoch(self, loss: float) -> None:
+        schedule, resting = self.schedule, self._cooldown > 0
+        better = loss < self._goal()
+        if better:
+            self._best = loss
+        self._cooldown -= resting
+        if schedule.patience_is == "reached":
+            # The last epoch of a cooldown counts again.
+            self._bad = 0 if resting or better else self._bad
+            self._bad += not better and self._cooldown == 0
+            over = not better and self._cooldown == 0 and self._bad >= schedule.patience
+        else:
+            self._bad = 0 if resting or better else self._bad + 1
+            over = self._bad > schedule.patience
+        if over:
+            self._bad, self._cooldown = 0, schedule.cooldown
+            lower = max(self.rate * schedule.factor, schedule.smallest_rate)
+            if self.rate - lower > known(schedule.smallest_change):
+                self.rate = lower
+
+    def _goal(self) -> float:
+        if self.schedule.threshold_mode == "absolute":
+            return self._best - self.schedule.threshold
+        return self._best * (1 - self.schedule.threshold)
+
+
+def _warm(schedule: ScheduleBase, step: int, fraction: float, rate: float) -> float:
+    """The rate at a step: a fraction of it, which a warm-up takes part of."""
+    warmup = schedule.warmup
+    if warmup is None or step >= warmup.steps:
+        return rate * fraction
+    return rate * fraction * _risen(warmup, step)
+
+
+def _risen(warmup: Warmup, step: int) -> float:
+    start, progress = warmup.start_fraction, step / warmup.steps
+    if warmup.shape == "linear":
+        return start + (1 - start) * progress
+    return float(start ** (1 - progress)) if warmup.shape == "exponential" else start
+
+
+def _fraction(spec: TrainSpec, step: int) -> float:
+    """The schedule's fraction at a step of the run; during the warm-up its first one."""
     schedule = spec.schedule
-    if not isinstance(schedule, WarmupCosine):
-        return spec.optimizer.learning_rate
+    skipped = schedule.warmup.steps if schedule.warmup is not None else 0
+    return _FRACTIONS[type(schedule)](schedule, max(0, step - skipped), max(1, spec.steps - skipped))
+
+
+def _warmup_cosine(schedule: spec_of.WarmupCosine, step: int, steps: int) -> float:
     if step < schedule.warmup_steps:
-        return spec.optimizer.learning_rate * (step + 1) / schedule.warmup_steps
-    decay_steps = schedule.decay_steps or max(1, spec.steps - schedule.warmup_steps)
+        return (step + 1) / schedule.warmup_steps
+    decay_steps = schedule.decay_steps or max(1, steps - schedule.warmup_steps)
     progress = min(1.0, (step - schedule.warmup_steps) / decay_steps)
-    fraction = schedule.final_fraction + (1 - schedule.final_fraction) * 0.5 * (
-        1 + math.cos(math.pi * progress)
-    )
-    return spec.optimizer.learning_rate * fraction
+    return _cosine(1.0, schedule.final_fraction, progress)
+
+
+def _cosine(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def _step(schedule: spec_of.Step, step: int, steps: int) -> float:
+    return float(schedule.factor ** (step // schedule.every))
+
+
+def _piecewise(schedule: spec_of.Piecewise, step: int, steps: int) -> float:
+    passed = bisect_left if schedule.at_boundary == "before" else bisect_right
+    return schedule.fractions[passed(schedule.boundaries, step)]
+
+
+def _exponential(schedule: spec_of.Exponential, step: int, steps: int) -> float:
+    whole = step // schedule.decay_steps
+    return float(schedule.decay_rate ** (whole if schedule.staircase else step / schedule.decay_steps))
+
+
+def _polynomial(schedule: spec_of.Polynomial, step: int, steps: int) -> float:
+    span = schedule.decay_steps or steps
+    if schedule.cycle:
+        span *= max(1, -(-step // span))
+    left = 1 - min(step, span) / span
+    return schedule.final_fraction + (1 - schedule.final_fraction) * float(left**schedule.power)
+
+
+def _linear(schedule: spec_of.Linear, step: int, steps: int) -> float:
+    progress = min(1.0, step / (schedule.ramp_steps or steps))
+    return schedule.start_fraction + (schedule.final_fraction - schedule.start_fraction) * progress
+
+
+def _cosine_restarts(schedule: spec_of.CosineRestarts, step: int, steps: int) -> float:
+    start, length, height = 0.0, float(schedule.first_steps), 1.0
+    stretch = known(schedule.stretch)
+    if stretch == 1:
+        restarts = step // schedule.first_steps
+        start, height = restarts * length, schedule.shrink**restarts
+    while step >= start + length:
+        start, length, height = start + length, length * stretch, height * schedule.shrink
+    cosine = height * 0.5 * (1 + math.cos(math.pi * (step - start) / length))
+    return schedule.final_fraction + (1 - schedule.final_fraction) * cosine
+
+
+def _one_cycle(schedule: spec_of.OneCycle, step: int, steps: int) -> float:
+    total = schedule.total_steps or steps
+    low = 1 / schedule.div_factor
+    end = low / schedule.final_div_factor
+    top = schedule.rise_fraction * total - 1
+    phases = [(top, low, 1.0)]
+    if schedule.three_phase:
+        phases.append((2 * schedule.rise_fraction * total - 2, 1.0, low))
+    phases.append((total - 1, phases[-1][2], end))
+    begun = 0.0
+    for until, start, goal in phases:
+        if step <= until:
+            # A phase of no length is at its goal.
+            progress = (step - begun) / (until - begun) if until > begun else 1.0
+            if schedule.anneal == "linear":
+                return start + (goal - start) * progress
+            return _cosine(start, goal, progress)
+        begun = until
+    return end
+
+
+def _inverse_sqrt(schedule: spec_of.InverseSqrt, step: int, steps: int) -> float:
+    return min((step + 1) / schedule.peak_step, math.sqrt(schedule.peak_step / (step + 1)))
+
+
+# (schedule, step after the warm-up, the run's steps after the warm-up) -> fraction of the rate.
+_FRACTIONS: dict[type[ScheduleBase], Callable[[Any, int, int], float]] = {
+    spec_of.Constant: lambda schedule, step, steps: 1.0,
+    spec_of.WarmupCosine: _warmup_cosine,
+    spec_of.Step: _step,
+    spec_of.Piecewise: _piecewise,
+    spec_of.Exponential: _exponential,
+    spec_of.Polynomial: _polynomial,
+    spec_of.Linear: _linear,
+    spec_of.CosineRestarts: _cosine_restarts,
+    spec_of.OneCycle: _one_cycle,
+    spec_of.InverseSqrt: _inverse_sqrt,
+    spec_of.ReduceOnPlateau: lambda schedule, step, steps: 1.0,
+}

@@ -278,9 +278,10 @@ def _facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
         header, summary = record.header, record.summary
         assert summary is not None  # check_alignment refuses unfinished runs
         devices = Counter(header.devices).items()
-        evaluated = f"{summary.eval_correct} of {summary.eval_count}" if summary.eval_count else "none"
-        if summary.eval_count:
-            evaluated = f"{summary.eval_correct / summary.eval_count:.2%}\n({evaluated})"
+        evaluated = "none"
+        if summary.eval_count and record.spec.loss.classes:
+            share = summary.eval_correct / summary.eval_count
+            evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
         for name, cell in {
             "Final loss": f"{record.loss[-1]:.8g}",
             "Evaluation accuracy": evaluated,

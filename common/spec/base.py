@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -13,6 +15,9 @@ from common.errors import SpecError
 
 Convention = Literal["keras", "torch"]
 
+
+# Of more kinds than this an error names only those that look like what was given.
+_KINDS_SHOWN = 12
 
 # Strict, since pydantic would take true, and so YAML's yes and on, for 1.
 Number = Annotated[float, Strict()]
@@ -100,7 +105,9 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
         path.append(str(part))
     field = _printable(".".join(path) or where)
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "missing":
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        line = f"{field}: {_kinds(first.get('ctx', {}), first['input'])}"
+    elif first["type"] == "missing":
         line = f"{field}: this field is required"
     elif first["type"] == "extra_forbidden":
         line = f"{field}: unknown key; run 'parity show --schema' to see the known ones"
@@ -109,6 +116,24 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
     if len(problems) > 1:
         line += f" (and {len(problems) - 1} more)"
     return line
+
+
+def _kinds(context: Mapping[str, Any], value: Any) -> str:
+    """Which kinds there are, or where they are many, the ones that look most like the given one."""
+    match = re.findall(r"'([a-z0-9_]+)'", str(context.get("expected_tags", "")))
+    given = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    known = match or ["see parity show --schema"]
+    if len(known) > _KINDS_SHOWN:
+        near = difflib.get_close_matches(str(given), known, 3, 0.3)
+        text = f"closest are {', '.join(map(repr, near))}; " if near else ""
+        text += f"docs/vocabulary.md lists all {len(known)}"
+    else:
+        text = f"one of {', '.join(map(repr, known))}"
+    return (
+        f"needs a kind, {text}, received {_short(value)}"
+        if given is None
+        else f"unknown kind {given!r}; {text}"
+    )
 
 
 def _printable(text: str) -> str:

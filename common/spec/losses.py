@@ -5,9 +5,10 @@ What a loss counts is what its mean is over: samples or tokens for classes, elem
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import math
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from common.errors import SpecError
 from common.spec.base import Number, Spec
@@ -32,6 +33,10 @@ class LossBase(Spec):
     def target_shape(self, output_shape: Shape) -> Shape:
         """Shape of one sample's target; raises SpecError where the model's output does not suit."""
         return output_shape
+
+    def counted(self, output_shape: Shape) -> int | None:
+        """What a sample adds to the count; None where that depends on the sample."""
+        return math.prod(output_shape)
 
     @property
     def target_is_integer(self) -> bool:
@@ -75,6 +80,12 @@ class SoftmaxCrossEntropy(LossBase):
                 f" the model ends in {output_shape[-1]} classes"
             )
         return output_shape if self.targets == "distributions" else output_shape[:-1]
+
+    def counted(self, output_shape: Shape) -> int | None:
+        weighted = self.class_weights is not None and self.class_weight_mean == "weights"
+        if self.ignore is not None or self.mask_padding or weighted:
+            return None
+        return math.prod(output_shape[:-1])
 
     @property
     def target_is_integer(self) -> bool:
@@ -130,10 +141,19 @@ class KLDivergence(LossBase):
     outputs: Literal["logits", "probabilities", "log_probabilities"] | None = None
     clip: Number | None = Field(None, ge=0, lt=0.5)
 
+    def counted(self, output_shape: Shape) -> int | None:
+        return math.prod(output_shape[:-1])
+
+
+def _with_a_kind(value: Any) -> Any:
+    """A loss without a kind is the usual one, so that --set loss.label_smoothing=0.1 is enough."""
+    return {"kind": "softmax_cross_entropy", **value} if isinstance(value, dict) else value
+
 
 LossSpec = Annotated[
     SoftmaxCrossEntropy | BinaryCrossEntropy | MeanSquaredError | MeanAbsoluteError | Huber | KLDivergence,
     Field(discriminator="kind"),
+    BeforeValidator(_with_a_kind),
 ]
 
 

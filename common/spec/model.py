@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from common.spec.base import NonNegativeInt, PositiveInt, Spec
 from common.spec.layers import AnyLayer, Node, Sequential, Shape
+from common.spec.layers.shifts import mark_shifts
 
 
 class ModelSpec(Spec):
@@ -29,7 +30,7 @@ class ModelSpec(Spec):
 
     def tree(self) -> Node:
         """The layers in their places; the root's path is empty."""
-        return Sequential(layers=self.layers).node("", self.input_shape)
+        return mark_shifts(Sequential(layers=self.layers).node("", self.input_shape))
 
     def output_shape(self) -> Shape:
         return self.tree().output_shape

@@ -31,6 +31,8 @@ class Placement(Spec):
     )
     stop_at_step: PositiveInt | None = Field(None, description="end early; the spec's schedule stands")
     recording: Literal["full", "off"] = Field("full", description="off: only timings, for benchmarks")
+    loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
+    prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
     timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
 
     @model_validator(mode="after")

@@ -1,21 +1,55 @@
-"""Schedule specs: the learning rate of each step. Formulas: `common/reference/schedules.py`."""
+"""Schedule specs: the learning rate of each step. Formulas: `common/reference/schedules.py`.
+
+Steps count from 0. Fractions are of the learning rate of the optimizer after linear scaling.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, model_validator
 
 from common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
 
 
-class Constant(Spec):
+class Warmup(Spec):
+    """The first `steps` steps rise to the schedule, whose own steps begin after them.
+
+    Step s is at the fraction a + (1 - a) * s / steps (linear), a^(1 - s / steps) (exponential), or a
+    (constant), with a the `start_fraction`, of the first rate of the schedule.
+    """
+
+    steps: PositiveInt
+    start_fraction: Number = Field(0.0, ge=0, le=1)
+    shape: Literal["linear", "exponential", "constant"] = "linear"
+
+    @model_validator(mode="after")
+    def _exponential_starts_above_zero(self) -> Warmup:
+        if self.shape == "exponential" and self.start_fraction == 0:
+            raise ValueError("an exponential warm-up needs a start_fraction above 0")
+        return self
+
+
+class ScheduleBase(Spec):
+    """Fields every schedule has.
+
+    base_batch_size: the linear scaling rule (Goyal et al. 2017): the learning rate is multiplied by
+    global_batch_size / base_batch_size. Their gradual warm-up is `warmup` with a start_fraction of
+    base_batch_size / global_batch_size.
+    """
+
+    warmup: Warmup | None = None
+    base_batch_size: PositiveInt | None = None
+
+
+class Constant(ScheduleBase):
     """The optimizer's learning rate at every step."""
 
     kind: Literal["constant"] = "constant"
 
 
-class WarmupCosine(Spec):
+class WarmupCosine(ScheduleBase):
     """Linear warm-up to the optimizer's learning rate, then half a cosine down.
 
     Step s (from 0) of the warm-up uses (s + 1) / warmup_steps, so the first step already moves.
@@ -26,5 +60,159 @@ class WarmupCosine(Spec):
     decay_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
     final_fraction: Number = Field(0.0, ge=0, le=1)
 
+    @model_validator(mode="after")
+    def _one_warmup(self) -> WarmupCosine:
+        if self.warmup is not None and self.warmup_steps:
+            raise ValueError("give warmup or warmup_steps, not both")
+        return self
 
-ScheduleSpec = Annotated[Constant | WarmupCosine, Field(discriminator="kind")]
+
+class Step(ScheduleBase):
+    """factor^floor(s / every)."""
+
+    kind: Literal["step"] = "step"
+    every: PositiveInt
+    factor: Number = Field(0.1, gt=0)
+
+
+class Piecewise(ScheduleBase):
+    """One fraction for each stretch between boundaries: one more than there are boundaries.
+
+    At s equal to a boundary Keras still takes the fraction before it, PyTorch the one after it.
+    """
+
+    conventions = {"keras": {"at_boundary": "before"}, "torch": {"at_boundary": "after"}}
+    kind: Literal["piecewise"] = "piecewise"
+    boundaries: tuple[PositiveInt, ...] = Field(min_length=1)
+    fractions: tuple[Annotated[Number, Field(ge=0)], ...]
+    at_boundary: Literal["before", "after"] | None = None
+
+    @model_validator(mode="after")
+    def _suits(self) -> Piecewise:
+        if len(self.fractions) != len(self.boundaries) + 1:
+            raise ValueError(
+                f"{len(self.boundaries)} boundaries need {len(self.boundaries) + 1} fractions,"
+                f" received {len(self.fractions)}"
+            )
+        if any(b <= a for a, b in pairwise(self.boundaries)):
+            raise ValueError(f"boundaries must rise, received {list(self.boundaries)}")
+        return self
+
+
+class Exponential(ScheduleBase):
+    """decay_rate^(s / decay_steps); a staircase rounds the exponent down."""
+
+    kind: Literal["exponential"] = "exponential"
+    decay_rate: Number = Field(gt=0)
+    decay_steps: PositiveInt = 1
+    staircase: bool = False
+
+
+class Polynomial(ScheduleBase):
+    """f + (1 - f) * (1 - s / decay_steps)^power, with f the final fraction, which is then kept.
+
+    cycle: decay_steps is stretched to its next multiple at or above s, as in Keras.
+    """
+
+    kind: Literal["polynomial"] = "polynomial"
+    decay_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
+    power: Number = Field(1.0, gt=0)
+    final_fraction: Number = Field(0.0, ge=0)
+    cycle: bool = False
+
+
+class Linear(ScheduleBase):
+    """From one fraction to another in `ramp_steps` steps, then the last; PyTorch's LinearLR."""
+
+    kind: Literal["linear"] = "linear"
+    ramp_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
+    start_fraction: Number = Field(1.0, ge=0)
+    final_fraction: Number = Field(0.0, ge=0)
+
+
+class CosineRestarts(ScheduleBase):
+    """Half cosines, each `stretch` times as long as the one before (Loshchilov and Hutter 2017).
+
+    The k-th cosine starts at shrink^k; each ends at final_fraction.
+    """
+
+    conventions = {"keras": {"stretch": 2.0}, "torch": {"stretch": 1.0}}
+    kind: Literal["cosine_restarts"] = "cosine_restarts"
+    first_steps: PositiveInt
+    stretch: Number | None = Field(None, ge=1)
+    shrink: Number = Field(1.0, gt=0, le=1)
+    final_fraction: Number = Field(0.0, ge=0, le=1)
+
+
+class OneCycle(ScheduleBase):
+    """Up to the optimizer's learning rate and far down again (Smith and Topin 2018), as PyTorch does.
+
+    From 1 / div_factor up to 1 at step rise_fraction * total_steps - 1, then down to
+    1 / (div_factor * final_div_factor) at the last step; with three phases, down as long as up, and
+    from there to the end. The momentum stays as it is: PyTorch's cycle_momentum=False.
+    """
+
+    kind: Literal["one_cycle"] = "one_cycle"
+    total_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
+    rise_fraction: Number = Field(0.3, gt=0, lt=1)
+    anneal: Literal["cosine", "linear"] = "cosine"
+    div_factor: Number = Field(25.0, gt=0)
+    final_div_factor: Number = Field(1e4, gt=0)
+    three_phase: bool = False
+
+
+class InverseSqrt(ScheduleBase):
+    """min(t / peak_step, sqrt(peak_step / t)) with t = s + 1 (Vaswani et al. 2017, equation 3).
+
+    The optimizer's learning rate is the peak: d_model^-.5 * peak_step^-.5 in the paper.
+    """
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    peak_step: PositiveInt
+
+
+class ReduceOnPlateau(ScheduleBase):
+    """Multiply the rate by `factor` when an epoch's mean training loss stops falling (row 21).
+
+    An epoch is better where its loss is below best - threshold (absolute, Keras) or
+    best * (1 - threshold) (relative, PyTorch). `reached`: the rate falls at the epoch that makes
+    `patience` worse ones, and the last epoch of a cooldown counts again (Keras). `exceeded`: it falls
+    at the epoch after, and no epoch of a cooldown counts (PyTorch). Steps smaller than
+    `smallest_change` are not taken. The new rate holds from the next epoch's first step.
+    """
+
+    conventions = {
+        "keras": {"threshold_mode": "absolute", "patience_is": "reached", "smallest_change": 0.0},
+        "torch": {"threshold_mode": "relative", "patience_is": "exceeded", "smallest_change": 1e-8},
+    }
+    kind: Literal["reduce_on_plateau"] = "reduce_on_plateau"
+    factor: Number = Field(0.1, gt=0, lt=1)
+    patience: NonNegativeInt = 10
+    threshold: Number = Field(1e-4, ge=0)
+    threshold_mode: Literal["absolute", "relative"] | None = None
+    patience_is: Literal["reached", "exceeded"] | None = None
+    cooldown: NonNegativeInt = 0
+    smallest_rate: Number = Field(0.0, ge=0)
+    smallest_change: Number | None = Field(None, ge=0)
+
+
+ScheduleSpec = Annotated[
+    Constant
+    | WarmupCosine
+    | Step
+    | Piecewise
+    | Exponential
+    | Polynomial
+    | Linear
+    | CosineRestarts
+    | OneCycle
+    | InverseSqrt
+    | ReduceOnPlateau,
+    Field(discriminator="kind"),
+]
+
+
+def parse_schedule(data: dict[str, object]) -> ScheduleBase:
+    """A schedule from plain data, by its `kind`."""
+    schedule: ScheduleBase = TypeAdapter(ScheduleSpec).validate_python(data)
+    return schedule

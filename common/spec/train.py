@@ -39,6 +39,8 @@ class TrainSpec(Spec):
             )
         try:
             self.loss.target_shape(self.model.output_shape())
+            tokens, ignore = self.model.inputs == "tokens", getattr(self.loss, "ignore", None)
+            self.data.check_augment(self.model.input_shape, tokens, self.loss.target_is_integer, ignore)
         except SpecError as error:
             raise ValueError(str(error)) from None
         if getattr(self.loss, "mask_padding", False) and self.model.pad_id is None:

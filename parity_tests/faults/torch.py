@@ -120,19 +120,19 @@ def clipping_silently_off() -> Iterator[None]:  # 14
 
 @fault
 def batch_norm_epsilon() -> Iterator[None]:  # 19
-    with _spec_changed(layers.BatchNorm, epsilon=1e-5):
+    with _spec_changed(layers.normalization.BatchNorm, epsilon=1e-5):
         yield
 
 
 @fault
 def batch_norm_momentum_of_the_other_framework() -> Iterator[None]:  # 19: no training loss sees it
-    with _spec_changed(layers.BatchNorm, decay=0.01):
+    with _spec_changed(layers.normalization.BatchNorm, decay=0.01):
         yield
 
 
 @fault
 def batch_norm_statistics_per_replica() -> Iterator[None]:  # 20
-    with _spec_changed(layers.BatchNorm, statistics="per_replica"):
+    with _spec_changed(layers.normalization.BatchNorm, statistics="per_replica"):
         yield
 
 
@@ -186,12 +186,12 @@ def labels_one_batch_late() -> Iterator[None]:  # 24: the ids are right, the lab
 
 @fault
 def schedule_stepped_per_replica() -> Iterator[None]:  # 25
-    real = reference.step_scalars
+    real = reference.RateKeeper.scalars
 
-    def scalars(spec: Any, number: int) -> Any:
-        return real(spec, number * dist.get_world_size())
+    def scalars(self: Any, number: int) -> Any:
+        return real(self, number * dist.get_world_size())
 
-    with patch.object(reference, "step_scalars", scalars):
+    with patch.object(reference.RateKeeper, "scalars", scalars):
         yield
 
 
@@ -214,7 +214,7 @@ def square_kernel_transposed() -> Iterator[None]:  # 27
         kernel = getattr(self, f"{part}_kernel")
         return x @ (kernel.T if part == "value" else kernel) + getattr(self, f"{part}_bias")
 
-    with patch.object(layers.SelfAttention, "_project", project):
+    with patch.object(layers.attention.SelfAttention, "_project", project):
         yield
 
 
@@ -223,15 +223,15 @@ def flattened_in_the_other_order() -> Iterator[None]:  # 28
     from common.spec.layers import Flatten
 
     def flatten(node: Any) -> Any:
-        return layers.Function(lambda x: x.movedim(-1, 1).reshape(len(x), *node.output_shape))
+        return layers.registry.Function(lambda x: x.movedim(-1, 1).reshape(len(x), *node.output_shape))
 
-    with patch.dict(layers._BUILDERS, {Flatten: flatten}):
+    with patch.dict(layers.registry._BUILDERS, {Flatten: flatten}):
         yield
 
 
 @fault
 def padding_on_the_other_side() -> Iterator[None]:  # 29
-    real = layers.Conv2D.__init__
+    real = layers.convolution.Conv2D.__init__
 
     def init(self: Any, node: Any) -> None:
         real(self, node)
@@ -239,7 +239,7 @@ def padding_on_the_other_side() -> Iterator[None]:  # 29
             left, right, top, bottom = self.extra
             self.extra = (right, left, bottom, top)
 
-    with patch.object(layers.Conv2D, "__init__", init):
+    with patch.object(layers.convolution.Conv2D, "__init__", init):
         yield
 
 

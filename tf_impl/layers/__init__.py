@@ -14,6 +14,7 @@ from tf_impl.layers import (
     pooling,
     random,
     recurrent,
+    resizing,
 )
 from tf_impl.layers.registry import EmptySafe, build_layer
 
@@ -29,4 +30,5 @@ __all__ = [
     "pooling",
     "random",
     "recurrent",
+    "resizing",
 ]

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from common.spec import Node
 from common.spec import layers as spec
-from tf_impl.layers.registry import register
+from tf_impl.context import Context
+from tf_impl.layers.random import keep_mask
+from tf_impl.layers.registry import Contextual, build_layer, call, register
 
 
-class SelfAttention(keras.layers.Layer):
-    """Multi-head attention with the scale kept in the run's own precision."""
+class Attention(Contextual):
+    """Multi-head attention of queries to a memory, with the scale kept in the run's own precision."""
+
+    causal = False
 
     def __init__(self, node: Node) -> None:
         super().__init__()
-        self.heads = node.spec.heads
-        self.width = node.input_shape[-1]
-        self.tensors = node.parameters
+        self.node = node
+        self.size = node.spec.size(node.input_shape)
 
     def build(self, input_shape: tuple) -> None:
-        for tensor in self.tensors:
+        for tensor in self.node.parameters:
             setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
         self.built = True
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        tokens, size = x.shape[1], self.width // self.heads
-        query, key, value = (self._split(self._project(x, part), tokens, size) for part in _QKV)
-        scores = tf.matmul(query * tf.constant(size**-0.5, x.dtype), key, transpose_b=True)
-        mixed = tf.matmul(tf.nn.softmax(scores), value)
-        mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, tokens, self.width])
+    def attend(self, x: tf.Tensor, memory: tf.Tensor, context: Context) -> tf.Tensor:
+        """What the tokens of x (batch, tokens, features) take from those of the memory."""
+        query, key, value = (
+            self._project(x, "query"),
+            self._project(memory, "key"),
+            self._project(memory, "value"),
+        )
+        query, key, value = self._split(query), self._split(key), self._split(value)
+        query, key = self._turn(query), self._turn(key)
+        mixed = tf.transpose(self._mix(query, key, value, context), [0, 2, 1, 3])
+        mixed = tf.reshape(mixed, [-1, mixed.shape[1], self.node.spec.heads * self.size])
         return self._project(mixed, "output")
 
     def _project(self, x: tf.Tensor, part: str) -> tf.Tensor:
@@ -37,13 +46,79 @@ class SelfAttention(keras.layers.Layer):
         y = tf.tensordot(x, kernel.value, 1)
         return y if bias is None else y + bias
 
-    def _split(self, x: tf.Tensor, tokens: int, size: int) -> tf.Tensor:
-        return tf.transpose(tf.reshape(x, [-1, tokens, self.heads, size]), [0, 2, 1, 3])
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
+        heads = x.shape[2] // self.size
+        return tf.transpose(tf.reshape(x, [-1, x.shape[1], heads, self.size]), [0, 2, 1, 3])
+
+    def _turn(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+    def _mix(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, context: Context) -> tf.Tensor:
+        spec = self.node.spec
+        repeats = spec.heads // spec.groups
+        if repeats > 1:
+            key, value = tf.repeat(key, repeats, 1), tf.repeat(value, repeats, 1)
+        scores = tf.matmul(query * tf.constant(self.size**-0.5, query.dtype), key, transpose_b=True)
+        shape = scores.shape[1:]
+        allowed = None
+        if self.causal:
+            allowed = tf.constant(np.tri(*shape[1:], dtype=bool))
+        if spec.masked and context.token_mask is not None:
+            kept = context.token_mask[:, None, None, :]
+            allowed = kept if allowed is None else allowed & kept
+        if allowed is not None:
+            scores = tf.where(allowed, scores, scores.dtype.min)
+        weights = tf.nn.softmax(scores)
+        if allowed is not None:
+            # Only a query without a key has weights to lose here.
+            weights = tf.where(allowed, weights, tf.zeros([], weights.dtype))
+        if context.training and spec.dropout > 0:
+            weights *= keep_mask(weights, context, f"{self.node.path}/weights", tuple(shape), spec.dropout)
+        return tf.matmul(weights, value)
 
 
-_QKV = ("query", "key", "value")
+class SelfAttention(Attention):
+    """Attention of a sequence to itself."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.causal = node.spec.causal
+
+    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+        return self.attend(x, x, context)
+
+    def _turn(self, x: tf.Tensor) -> tf.Tensor:
+        layout = self.node.spec.rotary
+        if layout is None:
+            return x
+        angles = self.node.spec.rotary_angles(self.node.input_shape)
+        cosine, sine = tf.constant(np.cos(angles), x.dtype), tf.constant(np.sin(angles), x.dtype)
+        a, b = tf.split(x, 2, -1) if layout == "half" else (x[..., 0::2], x[..., 1::2])
+        turned = a * cosine - b * sine, b * cosine + a * sine
+        if layout == "half":
+            return tf.concat(turned, -1)
+        return tf.reshape(tf.stack(turned, -1), [-1, *x.shape[1:]])
 
 
 @register(spec.SelfAttention)
 def self_attention(node: Node) -> keras.layers.Layer:
     return SelfAttention(node)
+
+
+class CrossAttention(Attention):
+    """Attention to what the children make of the input."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.children = [build_layer(child) for child in node.children]
+
+    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+        memory = x
+        for child in self.children:
+            memory = call(child, memory, context)
+        return self.attend(x, memory, context)
+
+
+@register(spec.CrossAttention)
+def cross_attention(node: Node) -> keras.layers.Layer:
+    return CrossAttention(node)

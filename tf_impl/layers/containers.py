@@ -9,7 +9,7 @@ from common.spec import Node
 from common.spec import layers as spec
 from tf_impl.context import Context
 from tf_impl.layers.random import keep_mask
-from tf_impl.layers.registry import Contextual, build_layer, call, register
+from tf_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
 class Children(Contextual):
@@ -64,6 +64,12 @@ class Residual(Children):
 @register(spec.Residual)
 def residual(node: Node) -> keras.layers.Layer:
     return Residual(node)
+
+
+@register(spec.Identity)
+def identity(node: Node) -> keras.layers.Layer:
+    del node
+    return Function(lambda x: x)
 
 
 class Add(Children):

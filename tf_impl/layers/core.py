@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import keras
 import tensorflow as tf
 
 from common.spec import Node
 from common.spec import layers as spec
-from tf_impl.layers.registry import Function, register
+from tf_impl.context import Context
+from tf_impl.layers.registry import Contextual, Function, register
 
 
 @register(spec.Dense)
@@ -20,9 +23,53 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * x * (1 + tf.math.erf(x * tf.constant(0.5**0.5, x.dtype)))
 
 
+def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    # tf.nn.gelu and tf.nn.leaky_relu, too, pass their constants through float32.
+    return 0.5 * x * (1 + tf.math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+_FUNCTIONS = {
+    "relu": tf.nn.relu,
+    "tanh": tf.math.tanh,
+    "elu": tf.nn.elu,
+    "gelu_tanh": _gelu_tanh,
+    "quick_gelu": lambda x: x * tf.math.sigmoid(1.702 * x),
+    "silu": tf.nn.silu,
+    "sigmoid": tf.math.sigmoid,
+    "softmax": tf.nn.softmax,
+    "log_softmax": tf.nn.log_softmax,
+    "hard_swish": lambda x: x * tf.nn.relu6(x + 3) / 6,
+    "relu6": tf.nn.relu6,
+    "softplus": tf.math.softplus,
+}
+
+
 @register(spec.Activation)
 def activation(node: Node) -> keras.layers.Layer:
-    return Function({"relu": tf.nn.relu, "gelu": gelu, "tanh": tf.math.tanh}[node.spec.function])
+    slope = node.spec.negative_slope
+    if node.spec.function == "leaky_relu":
+        return Function(lambda x: tf.where(x > 0, x, slope * x))
+    return Function(gelu if node.spec.function == "gelu" else _FUNCTIONS[node.spec.function])
+
+
+class PReLU(keras.layers.Layer):
+    """max(x, 0) + alpha min(x, 0)."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.tensors = node.parameters
+
+    def build(self, input_shape: tuple) -> None:
+        self.alpha = self.add_weight(shape=self.tensors[0].shape, name="alpha")
+        self.built = True
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.relu(x) - self.alpha * tf.nn.relu(-x)
+
+
+@register(spec.PReLU)
+def prelu(node: Node) -> keras.layers.Layer:
+    return PReLU(node)
 
 
 @register(spec.Flatten)
@@ -36,3 +83,37 @@ def flatten(node: Node) -> keras.layers.Layer:
         return tf.reshape(x, [-1, *node.output_shape])
 
     return Function(apply)
+
+
+@register(spec.Reshape)
+def reshape(node: Node) -> keras.layers.Layer:
+    return Function(lambda x: tf.reshape(x, [-1, *node.output_shape]))
+
+
+@register(spec.Permute)
+def permute(node: Node) -> keras.layers.Layer:
+    return Function(lambda x: tf.transpose(x, [0, *node.spec.dims]))
+
+
+@register(spec.Slice)
+def slice_(node: Node) -> keras.layers.Layer:
+    return Function(lambda x: x[..., node.spec.start : node.spec.stop])
+
+
+class ActivityPenalty(Contextual):
+    """The identity, which leaves a penalty with the context."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.spec = node.spec
+        self.built = True
+
+    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+        absolute, squares = tf.reduce_sum(tf.abs(x)), tf.reduce_sum(tf.square(x))
+        context.penalties.append(self.spec.l1 * absolute + self.spec.l2 * squares)
+        return x
+
+
+@register(spec.ActivityPenalty)
+def activity_penalty(node: Node) -> keras.layers.Layer:
+    return ActivityPenalty(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from common.spec import Node
@@ -20,8 +21,11 @@ class BatchNorm(Contextual):
 
     def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1],)
-        self.gamma = self.add_weight(shape=shape, name="gamma")
-        self.beta = self.add_weight(shape=shape, name="beta")
+        trained = not self.spec.frozen
+        self.gamma = (
+            self.add_weight(shape=shape, name="gamma", trainable=trained) if self.spec.scale else None
+        )
+        self.beta = self.add_weight(shape=shape, name="beta", trainable=trained) if self.spec.center else None
         self.moving_mean = self._buffer(shape)
         self.moving_variance = self._buffer(shape)
         self.built = True
@@ -37,7 +41,7 @@ class BatchNorm(Contextual):
         )
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
-        if not context.training:
+        if not (context.training and self.spec.uses_batch):
             return self._normalise(x - self.moving_mean, self.moving_variance)
         axes = list(range(x.shape.rank - 1))
         count = tf.cast(tf.size(x[..., 0]), x.dtype)
@@ -62,7 +66,9 @@ class BatchNorm(Contextual):
 
     def _normalise(self, centred: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
         epsilon = tf.constant(self.spec.epsilon, centred.dtype)
-        return centred * (self.gamma * tf.math.rsqrt(variance + epsilon)) + self.beta
+        scale = tf.math.rsqrt(variance + epsilon)
+        y = centred * (scale if self.gamma is None else self.gamma * scale)
+        return y if self.beta is None else y + self.beta
 
 
 @register(spec.BatchNorm)
@@ -70,6 +76,86 @@ def batch_norm(node: Node) -> keras.layers.Layer:
     return BatchNorm(node.spec)
 
 
+class _Normalisation(keras.layers.Layer):
+    """A norm within each sample, with gamma and beta where the spec has them."""
+
+    gamma = beta = None
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+
+    def build(self, input_shape: tuple) -> None:
+        for tensor in self.node.parameters:
+            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
+        self.built = True
+
+    def scaled(self, y: tf.Tensor) -> tf.Tensor:
+        """gamma y + beta."""
+        if self.gamma is not None:
+            y = y * self.gamma
+        return y if self.beta is None else y + self.beta
+
+    def last(self, x: tf.Tensor) -> list[int]:
+        """The last axes that the spec names."""
+        return list(range(x.shape.rank - self.node.spec.axes, x.shape.rank))
+
+
+def _standardised(x: tf.Tensor, axes: list[int], epsilon: float) -> tf.Tensor:
+    """Zero mean and unit variance over the axes, from the centred values: E[x^2] - E[x]^2 would cancel."""
+    centred = x - tf.reduce_mean(x, axes, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axes, keepdims=True)
+    return centred * tf.math.rsqrt(variance + tf.constant(epsilon, x.dtype))
+
+
+class LayerNorm(_Normalisation):
+    """Over the last axes."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.scaled(_standardised(x, self.last(x), self.node.spec.epsilon))
+
+
 @register(spec.LayerNorm)
 def layer_norm(node: Node) -> keras.layers.Layer:
-    return keras.layers.LayerNormalization(epsilon=node.spec.epsilon)
+    return LayerNorm(node)
+
+
+class RMSNorm(_Normalisation):
+    """Over the last axes, without a mean."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        epsilon = self.node.spec.epsilon
+        if epsilon == "machine":
+            epsilon = np.finfo(x.dtype.as_numpy_dtype).eps
+        squares = tf.reduce_mean(tf.square(x), self.last(x), keepdims=True)
+        return self.scaled(x * tf.math.rsqrt(squares + tf.constant(epsilon, x.dtype)))
+
+
+@register(spec.RMSNorm)
+def rms_norm(node: Node) -> keras.layers.Layer:
+    return RMSNorm(node)
+
+
+class GroupNorm(_Normalisation):
+    """Over all axes but the groups of channels."""
+
+    def __init__(self, node: Node, groups: int) -> None:
+        super().__init__(node)
+        self.groups = groups
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        *sides, channels = self.node.input_shape
+        grouped = tf.reshape(x, [-1, *sides, self.groups, channels // self.groups])
+        axes = [*range(1, len(sides) + 1), len(sides) + 2]
+        y = _standardised(grouped, axes, self.node.spec.epsilon)
+        return self.scaled(tf.reshape(y, [-1, *sides, channels]))
+
+
+@register(spec.GroupNorm)
+def group_norm(node: Node) -> keras.layers.Layer:
+    return GroupNorm(node, node.spec.groups)
+
+
+@register(spec.InstanceNorm)
+def instance_norm(node: Node) -> keras.layers.Layer:
+    return GroupNorm(node, node.input_shape[-1])

@@ -1,4 +1,4 @@
-"""Pooling, resizing, and images as tokens."""
+"""Pooling, padding, and images as tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,101 @@ from common.spec import layers as spec
 from tf_impl.layers.registry import EmptySafe, Function, register
 
 
-class MaxPool2D(EmptySafe, keras.layers.MaxPooling2D):
-    """keras.layers.MaxPooling2D that takes empty batches."""
+class _Pool(keras.layers.Layer):
+    """Windows over a sequence, as an image of height 1, or over an image."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+        layer = node.spec
+        self.flat = layer.rank == 1
+        first = (1,) if self.flat else ()
+        self.size = (*first, *layer.window())
+        self.strides = (*first, *layer.steps())
+        pads = layer.pads(node.input_shape)
+        self.pads = [(0, 0), *([(0, 0)] if self.flat else []), *pads, (0, 0)]
+        self.padded = any(map(any, pads))
+        self.built = True
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (input_shape[0], *self.node.output_shape)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.squeeze(self.pool(x[:, None]), 1) if self.flat else self.pool(x)
+
+    def pool(self, x: tf.Tensor) -> tf.Tensor:
+        """The pooling of images."""
+        raise NotImplementedError
+
+
+class _MaxPool(_Pool):
+    def pool(self, x: tf.Tensor) -> tf.Tensor:
+        # Not explicit padding, which takes ten times as long on CPU.
+        if self.node.spec.is_same(self.node.input_shape):
+            return tf.nn.max_pool2d(x, self.size, self.strides, "SAME")
+        if self.padded:
+            x = tf.pad(x, self.pads, constant_values=x.dtype.min)
+        return tf.nn.max_pool2d(x, self.size, self.strides, "VALID")
+
+
+class MaxPool2D(EmptySafe, _MaxPool):
+    """Maximum that takes empty batches."""
 
 
 @register(spec.MaxPool2D)
 def max_pool2d(node: Node) -> keras.layers.Layer:
-    return MaxPool2D(node.spec.size)
+    return MaxPool2D(node)
+
+
+@register(spec.MaxPool1D)
+def max_pool1d(node: Node) -> keras.layers.Layer:
+    return MaxPool2D(node)
+
+
+class _AveragePool(_Pool):
+    """Mean over padded windows, put right where fewer cells count."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        counts = node.spec.counts(node.input_shape)
+        full = float(self.size[0] * self.size[1])
+        self.correction = None if (counts == full).all() else full / counts
+
+    def pool(self, x: tf.Tensor) -> tf.Tensor:
+        if self.padded:
+            x = tf.pad(x, self.pads)
+        y = tf.nn.avg_pool2d(x, self.size, self.strides, "VALID")
+        return y if self.correction is None else y * tf.constant(self.correction, y.dtype)
+
+
+class AveragePool2D(EmptySafe, _AveragePool):
+    """Mean that takes empty batches."""
+
+
+@register(spec.AveragePool2D)
+def average_pool2d(node: Node) -> keras.layers.Layer:
+    return AveragePool2D(node)
+
+
+@register(spec.AveragePool1D)
+def average_pool1d(node: Node) -> keras.layers.Layer:
+    return AveragePool2D(node)
 
 
 @register(spec.GlobalAveragePool)
 def global_average_pool(node: Node) -> keras.layers.Layer:
     return Function(lambda x: tf.reduce_mean(x, list(range(1, x.shape.rank - 1))))
+
+
+@register(spec.GlobalMaxPool)
+def global_max_pool(node: Node) -> keras.layers.Layer:
+    return Function(lambda x: tf.reduce_max(x, list(range(1, x.shape.rank - 1))))
+
+
+@register(spec.ZeroPad2D)
+def zero_pad2d(node: Node) -> keras.layers.Layer:
+    pads = [(0, 0), *node.spec.pads(), (0, 0)]
+    return Function(lambda x: tf.pad(x, pads))
 
 
 @register(spec.Patchify)

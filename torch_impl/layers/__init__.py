@@ -14,6 +14,7 @@ from torch_impl.layers import (
     pooling,
     random,
     recurrent,
+    resizing,
 )
 from torch_impl.layers.registry import build_layer, native_layout
 
@@ -29,4 +30,5 @@ __all__ = [
     "pooling",
     "random",
     "recurrent",
+    "resizing",
 ]

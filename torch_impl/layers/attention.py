@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.spec import Node
 from common.spec import layers as spec
-from torch_impl.layers.registry import register
+from torch_impl.context import Context
+from torch_impl.layers.random import keep_mask
+from torch_impl.layers.registry import Contextual, build_layer, call, register
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention over kernels in canonical (in, out) layout."""
+class Attention(Contextual):
+    """Multi-head attention of queries to a memory, over kernels in canonical (in, out) layout."""
+
+    causal = False
 
     def __init__(self, node: Node) -> None:
         super().__init__()
-        self.heads = node.spec.heads
-        self.width = node.input_shape[-1]
+        self.node = node
+        self.size = node.spec.size(node.input_shape)
         for tensor in node.parameters:
             self.register_parameter(tensor.name, nn.Parameter(torch.zeros(tensor.shape)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (self._split(self._project(x, part)) for part in ("query", "key", "value"))
-        scores = (query * (self.width // self.heads) ** -0.5) @ key.transpose(-1, -2)
-        mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+    def attend(self, x: Tensor, memory: Tensor, context: Context) -> Tensor:
+        """What the tokens of x (batch, tokens, features) take from those of the memory."""
+        query, key, value = (
+            self._project(x, "query"),
+            self._project(memory, "key"),
+            self._project(memory, "value"),
+        )
+        query, key, value = self._split(query), self._split(key), self._split(value)
+        query, key = self._turn(query), self._turn(key)
+        mixed = self._mix(query, key, value, context).transpose(1, 2).flatten(2)
         return self._project(mixed, "output")
 
     def _project(self, x: Tensor, part: str) -> Tensor:
@@ -32,9 +43,89 @@ class SelfAttention(nn.Module):
         return y if bias is None else y + bias
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, self.width // self.heads)).transpose(1, 2)
+        return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
+
+    def _turn(self, x: Tensor) -> Tensor:
+        return x
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, context: Context) -> Tensor:
+        spec = self.node.spec
+        masked = spec.masked and context.token_mask is not None
+        dropped = context.training and spec.dropout > 0
+        grouped = spec.groups != spec.heads
+        if not (masked or dropped):
+            return F.scaled_dot_product_attention(
+                query, key, value, is_causal=self.causal, enable_gqa=grouped
+            )
+        allowed = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+        if self.causal:
+            allowed = allowed.tril()
+        if masked:
+            allowed = allowed & context.token_mask[:, None, None, :]
+        # A query without a key would be NaN: it attends to all of them, and what it takes is dropped.
+        some = allowed.any(-1, keepdim=True)
+        allowed = allowed | ~some
+        if dropped:
+            mixed = self._mix_with_dropout(query, key, value, allowed, context)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=grouped)
+        return torch.where(some, mixed, 0)
+
+    def _mix_with_dropout(
+        self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, context: Context
+    ) -> Tensor:
+        spec = self.node.spec
+        repeats = spec.heads // spec.groups
+        if repeats > 1:
+            key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+        scores = (query * self.size**-0.5) @ key.transpose(-1, -2)
+        weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)
+        shape = tuple(weights.shape[1:])
+        return weights * keep_mask(weights, context, f"{self.node.path}/weights", shape, spec.dropout) @ value
+
+
+class SelfAttention(Attention):
+    """Attention of a sequence to itself."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.causal = node.spec.causal
+        if node.spec.rotary:
+            angles = torch.from_numpy(node.spec.rotary_angles(node.input_shape))
+            self.register_buffer("cosine", angles.cos(), persistent=False)
+            self.register_buffer("sine", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.attend(x, x, context)
+
+    def _turn(self, x: Tensor) -> Tensor:
+        layout = self.node.spec.rotary
+        if layout is None:
+            return x
+        a, b = x.chunk(2, -1) if layout == "half" else (x[..., 0::2], x[..., 1::2])
+        turned = a * self.cosine - b * self.sine, b * self.cosine + a * self.sine
+        return torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)
 
 
 @register(spec.SelfAttention)
 def self_attention(node: Node) -> nn.Module:
     return SelfAttention(node)
+
+
+class CrossAttention(Attention):
+    """Attention to what the children make of the input."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.layers = nn.ModuleList(build_layer(child) for child in node.children)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        memory = x
+        for child in self.layers:
+            memory = call(child, memory, context)
+        return self.attend(x, memory, context)
+
+
+@register(spec.CrossAttention)
+def cross_attention(node: Node) -> nn.Module:
+    return CrossAttention(node)

@@ -65,6 +65,12 @@ def residual(node: Node) -> nn.Module:
     return Residual(node)
 
 
+@register(spec.Identity)
+def identity(node: Node) -> nn.Module:
+    del node
+    return nn.Identity()
+
+
 class Add(Children):
     """The sum of the branches, added from the first to the last."""
 

@@ -1,7 +1,8 @@
-"""Convolutions over HWC images."""
+"""Convolutions over HWC images and (steps, features) sequences."""
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,31 +11,169 @@ from common.spec import layers as spec
 from torch_impl.layers.registry import register
 
 
-class Conv2D(nn.Conv2d):
-    """nn.Conv2d on NHWC, with TensorFlow's padding where it is not symmetric."""
+def _padding(node: Node) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """(symmetric padding for the convolution, None) or (zeros, padding for F.pad before it)."""
+    pads = node.spec.pads(node.input_shape)
+    if all(before == after for before, after in pads):
+        return tuple(before for before, _ in pads), None
+    return (0,) * len(pads), tuple(cells for pad in reversed(pads) for cells in pad)
+
+
+class _Filters:
+    """A mixin for nn.ConvNd: channels last, and padding that need not be symmetric."""
 
     def __init__(self, node: Node) -> None:
         layer = node.spec
-        before_after = [layer.same_padding(side) for side in node.input_shape[:2]]
-        (top, bottom), (left, right) = before_after
-        symmetric = top == bottom and left == right
+        padding, extra = _padding(node)
         super().__init__(
             node.input_shape[-1],
             layer.filters,
-            layer.kernel_size,
-            layer.strides,
-            padding=(top, left) if symmetric else 0,
-            bias=layer.use_bias,
+            layer.kernel(),
+            layer.steps(),
+            padding,
+            layer.dilations(),
+            layer.groups,
+            layer.use_bias,
         )
-        self.extra = None if symmetric else (left, right, top, bottom)
+        self.extra = extra
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(0, 3, 1, 2)
+        x = x.movedim(-1, 1)
         if self.extra is not None:
             x = F.pad(x, self.extra)
-        return super().forward(x).permute(0, 2, 3, 1)
+        return super().forward(x).movedim(1, -1)
+
+
+class Conv2D(_Filters, nn.Conv2d):
+    """nn.Conv2d on NHWC, with TensorFlow's padding where it is not symmetric."""
 
 
 @register(spec.Conv2D, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
 def conv2d(node: Node) -> nn.Module:
     return Conv2D(node)
+
+
+class Conv1D(_Filters, nn.Conv1d):
+    """nn.Conv1d on (batch, steps, features), with TensorFlow's padding where it is not symmetric."""
+
+
+@register(spec.Conv1D, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
+def conv1d(node: Node) -> nn.Module:
+    return Conv1D(node)
+
+
+class DepthwiseConv2D(nn.Module):
+    """Every channel on its own; the kernel is (channels, multiplier, height, width)."""
+
+    kernel_name = "kernel"
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.spec = node.spec
+        self.padding, self.extra = _padding(node)
+        channels, multiplier = node.input_shape[-1], node.spec.depth_multiplier
+        self.register_parameter(
+            self.kernel_name, nn.Parameter(torch.zeros(channels, multiplier, *node.spec.kernel()))
+        )
+        self.bias = nn.Parameter(torch.zeros(node.output_shape[-1])) if node.spec.use_bias else None
+
+    def depthwise(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Depthwise convolution of NCHW images."""
+        if self.extra is not None:
+            x = F.pad(x, self.extra)
+        kernel = getattr(self, self.kernel_name)
+        return F.conv2d(
+            x,
+            kernel.flatten(0, 1)[:, None],
+            bias,
+            self.spec.steps(),
+            self.padding,
+            self.spec.dilations(),
+            len(kernel),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.depthwise(x.movedim(-1, 1), self.bias).movedim(1, -1)
+
+
+@register(spec.DepthwiseConv2D, kernel=("kernel", (2, 3, 0, 1)))
+def depthwise_conv2d(node: Node) -> nn.Module:
+    return DepthwiseConv2D(node)
+
+
+class SeparableConv2D(DepthwiseConv2D):
+    """Depthwise, then 1x1."""
+
+    kernel_name = "depthwise_kernel"
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        between = node.input_shape[-1] * node.spec.depth_multiplier
+        self.pointwise_kernel = nn.Parameter(torch.zeros(node.spec.filters, between, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.depthwise(x.movedim(-1, 1), None)
+        return F.conv2d(x, self.pointwise_kernel, self.bias).movedim(1, -1)
+
+
+@register(
+    spec.SeparableConv2D,
+    depthwise_kernel=("depthwise_kernel", (2, 3, 0, 1)),
+    pointwise_kernel=("pointwise_kernel", (3, 2, 0, 1)),
+)
+def separable_conv2d(node: Node) -> nn.Module:
+    return SeparableConv2D(node)
+
+
+def _cropping(before: int, after: int, limit: int) -> tuple[int, int, int, int]:
+    """(padding, output padding, cells to cut off the start, off the end) that crop (before, after)."""
+    if 0 <= before - after < limit:
+        return before, before - after, 0, 0
+    padding = max(min(before, after), 0)
+    return padding, max(-after, 0), before - padding, max(after, 0) - padding
+
+
+class _Transposed:
+    """A mixin for nn.ConvTransposeNd: channels last, and any cropping."""
+
+    def __init__(self, node: Node) -> None:
+        layer = node.spec
+        limits = map(max, layer.steps(), layer.dilations())
+        axes = [_cropping(*crop, limit) for crop, limit in zip(layer.crops(), limits, strict=True)]
+        padding, output_padding, starts, stops = zip(*axes, strict=True)
+        super().__init__(
+            node.input_shape[-1],
+            layer.filters,
+            layer.kernel(),
+            layer.steps(),
+            padding,
+            output_padding,
+            layer.groups,
+            layer.use_bias,
+            layer.dilations(),
+        )
+        self.cuts = [(axis, *cut) for axis, cut in enumerate(zip(starts, stops, strict=True), 2) if any(cut)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x.movedim(-1, 1))
+        for axis, start, stop in self.cuts:
+            y = y.narrow(axis, start, y.shape[axis] - start - stop)
+        return y.movedim(1, -1)
+
+
+class Conv2DTranspose(_Transposed, nn.ConvTranspose2d):
+    """nn.ConvTranspose2d on NHWC."""
+
+
+@register(spec.Conv2DTranspose, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
+def conv2d_transpose(node: Node) -> nn.Module:
+    return Conv2DTranspose(node)
+
+
+class Conv1DTranspose(_Transposed, nn.ConvTranspose1d):
+    """nn.ConvTranspose1d on (batch, steps, features)."""
+
+
+@register(spec.Conv1DTranspose, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
+def conv1d_transpose(node: Node) -> nn.Module:
+    return Conv1DTranspose(node)

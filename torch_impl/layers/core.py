@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from common.spec import Node
 from common.spec import layers as spec
-from torch_impl.layers.registry import Function, register
+from torch_impl.context import Context
+from torch_impl.layers.registry import Contextual, Function, register
 
 
 @register(spec.Dense, kernel=("weight", (1, 0)), bias=("bias", (0,)))
@@ -16,9 +17,46 @@ def dense(node: Node) -> nn.Module:
     return nn.Linear(node.input_shape[-1], node.spec.units, bias=node.spec.use_bias)
 
 
+_FUNCTIONS = {
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "elu": F.elu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "hard_swish": F.hardswish,
+    "relu6": F.relu6,
+    # Beyond the threshold it returns x, which at the default of 20 is 2e-9 off.
+    "softplus": lambda x: F.softplus(x, threshold=40),
+}
+
+
 @register(spec.Activation)
 def activation(node: Node) -> nn.Module:
-    return Function({"relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}[node.spec.function])
+    slope = node.spec.negative_slope
+    if node.spec.function == "leaky_relu":
+        return Function(lambda x: F.leaky_relu(x, slope))
+    # Looked up here, since a test puts another in its place.
+    return Function(F.gelu if node.spec.function == "gelu" else _FUNCTIONS[node.spec.function])
+
+
+class PReLU(nn.Module):
+    """max(x, 0) + alpha min(x, 0)."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(node.parameters[0].shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x) - self.alpha * F.relu(-x)
+
+
+@register(spec.PReLU)
+def prelu(node: Node) -> nn.Module:
+    return PReLU(node)
 
 
 @register(spec.Flatten)
@@ -31,3 +69,36 @@ def flatten(node: Node) -> nn.Module:
         return x.reshape(-1, *node.output_shape)
 
     return Function(apply)
+
+
+@register(spec.Reshape)
+def reshape(node: Node) -> nn.Module:
+    return Function(lambda x: x.reshape(-1, *node.output_shape))
+
+
+@register(spec.Permute)
+def permute(node: Node) -> nn.Module:
+    return Function(lambda x: x.permute(0, *node.spec.dims))
+
+
+@register(spec.Slice)
+def slice_(node: Node) -> nn.Module:
+    return Function(lambda x: x[..., node.spec.start : node.spec.stop])
+
+
+class ActivityPenalty(Contextual):
+    """The identity, which leaves a penalty with the context."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.spec = node.spec
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        absolute, squares = x.abs().sum(), x.square().sum()
+        context.penalties.append(self.spec.l1 * absolute + self.spec.l2 * squares)
+        return x
+
+
+@register(spec.ActivityPenalty)
+def activity_penalty(node: Node) -> nn.Module:
+    return ActivityPenalty(node)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.spec import Node
@@ -56,28 +57,44 @@ class _SynchronisedNorm(torch.autograd.Function):
         return (gradient - sums[0]).addcmul_(normalised, sums[1], value=-1).mul_(scale), None, None
 
 
+def _register(module: nn.Module, node: Node) -> None:
+    """The tensors of a node, as buffers where nothing trains them; gamma and beta are None without one."""
+    for tensor in node.parameters:
+        value = torch.zeros(tensor.shape)
+        if tensor.trainable:
+            module.register_parameter(tensor.name, nn.Parameter(value))
+        else:
+            module.register_buffer(tensor.name, value)
+    for name in ("gamma", "beta"):
+        if not hasattr(module, name):
+            module.register_parameter(name, None)
+
+
 class BatchNorm(Contextual):
     """Batch norm over the rows of all replicas, or of this one. nn.SyncBatchNorm refuses CPU tensors."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
         self.spec = node.spec
-        shape = node.input_shape[-1:]
-        self.gamma = nn.Parameter(torch.ones(shape))
-        self.beta = nn.Parameter(torch.zeros(shape))
-        self.register_buffer("moving_mean", torch.zeros(shape))
-        self.register_buffer("moving_variance", torch.ones(shape))
+        _register(self, node)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        if not context.training:
-            scale = self.gamma * torch.rsqrt(self.moving_variance + self.spec.epsilon)
-            return (x - self.moving_mean) * scale + self.beta
+        if not (context.training and self.spec.uses_batch):
+            scale = torch.rsqrt(self.moving_variance + self.spec.epsilon)
+            return self._scaled((x - self.moving_mean) * scale)
         alone = self.spec.statistics == "per_replica" or not dist.is_initialized()
         ranks = 1 if alone else dist.get_world_size()
         rows = x.reshape(-1, x.shape[-1])
         normalised, mean, squares, count = _SynchronisedNorm.apply(rows, self.spec.epsilon, ranks)
         self._remember(mean, squares, count)
-        return torch.addcmul(self.beta, normalised, self.gamma).view(x.shape)
+        return self._scaled(normalised).view(x.shape)
+
+    def _scaled(self, y: Tensor) -> Tensor:
+        if self.gamma is not None and self.beta is not None:
+            return torch.addcmul(self.beta, y, self.gamma)
+        if self.gamma is not None:
+            return y * self.gamma
+        return y if self.beta is None else y + self.beta
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, squares: Tensor, count: Tensor) -> None:
@@ -97,6 +114,60 @@ def batch_norm(node: Node) -> nn.Module:
     return BatchNorm(node)
 
 
-@register(spec.LayerNorm, gamma=("weight", (0,)), beta=("bias", (0,)))
+class _Normalisation(nn.Module):
+    """A norm within each sample, with gamma and beta where the spec has them."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.spec = node.spec
+        _register(self, node)
+
+
+class LayerNorm(_Normalisation):
+    """Over the last axes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[x.ndim - self.spec.axes :], self.gamma, self.beta, self.spec.epsilon)
+
+
+@register(spec.LayerNorm)
 def layer_norm(node: Node) -> nn.Module:
-    return nn.LayerNorm(node.input_shape[-1], eps=node.spec.epsilon)
+    return LayerNorm(node)
+
+
+class RMSNorm(_Normalisation):
+    """Over the last axes, without a mean."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        epsilon = None if self.spec.epsilon == "machine" else self.spec.epsilon
+        return F.rms_norm(x, x.shape[x.ndim - self.spec.axes :], self.gamma, epsilon)
+
+
+@register(spec.RMSNorm)
+def rms_norm(node: Node) -> nn.Module:
+    return RMSNorm(node)
+
+
+class GroupNorm(_Normalisation):
+    """Over all axes but the groups of channels."""
+
+    def __init__(self, node: Node, groups: int) -> None:
+        super().__init__(node)
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The operation's gradient fails where it is given a beta without a gamma (torch 2.13).
+        beta = None if self.gamma is None else self.beta
+        y = torch.group_norm(x.movedim(-1, 1), self.groups, self.gamma, beta, self.spec.epsilon)
+        y = y.movedim(1, -1)
+        return y + self.beta if self.gamma is None and self.beta is not None else y
+
+
+@register(spec.GroupNorm)
+def group_norm(node: Node) -> nn.Module:
+    return GroupNorm(node, node.spec.groups)
+
+
+@register(spec.InstanceNorm)
+def instance_norm(node: Node) -> nn.Module:
+    return GroupNorm(node, node.input_shape[-1])

@@ -1,1 +1,242 @@
-"""Recurrent layers."""
+"""Recurrent layers. PyTorch's kernels run them, except where the cell has dropout or resets before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from common.spec import Node
+from common.spec import layers as spec
+from torch_impl.context import Context
+from torch_impl.layers.random import keep_mask
+from torch_impl.layers.registry import Contextual, register
+
+Gates = Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
+
+    gates: int
+    kernels: Gates  # one a gate where the state has dropout's masks, else one for all
+    masks: Gates  # (batch, units) one a gate, or none
+    bias: Tensor | None
+
+    def __call__(self, hidden: Tensor) -> Gates:
+        """(batch, units) for each gate."""
+        if self.masks:
+            pairs = zip(self.masks, self.kernels, strict=True)
+            products = torch.cat([(hidden * one) @ kernel for one, kernel in pairs], -1)
+        else:
+            products = hidden @ self.kernels[0]
+        if self.bias is not None:
+            products = products + self.bias
+        return products.chunk(self.gates, -1)
+
+
+def split_products(
+    sizes: tuple[int, ...], kernel: Tensor, bias: Tensor | None, kept: Tensor | None
+) -> list[Product]:
+    """One Product for each size, a number of gates. Splits here, once, and not at every token.
+
+    kept: (batch, gates, units), dropout's mask of the state, or None.
+    """
+    widths = [size * kernel.shape[0] for size in sizes]
+    kernels = kernel.split(widths, -1)
+    biases = [None] * len(sizes) if bias is None else bias.split(widths, -1)
+    masks = [] if kept is None else list(kept.unbind(1))
+    products = []
+    for size, part, shift in zip(sizes, kernels, biases, strict=True):
+        own, masks = masks[:size], masks[size:]
+        products.append(Product(size, part.chunk(size, -1) if own else (part,), tuple(own), shift))
+    return products
+
+
+class Recurrent(Contextual):
+    """One or two passes over the tokens; subclasses say what happens at a token."""
+
+    # How many vectors the state consists of; the first is the output.
+    states = 1
+    # How many gates share a product of the state with the recurrent kernel.
+    products: tuple[int, ...] = (1,)
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+        for tensor in node.parameters:
+            self.register_parameter(tensor.name, nn.Parameter(torch.zeros(tensor.shape)))
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        spec = self.node.spec
+        outputs = [self._pass(x, prefix, backward, context) for prefix, backward in spec.ways]
+        return sum(outputs[1:], outputs[0]) if spec.merge == "sum" else torch.cat(outputs, -1)
+
+    def _pass(self, x: Tensor, prefix: str, backward: bool, context: Context) -> Tensor:
+        spec = self.node.spec
+        mask = context.token_mask if spec.masked else None
+        if backward:
+            x, mask = x.flip(1), None if mask is None else mask.flip(1)
+        if mask is None:
+            y = self._outputs(x, prefix, context)
+        else:
+            y = spread(self._outputs(padding_last(x, mask), prefix, context), mask)
+        if not spec.return_sequences:
+            return y[:, -1]
+        if mask is not None and spec.zero_padded:
+            y = torch.where(mask[:, :, None], y, 0)
+        return y.flip(1) if backward else y
+
+    def _outputs(self, x: Tensor, prefix: str, context: Context) -> Tensor:
+        """The output after each token (batch, tokens, units), the first token first."""
+        spec, path = self.node.spec, f"{self.node.path}/{prefix}"
+        drops_state = context.training and spec.recurrent_dropout > 0
+        inputs = [x]
+        if context.training and spec.input_dropout > 0:
+            shape = (spec.gates if drops_state else 1, x.shape[-1])
+            kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
+            inputs = [x * one[:, None] for one in kept.unbind(1)]
+        if self.has_native_kernel and not drops_state:
+            return self._native(inputs[0], prefix)
+        kernels = self._tensor(prefix, "kernel").chunk(len(inputs), -1)
+        products = torch.cat([one @ kernel for one, kernel in zip(inputs, kernels, strict=True)], -1)
+        if spec.use_bias:
+            products = products + self._tensor(prefix, "bias")
+        kept = None
+        if drops_state:
+            shape = (spec.gates, spec.units)
+            kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
+        recur = split_products(
+            self.products,
+            self._tensor(prefix, "recurrent_kernel"),
+            self._tensor(prefix, "recurrent_bias"),
+            kept,
+        )
+        state = (x.new_zeros(len(x), spec.units),) * self.states
+        outputs = []
+        for token in products.unbind(1):
+            state = self._step(token.chunk(spec.gates, -1), state, recur)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1)
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        """The state after a token, given that token's products with the kernel, biases added."""
+        raise NotImplementedError
+
+    def _tensor(self, prefix: str, name: str) -> Tensor | None:
+        return getattr(self, prefix + name, None)
+
+    @property
+    def has_native_kernel(self) -> bool:
+        return True
+
+    def _native(self, x: Tensor, prefix: str) -> Tensor:
+        raise NotImplementedError
+
+    def _run_native(self, kernel: Callable, x: Tensor, prefix: str) -> Tensor:
+        spec = self.node.spec
+        names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
+        tensors = [self._tensor(prefix, name) for name in names]
+        weights = [self._native_order(tensor).t() for tensor in tensors if tensor is not None]
+        if len(weights) == 3:
+            weights.append(torch.zeros_like(weights[2]))
+        zero = x.new_zeros(1, len(x), spec.units)
+        state = zero if self.states == 1 else (zero,) * self.states
+        # Has biases, layers, dropout, training, bidirectional, batch first.
+        return kernel(x, state, weights, spec.use_bias, 1, 0.0, torch.is_grad_enabled(), False, True)[0]
+
+    def _native_order(self, tensor: Tensor) -> Tensor:
+        """Columns (..., gates * units) with the gates as PyTorch orders them."""
+        return tensor
+
+
+def padding_last(x: Tensor, mask: Tensor) -> Tensor:
+    """x (batch, tokens, features) with the unmasked tokens first, in their order.
+
+    What comes after them cannot touch their outputs, so that no kernel needs to know of the mask.
+    """
+    order = torch.argsort((~mask).byte(), dim=1, stable=True)
+    return torch.take_along_dim(x, order[:, :, None], 1)
+
+
+def spread(y: Tensor, mask: Tensor) -> Tensor:
+    """Outputs of `padding_last` back in their places, each repeated at the padding after it; zero before."""
+    last = mask.long().cumsum(1)[:, :, None] - 1
+    return torch.where(last >= 0, torch.take_along_dim(y, last.clamp(min=0), 1), 0)
+
+
+class LSTM(Recurrent):
+    """Hidden and cell state; gates i, f, c, o."""
+
+    states = 2
+    products = (4,)
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        hidden, cell = state
+        i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
+        cell = f.sigmoid() * cell + i.sigmoid() * c.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+
+    def _native(self, x: Tensor, prefix: str) -> Tensor:
+        return self._run_native(torch._VF.lstm, x, prefix)
+
+
+@register(spec.LSTM)
+def lstm(node: Node) -> nn.Module:
+    return LSTM(node)
+
+
+class GRU(Recurrent):
+    """Gates z, r, h."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.products = (3,) if node.spec.reset == "after" else (2, 1)
+
+    @property
+    def has_native_kernel(self) -> bool:
+        return self.node.spec.reset == "after"
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        (hidden,) = state
+        if self.node.spec.reset == "after":
+            z, r, h = recur[0](hidden)
+            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
+            new = (token[2] + r * h).tanh()
+        else:
+            z, r = recur[0](hidden)
+            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
+            (h,) = recur[1](r * hidden)
+            new = (token[2] + h).tanh()
+        return (z * hidden + (1 - z) * new,)
+
+    def _native(self, x: Tensor, prefix: str) -> Tensor:
+        return self._run_native(torch._VF.gru, x, prefix)
+
+    def _native_order(self, tensor: Tensor) -> Tensor:
+        z, r, h = tensor.chunk(3, -1)
+        return torch.cat([r, z, h], -1)
+
+
+@register(spec.GRU)
+def gru(node: Node) -> nn.Module:
+    return GRU(node)
+
+
+class SimpleRNN(Recurrent):
+    """h' = tanh(x W + h U + b)."""
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        (product,) = recur[0](state[0])
+        return ((token[0] + product).tanh(),)
+
+    def _native(self, x: Tensor, prefix: str) -> Tensor:
+        return self._run_native(torch._VF.rnn_tanh, x, prefix)
+
+
+@register(spec.SimpleRNN)
+def simple_rnn(node: Node) -> nn.Module:
+    return SimpleRNN(node)

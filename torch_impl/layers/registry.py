@@ -44,9 +44,9 @@ class Contextual(nn.Module):
     """A module whose forward(x, context) also takes the Context of the step."""
 
 
-def call(module: nn.Module, x: Tensor, context: Context) -> Tensor:
+def call(layer: nn.Module, x: Tensor, context: Context) -> Tensor:
     """Apply a module, with the context where it takes one."""
-    return module(x, context=context) if isinstance(module, Contextual) else module(x)
+    return layer(x, context=context) if isinstance(layer, Contextual) else layer(x)
 
 
 class Function(nn.Module):

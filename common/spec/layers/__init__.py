@@ -10,41 +10,107 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
-from common.spec.layers.attention import SelfAttention
+from common.spec.layers.attention import CrossAttention, SelfAttention
 from common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
-from common.spec.layers.containers import Add, Concatenate, Container, Repeat, Residual, Sequential
-from common.spec.layers.convolution import Conv2D
-from common.spec.layers.core import Activation, Dense, Flatten
-from common.spec.layers.embedding import PositionEmbedding
-from common.spec.layers.normalization import BatchNorm, LayerNorm
-from common.spec.layers.pooling import GlobalAveragePool, MaxPool2D, Patchify
+from common.spec.layers.containers import Add, Concatenate, Container, Identity, Repeat, Residual, Sequential
+from common.spec.layers.convolution import (
+    Conv1D,
+    Conv1DTranspose,
+    Conv2D,
+    Conv2DTranspose,
+    DepthwiseConv2D,
+    SeparableConv2D,
+)
+from common.spec.layers.core import (
+    Activation,
+    ActivityPenalty,
+    Dense,
+    Flatten,
+    Permute,
+    PReLU,
+    Reshape,
+    Slice,
+)
+from common.spec.layers.embedding import (
+    ClassToken,
+    Embedding,
+    PositionEmbedding,
+    SegmentEmbedding,
+    SinusoidalPositions,
+    TakeToken,
+    TiedEmbedding,
+)
+from common.spec.layers.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from common.spec.layers.pooling import (
+    AveragePool1D,
+    AveragePool2D,
+    GlobalAveragePool,
+    GlobalMaxPool,
+    MaxPool1D,
+    MaxPool2D,
+    Patchify,
+    ZeroPad2D,
+)
 from common.spec.layers.random import Dropout
+from common.spec.layers.recurrent import GRU, LSTM, SimpleRNN
+from common.spec.layers.resizing import Resize, UpSampling2D
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Activation",
+    "ActivityPenalty",
     "Add",
     "AnyLayer",
+    "AveragePool1D",
+    "AveragePool2D",
     "BatchNorm",
+    "ClassToken",
     "Concatenate",
     "Container",
+    "Conv1D",
+    "Conv1DTranspose",
     "Conv2D",
+    "Conv2DTranspose",
+    "CrossAttention",
     "Dense",
+    "DepthwiseConv2D",
     "Dropout",
+    "Embedding",
     "Flatten",
     "GlobalAveragePool",
+    "GlobalMaxPool",
+    "GroupNorm",
+    "Identity",
     "Initializer",
+    "InstanceNorm",
     "LayerNorm",
     "LayerSpec",
+    "MaxPool1D",
     "MaxPool2D",
     "Node",
+    "PReLU",
     "ParameterSpec",
     "Patchify",
+    "Permute",
     "PositionEmbedding",
+    "RMSNorm",
     "Repeat",
+    "Reshape",
     "Residual",
+    "Resize",
+    "SegmentEmbedding",
     "SelfAttention",
+    "SeparableConv2D",
     "Sequential",
     "Shape",
+    "SimpleRNN",
+    "SinusoidalPositions",
+    "Slice",
+    "TakeToken",
+    "TiedEmbedding",
+    "UpSampling2D",
+    "ZeroPad2D",
 ]
 
 if TYPE_CHECKING:

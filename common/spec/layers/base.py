@@ -25,6 +25,8 @@ class ParameterSpec:
     fan_in: int = 1
     fan_out: int = 1
     trainable: bool = True
+    # A row that starts at zero, whatever the initializer.
+    zero_row: int | None = None
     # Why this tensor's gradient is zero up to rounding, whatever the data; None for all others.
     null_direction: str | None = None
 
@@ -45,8 +47,6 @@ class LayerSpec(Spec):
     """Base of all layers. Subclasses set a literal `kind` and override the two shape methods."""
 
     known: ClassVar[list[type[LayerSpec]]] = []
-    # y = W x + bias: a normalisation over the same features subtracts the bias again.
-    linear: ClassVar[bool] = False
     kind: str
     name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$", description="default: kind and a number")
 
@@ -65,6 +65,15 @@ class LayerSpec(Spec):
     def node(self, path: str, input_shape: Shape) -> Node:
         """This layer placed at `path`."""
         return Node(path, self, input_shape, self.output_shape(input_shape), (), self.parameters(input_shape))
+
+    @property
+    def subtracts_bias(self) -> bool:
+        """Whether a constant added to each feature of the input makes no difference in training."""
+        return False
+
+    def passes_shift(self, input_shape: Shape) -> bool:
+        """Whether a constant added to each feature of the input adds constants to those of the output."""
+        return False
 
     def expect_rank(self, input_shape: Shape, rank: int, meaning: str) -> None:
         """Raise SpecError unless the input has `rank` dimensions."""

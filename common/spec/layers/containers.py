@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -10,7 +9,6 @@ from pydantic import Field
 from common.errors import SpecError
 from common.spec.base import Number, PositiveInt
 from common.spec.layers.base import LayerSpec, Node, Shape
-from common.spec.layers.normalization import BatchNorm
 
 if TYPE_CHECKING:
     from common.spec.layers import AnyLayer
@@ -36,8 +34,6 @@ class Container(LayerSpec):
         shape = input_shape
         for name, layer in zip(child_names(self.layers), self.layers, strict=True):
             child = layer.node(_join(path, name), shape)
-            if isinstance(layer, BatchNorm) and children:
-                children[-1] = _without_use_for_a_bias(children[-1])
             children.append(child)
             shape = child.output_shape
         return tuple(children)
@@ -87,8 +83,17 @@ class Repeat(Container):
         return tuple(nodes)
 
 
+class Identity(LayerSpec):
+    """The input as it is: the skip beside what other branches make of it."""
+
+    kind: Literal["identity"] = "identity"
+
+    def passes_shift(self, input_shape: Shape) -> bool:
+        return True
+
+
 class _Branches(Container):
-    """Children side by side, all fed with the container's input. An identity is an empty sequence."""
+    """Children side by side, all fed with the container's input."""
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
         names = child_names(self.layers)
@@ -127,15 +132,6 @@ class Concatenate(_Branches):
 
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
-
-
-def _without_use_for_a_bias(node: Node) -> Node:
-    """The layer before a batch norm, its bias marked: the norm subtracts it again."""
-    if not node.spec.linear:
-        return node
-    reason = "the batch norm that follows subtracts a bias again"
-    parameters = tuple(replace(p, null_direction=reason) if p.name == "bias" else p for p in node.parameters)
-    return replace(node, parameters=parameters)
 
 
 def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:

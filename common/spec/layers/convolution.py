@@ -1,56 +1,335 @@
-"""Convolutions over HWC images."""
+"""Convolutions over HWC images and (steps, features) sequences."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
 
 from common.errors import SpecError
-from common.spec.base import PositiveInt
+from common.spec.base import NonNegativeInt, PositiveInt
 from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 from common.spec.layers.core import Dense
+from common.spec.layers.windows import MEANING, Explicit, Pairs, Sizes, Windowed, dilated, per_axis, same_pads
+
+_KERAS = {**Dense.conventions["keras"], "same_by": "stride"}
+_TORCH = {**Dense.conventions["torch"], "same_by": "kernel"}
 
 
-class Conv2D(LayerSpec):
-    """Cross-correlation of an HWC image with an HWIO kernel.
+class Convolution(Windowed):
+    """Base of the convolutions that do not enlarge: cross-correlation with a zero-padded input.
 
-    `padding: same` puts the odd pixel at the end, as TensorFlow does (DIFFERENCES row 33).
+    `padding: same` keeps ceil(side / stride) cells and puts the odd cell of the padding at the end.
+    `same_by: stride` is TensorFlow's amount, which depends on the stride: max(0, (ceil(n/s) - 1) s + k - n),
+    with k the dilated kernel. `same_by: kernel` is always k - 1, which PyTorch's padding='same' adds at
+    stride 1 and its users write out as padding=k//2 at any other (DIFFERENCES row 33). The two differ only
+    with a stride above 1.
+    """
+
+    sized = ("kernel_size", "strides", "dilation")
+    kernel_size: Sizes = 3
+    strides: Sizes = 1
+    padding: Literal["same", "valid"] | Explicit = "same"
+    same_by: Literal["stride", "kernel"] | None = None
+    dilation: Sizes = 1
+    use_bias: bool = True
+    bias_initializer: Initializer | None = None
+
+    def kernel(self) -> tuple[int, ...]:
+        """Weights along each axis."""
+        return per_axis(self.kernel_size, self.rank)
+
+    def steps(self) -> tuple[int, ...]:
+        return per_axis(self.strides, self.rank)
+
+    def dilations(self) -> tuple[int, ...]:
+        """Distance of neighbouring weights along each axis."""
+        return per_axis(self.dilation, self.rank)
+
+    def window(self) -> tuple[int, ...]:
+        return tuple(dilated(k, d) for k, d in zip(self.kernel(), self.dilations(), strict=True))
+
+    def same_padding(self, side: int, axis: int = 0) -> tuple[int, int]:
+        if self.padding != "same" or self.same_by != "kernel":
+            return super().same_padding(side, axis)
+        total = self.window()[axis] - 1
+        return (total // 2, total - total // 2)
+
+    def channels(self, input_shape: Shape) -> int:
+        """Channels that come out."""
+        raise NotImplementedError
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (*self.sides(input_shape), self.channels(input_shape))
+
+    def with_bias(self, *kernels: ParameterSpec, channels: int) -> tuple[ParameterSpec, ...]:
+        """The kernels, and the bias where there is one; its fan-in is the last kernel's."""
+        last = kernels[-1]
+        initializer = self.bias_initializer or "zeros"
+        bias = ParameterSpec("bias", (channels,), initializer, last.fan_in, last.fan_out)
+        return (*kernels, bias) if self.use_bias else kernels
+
+
+def _check_groups(layer: LayerSpec, groups: int, channels: int, filters: int) -> None:
+    if channels % groups or filters % groups:
+        raise SpecError(
+            f"layer {layer.name or layer.kind}: groups {groups} must divide the {channels} channels that"
+            f" come in and the {filters} filters"
+        )
+
+
+class _Filters(Convolution):
+    """Convolution in which every filter sees all channels of its group; kernel (*sides, in / groups, out)."""
+
+    conventions = {"keras": _KERAS, "torch": _TORCH}
+    filters: PositiveInt
+    groups: PositiveInt = 1
+    kernel_initializer: Initializer | None = None
+
+    def channels(self, input_shape: Shape) -> int:
+        _check_groups(self, self.groups, input_shape[-1], self.filters)
+        return self.filters
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        window, seen = math.prod(self.kernel()), input_shape[-1] // self.groups
+        shape = (*self.kernel(), seen, self.filters)
+        initializer = self.kernel_initializer or "zeros"
+        kernel = ParameterSpec("kernel", shape, initializer, window * seen, window * self.filters)
+        return self.with_bias(kernel, channels=self.filters)
+
+
+class Conv2D(_Filters):
+    """Cross-correlation of an HWC image with an HWIO kernel; see `Convolution` for the padding."""
+
+    kind: Literal["conv2d"] = "conv2d"
+
+
+class Conv1D(_Filters):
+    """Cross-correlation of a (steps, features) sequence with a (width, in, out) kernel."""
+
+    rank = 1
+    kind: Literal["conv1d"] = "conv1d"
+
+
+class DepthwiseConv2D(Convolution):
+    """Every channel on its own, with `depth_multiplier` filters each: channel c gives c * multiplier + m.
+
+    Kernel (height, width, channels, multiplier). `fan_in_counts` decides the fans that scale the initial
+    values: Keras counts all channels (window * channels, window * multiplier), PyTorch the one that a
+    filter sees (window, window * channels * multiplier).
+    """
+
+    conventions = {
+        "keras": {**_KERAS, "fan_in_counts": "all_channels"},
+        "torch": {**_TORCH, "fan_in_counts": "one_channel"},
+    }
+    kind: Literal["depthwise_conv2d"] = "depthwise_conv2d"
+    depth_multiplier: PositiveInt = 1
+    kernel_initializer: Initializer | None = None
+    fan_in_counts: Literal["all_channels", "one_channel"] | None = None
+
+    def channels(self, input_shape: Shape) -> int:
+        return input_shape[-1] * self.depth_multiplier
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        kernel = _depthwise_kernel(
+            self,
+            "kernel",
+            self.kernel_initializer,
+            input_shape[-1],
+            self.depth_multiplier,
+            self.fan_in_counts,
+        )
+        return self.with_bias(kernel, channels=self.channels(input_shape))
+
+
+def _depthwise_kernel(
+    layer: Convolution,
+    name: str,
+    initializer: str | None,
+    channels: int,
+    multiplier: int,
+    fan_in_counts: str | None,
+) -> ParameterSpec:
+    window = math.prod(layer.kernel())
+    fans = (window * channels, window * multiplier)
+    if fan_in_counts == "one_channel":
+        fans = (window, window * channels * multiplier)
+    shape = (*layer.kernel(), channels, multiplier)
+    return ParameterSpec(name, shape, initializer or "zeros", *fans)
+
+
+class SeparableConv2D(Convolution):
+    """A depthwise convolution without bias, then a 1x1 convolution (Chollet, CVPR 2017).
+
+    Kernels as in `DepthwiseConv2D` and (1, 1, channels * multiplier, filters).
+    """
+
+    conventions = {
+        "keras": {
+            "depthwise_initializer": "glorot_uniform",
+            "pointwise_initializer": "glorot_uniform",
+            "bias_initializer": "zeros",
+            "same_by": "stride",
+            "fan_in_counts": "all_channels",
+        },
+        "torch": {
+            "depthwise_initializer": "uniform_fan_in",
+            "pointwise_initializer": "uniform_fan_in",
+            "bias_initializer": "uniform_fan_in",
+            "same_by": "kernel",
+            "fan_in_counts": "one_channel",
+        },
+    }
+    kind: Literal["separable_conv2d"] = "separable_conv2d"
+    filters: PositiveInt
+    depth_multiplier: PositiveInt = 1
+    depthwise_initializer: Initializer | None = None
+    pointwise_initializer: Initializer | None = None
+    fan_in_counts: Literal["all_channels", "one_channel"] | None = None
+
+    def channels(self, input_shape: Shape) -> int:
+        return self.filters
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        between = input_shape[-1] * self.depth_multiplier
+        depthwise = _depthwise_kernel(
+            self,
+            "depthwise_kernel",
+            self.depthwise_initializer,
+            input_shape[-1],
+            self.depth_multiplier,
+            self.fan_in_counts,
+        )
+        pointwise = ParameterSpec(
+            "pointwise_kernel",
+            (1, 1, between, self.filters),
+            self.pointwise_initializer or "zeros",
+            between,
+            self.filters,
+        )
+        return self.with_bias(depthwise, pointwise, channels=self.filters)
+
+
+class _Transposed(Windowed):
+    """The gradient of a convolution with respect to its input, used forwards; kernel (*sides, out / groups, in).
+
+    Without cropping, n cells become (n - 1) stride + k, with k the dilated kernel; `crops` says what is
+    taken off before and after (a negative number adds cells that only the bias reaches).
+
+    An explicit `padding` p with `output_padding` o is PyTorch's: crops (p, p - o). `valid` and `same` are
+    Keras's: lengths (n - 1) s + max(k, s) and n s, or with an output_padding o (n - 1) s + k + o and
+    (n - 1) s + k mod 2 + o; `same` crops both sides, the odd cell after.
     """
 
     conventions = Dense.conventions
-    linear = True
-    kind: Literal["conv2d"] = "conv2d"
+    sized = ("kernel_size", "strides", "dilation", "output_padding")
     filters: PositiveInt
-    kernel_size: PositiveInt = 3
-    strides: PositiveInt = 1
-    padding: Literal["same", "valid"] = "same"
+    kernel_size: Sizes = 3
+    strides: Sizes = 1
+    padding: Literal["same", "valid"] | Explicit = "same"
+    output_padding: NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
+    dilation: Sizes = 1
+    groups: PositiveInt = 1
     use_bias: bool = True
     kernel_initializer: Initializer | None = None
     bias_initializer: Initializer | None = None
 
-    def output_shape(self, input_shape: Shape) -> Shape:
-        self.expect_rank(input_shape, 3, "an HWC image")
-        sides = []
-        for side in input_shape[:2]:
-            inside = side if self.padding == "same" else side - self.kernel_size + 1
-            if inside < 1:
-                raise SpecError(
-                    f"layer {self.name or self.kind}: kernel_size {self.kernel_size} with padding 'valid'"
-                    f" does not fit an input of side {side}"
-                )
-            sides.append(-(-inside // self.strides))
-        return (sides[0], sides[1], self.filters)
+    @model_validator(mode="after")
+    def _output_padding_is_small(self) -> _Transposed:
+        extra = per_axis(self.output_padding or 0, self.rank)
+        limits = zip(self.steps(), self.dilations(), strict=True)
+        if any(o >= max(limit) for o, limit in zip(extra, limits, strict=True)):
+            raise ValueError(
+                f"output_padding must be smaller than the stride or the dilation, received {self.output_padding}"
+            )
+        return self
 
-    def same_padding(self, side: int) -> tuple[int, int]:
-        """Pixels added (before, after) along an axis of length `side`."""
+    def passes_shift(self, input_shape: Shape) -> bool:
+        # Fewer weights reach the cells at the edge.
+        return False
+
+    def kernel(self) -> tuple[int, ...]:
+        """Weights along each axis."""
+        return per_axis(self.kernel_size, self.rank)
+
+    def steps(self) -> tuple[int, ...]:
+        return per_axis(self.strides, self.rank)
+
+    def dilations(self) -> tuple[int, ...]:
+        """Distance of neighbouring weights along each axis."""
+        return per_axis(self.dilation, self.rank)
+
+    def window(self) -> tuple[int, ...]:
+        return tuple(dilated(k, d) for k, d in zip(self.kernel(), self.dilations(), strict=True))
+
+    def crops(self) -> Pairs:
+        """Cells taken off (before, after) along each axis."""
+        extra = None if self.output_padding is None else per_axis(self.output_padding, self.rank)
+        return tuple(self._crop(axis, None if extra is None else extra[axis]) for axis in range(self.rank))
+
+    def _crop(self, axis: int, extra: int | None) -> tuple[int, int]:
+        window, stride = self.window()[axis], self.steps()[axis]
         if self.padding == "valid":
-            return (0, 0)
-        total = max(0, (-(-side // self.strides) - 1) * self.strides + self.kernel_size - side)
-        return (total // 2, total - total // 2)
+            return (0, -(max(stride - window, 0) if extra is None else extra))
+        if self.padding != "same":
+            before, after = self.same_padding(0, axis)
+            return (before, after - (extra or 0))
+        # How far the full length (n - 1) stride + window exceeds the one that is asked for.
+        total = window - (stride if extra is None else window % 2 + extra)
+        before = max(total, 0) // 2
+        return (before, total - before)
+
+    def is_same(self, input_shape: Shape) -> bool:
+        """Whether the cropping is what TensorFlow's SAME takes off."""
+        axes = zip(
+            input_shape,
+            self.output_shape(input_shape),
+            self.window(),
+            self.steps(),
+            self.crops(),
+            strict=False,
+        )
+        return all(
+            (before, max(after, 0)) == same_pads(out, window, stride) and -(-out // stride) == side
+            for side, out, window, stride, (before, after) in axes
+        )
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, self.rank + 1, MEANING[self.rank])
+        _check_groups(self, self.groups, input_shape[-1], self.filters)
+        sides = tuple(
+            (side - 1) * stride + window - before - after
+            for side, stride, window, (before, after) in zip(
+                input_shape[:-1], self.steps(), self.window(), self.crops(), strict=True
+            )
+        )
+        if min(sides) < 1:
+            raise SpecError(
+                f"layer {self.name or self.kind}: padding {self.padding!r} leaves nothing of an input of shape"
+                f" {input_shape}"
+            )
+        return (*sides, self.filters)
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        window = self.kernel_size**2
-        fan_in, fan_out = window * input_shape[-1], window * self.filters
-        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
-        kernel = ParameterSpec("kernel", shape, self.kernel_initializer or "zeros", fan_in, fan_out)
-        bias = ParameterSpec("bias", (self.filters,), self.bias_initializer or "zeros", fan_in, fan_out)
+        window, made = math.prod(self.kernel()), self.filters // self.groups
+        # Both frameworks take the kernel's out axis for the fan-in.
+        fans = (window * made, window * input_shape[-1])
+        shape = (*self.kernel(), made, input_shape[-1])
+        kernel = ParameterSpec("kernel", shape, self.kernel_initializer or "zeros", *fans)
+        bias = ParameterSpec("bias", (self.filters,), self.bias_initializer or "zeros", *fans)
         return (kernel, bias) if self.use_bias else (kernel,)
+
+
+class Conv2DTranspose(_Transposed):
+    """Transposed convolution of an HWC image; kernel (height, width, out / groups, in)."""
+
+    kind: Literal["conv2d_transpose"] = "conv2d_transpose"
+
+
+class Conv1DTranspose(_Transposed):
+    """Transposed convolution of a (steps, features) sequence; kernel (width, out / groups, in)."""
+
+    rank: ClassVar[int] = 1
+    kind: Literal["conv1d_transpose"] = "conv1d_transpose"

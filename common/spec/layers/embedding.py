@@ -2,18 +2,212 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from common.errors import SpecError
+from common.spec.base import NonNegativeInt, PositiveInt
+from common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
+from common.spec.layers.containers import Container, child_names
+
+if TYPE_CHECKING:
+    from common.spec.layers import AnyLayer
+
+# DIFFERENCES row 45.
+_TABLE = {"keras": {"initializer": "uniform_0.05"}, "torch": {"initializer": "normal_1"}}
+
+
+class Embedding(LayerSpec):
+    """The row of a table for each token: (...) integers, or floats that hold integers, to (..., features).
+
+    The gradient of the table is dense. The row of `padding_id` starts at zero and gets none, as with
+    padding_idx in PyTorch.
+    """
+
+    conventions = _TABLE
+    kind: Literal["embedding"] = "embedding"
+    vocabulary: PositiveInt
+    features: PositiveInt
+    padding_id: NonNegativeInt | None = None
+    initializer: Initializer | None = None
+
+    @model_validator(mode="after")
+    def _padding_has_a_row(self) -> Embedding:
+        _check_padding(self.padding_id, self.vocabulary)
+        return self
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (*input_shape, self.features)
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        return (_table(self.vocabulary, self.features, self.initializer, self.padding_id),)
+
+
+class TiedEmbedding(Container):
+    """Children between an embedding and the logits of the same tokens, which share one table E.
+
+    y = children(E[tokens] + sum of what the layers of `beside` make of the tokens), logits = y E^T, plus
+    `output_bias` where there is one: the weight tying of Press and Wolf 2017, as in GPT-2 and BERT. The
+    row of `padding_id` gets no gradient from the embedding, but it does from the logits.
+    """
+
+    conventions = _TABLE
+    kind: Literal["tied_embedding"] = "tied_embedding"
+    vocabulary: PositiveInt
+    features: PositiveInt
+    beside: tuple[AnyLayer, ...] = Field((), description="layers on the tokens, added to the embedded ones")
+    padding_id: NonNegativeInt | None = None
+    output_bias: bool = False
+    initializer: Initializer | None = None
+
+    @model_validator(mode="after")
+    def _padding_has_a_row(self) -> TiedEmbedding:
+        _check_padding(self.padding_id, self.vocabulary)
+        return self
+
+    def inner_input_shape(self, input_shape: Shape) -> Shape:
+        return (*input_shape, self.features)
+
+    def node(self, path: str, input_shape: Shape) -> Node:
+        inner = self.inner_input_shape(input_shape)
+        names = child_names((*self.beside, *self.layers))
+        beside = tuple(
+            layer.node(f"{path}/{name}" if path else name, input_shape)
+            for name, layer in zip(names[: len(self.beside)], self.beside, strict=True)
+        )
+        for child in beside:
+            if child.output_shape != inner:
+                raise SpecError(
+                    f"layer {self.name or self.kind}: layers beside the embedding must end in {inner},"
+                    f" received {child.output_shape}"
+                )
+        children = self.children(path, inner)
+        shape = self.combined_shape(input_shape, children)
+        return Node(path, self, input_shape, shape, (*beside, *children), self.parameters(input_shape))
+
+    def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
+        shape = children[-1].output_shape
+        if shape[-1] != self.features:
+            raise SpecError(
+                f"layer {self.name or self.kind}: the children must end in the embedding's {self.features}"
+                f" features, received shape {shape}"
+            )
+        return (*shape[:-1], self.vocabulary)
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        table = _table(self.vocabulary, self.features, self.initializer, self.padding_id)
+        return (
+            (table, ParameterSpec("output_bias", (self.vocabulary,), "zeros"))
+            if self.output_bias
+            else (table,)
+        )
 
 
 class PositionEmbedding(LayerSpec):
-    """Adds a learned vector to each token."""
+    """Adds a learned vector to each token: the first rows of a table of `positions`."""
 
-    conventions = {"keras": {"initializer": "uniform_0.05"}, "torch": {"initializer": "normal_1"}}
+    conventions = _TABLE
     kind: Literal["position_embedding"] = "position_embedding"
+    positions: PositiveInt | None = Field(None, description="rows of the table; default: the input's tokens")
     initializer: Initializer | None = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, 2, "(tokens, features)")
+        if self.positions is not None and self.positions < input_shape[0]:
+            raise SpecError(
+                f"layer {self.name or self.kind}: positions {self.positions} is below the {input_shape[0]} tokens"
+            )
+        return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         self.expect_rank(input_shape, 2, "(tokens, features)")
-        return (ParameterSpec("embedding", input_shape, self.initializer or "zeros"),)
+        return (_table(self.positions or input_shape[0], input_shape[1], self.initializer),)
+
+
+class SinusoidalPositions(LayerSpec):
+    """Adds sin(p / base^(2i/features)) to feature 2i of token p and the cosine to feature 2i + 1.
+
+    Vaswani et al. 2017, section 3.5.
+    """
+
+    kind: Literal["sinusoidal_positions"] = "sinusoidal_positions"
+    base: PositiveInt = 10000
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, 2, "(tokens, features)")
+        return input_shape
+
+    def table(self, input_shape: Shape) -> NDArray[np.float64]:
+        """(tokens, features): what is added."""
+        tokens, features = input_shape
+        even = np.arange(0, features, 2)
+        angles = np.arange(tokens)[:, None] * float(self.base) ** (-even / features)
+        table = np.empty((tokens, features))
+        table[:, 0::2] = np.sin(angles)
+        table[:, 1::2] = np.cos(angles[:, : features // 2])
+        return table
+
+
+class SegmentEmbedding(LayerSpec):
+    """A learned vector for the segment that a token is in: (tokens,) integers to (tokens, features).
+
+    The segment is the number of `separator_id` before the token, at most types - 1; without a
+    separator all tokens are in segment 0. BERT adds it to its token embedding (Devlin et al. 2019).
+    """
+
+    conventions = _TABLE
+    kind: Literal["segment_embedding"] = "segment_embedding"
+    features: PositiveInt
+    types: PositiveInt = 2
+    separator_id: NonNegativeInt | None = None
+    initializer: Initializer | None = None
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, 1, "(tokens,)")
+        return (*input_shape, self.features)
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        return (_table(self.types, self.features, self.initializer),)
+
+
+class ClassToken(LayerSpec):
+    """A learned token before all others: (tokens, features) to (tokens + 1, features) (Dosovitskiy et al. 2021)."""
+
+    kind: Literal["class_token"] = "class_token"
+    initializer: Initializer = "zeros"
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, 2, "(tokens, features)")
+        return (input_shape[0] + 1, input_shape[1])
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        self.expect_rank(input_shape, 2, "(tokens, features)")
+        return (ParameterSpec("embedding", (input_shape[1],), self.initializer),)
+
+
+class TakeToken(LayerSpec):
+    """One token of a sequence: (tokens, features) to (features,). A negative index counts from the end."""
+
+    kind: Literal["take_token"] = "take_token"
+    index: int = Field(0, strict=True)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.expect_rank(input_shape, 2, "(tokens, features)")
+        if not -input_shape[0] <= self.index < input_shape[0]:
+            raise SpecError(
+                f"layer {self.name or self.kind}: no token {self.index} in a sequence of {input_shape[0]}"
+            )
+        return input_shape[1:]
+
+
+def _check_padding(padding_id: int | None, vocabulary: int) -> None:
+    if padding_id is not None and padding_id >= vocabulary:
+        raise ValueError(f"padding_id must be below vocabulary {vocabulary}, is {padding_id}")
+
+
+def _table(rows: int, features: int, initializer: str | None, zero_row: int | None = None) -> ParameterSpec:
+    shape = (rows, features)
+    return ParameterSpec("embedding", shape, initializer or "zeros", rows, features, zero_row=zero_row)

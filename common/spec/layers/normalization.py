@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.spec.base import Number
+from common.errors import SpecError
+from common.spec.base import Number, PositiveInt
 from common.spec.layers.base import LayerSpec, ParameterSpec, Shape
+
+
+def _affine(
+    shape: Shape, scale: bool | None, center: bool | None, trainable: bool = True
+) -> tuple[ParameterSpec, ...]:
+    gamma = ParameterSpec("gamma", shape, "ones", trainable=trainable)
+    beta = ParameterSpec("beta", shape, "zeros", trainable=trainable)
+    return (*([gamma] if scale else []), *([beta] if center else []))
 
 
 class BatchNorm(LayerSpec):
@@ -16,35 +25,145 @@ class BatchNorm(LayerSpec):
     moving = decay * moving + (1 - decay) * batch, so `decay` is Keras's momentum and one minus
     PyTorch's. `statistics: global` normalises with the statistics of the global batch, whatever
     the placement; `per_replica` makes the replica count part of the mathematics.
+
+    `frozen` keeps gamma and beta as they are. What that does to the moving statistics in training is
+    `frozen_statistics` (DIFFERENCES row 6): `kept`, and used, as by Keras's trainable=False; or `updated`
+    while the batch's own are used, as by PyTorch's requires_grad=False.
     """
 
     conventions = {
-        "keras": {"decay": 0.99, "epsilon": 1e-3, "running_variance": "biased"},
-        "torch": {"decay": 0.9, "epsilon": 1e-5, "running_variance": "unbiased"},
+        "keras": {
+            "decay": 0.99,
+            "epsilon": 1e-3,
+            "running_variance": "biased",
+            "frozen_statistics": "kept",
+        },
+        "torch": {
+            "decay": 0.9,
+            "epsilon": 1e-5,
+            "running_variance": "unbiased",
+            "frozen_statistics": "updated",
+        },
     }
     kind: Literal["batch_norm"] = "batch_norm"
     statistics: Literal["global", "per_replica"] = "global"
     decay: Number | None = Field(None, ge=0, lt=1)
     epsilon: Number | None = Field(None, gt=0)
     running_variance: Literal["biased", "unbiased"] | None = None
+    scale: bool = Field(True, description="multiply by gamma")
+    center: bool = Field(True, description="add beta")
+    frozen: bool = False
+    frozen_statistics: Literal["kept", "updated"] | None = None
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether training normalises with the statistics of the batch."""
+        return not (self.frozen and self.frozen_statistics == "kept")
+
+    @property
+    def subtracts_bias(self) -> bool:
+        return self.uses_batch
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         shape = (input_shape[-1],)
         return (
-            ParameterSpec("gamma", shape, "ones"),
-            ParameterSpec("beta", shape, "zeros"),
+            *_affine(shape, self.scale, self.center, trainable=not self.frozen),
             ParameterSpec("moving_mean", shape, "zeros", trainable=False),
             ParameterSpec("moving_variance", shape, "ones", trainable=False),
         )
 
 
 class LayerNorm(LayerSpec):
-    """Normalisation over the last axis with the biased variance."""
+    """Normalisation of each sample over the last `axes` axes with the biased variance (DIFFERENCES row 40)."""
 
     conventions = {"keras": {"epsilon": 1e-3}, "torch": {"epsilon": 1e-5}}
     kind: Literal["layer_norm"] = "layer_norm"
+    axes: PositiveInt = 1
     epsilon: Number | None = Field(None, gt=0)
+    scale: bool = Field(True, description="multiply by gamma")
+    center: bool = Field(True, description="add beta")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        _check_axes(self, self.axes, input_shape)
+        return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        shape = (input_shape[-1],)
-        return (ParameterSpec("gamma", shape, "ones"), ParameterSpec("beta", shape, "zeros"))
+        return _affine(input_shape[-self.axes :], self.scale, self.center)
+
+
+def _check_axes(layer: LayerSpec, axes: int, input_shape: Shape) -> None:
+    if axes > len(input_shape):
+        raise SpecError(
+            f"layer {layer.name or layer.kind}: axes {axes} is more than an input of shape {input_shape} has"
+        )
+
+
+class RMSNorm(LayerSpec):
+    """x / sqrt(mean(x^2) + epsilon) over the last `axes` axes, times gamma (Zhang and Sennrich, NeurIPS 2019).
+
+    `epsilon: machine` is the spacing of numbers at 1 in the run's precision, nn.RMSNorm's default.
+    """
+
+    conventions = {"keras": {"epsilon": 1e-6}, "torch": {"epsilon": "machine"}}
+    kind: Literal["rms_norm"] = "rms_norm"
+    axes: PositiveInt = 1
+    epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = None
+    scale: bool = Field(True, description="multiply by gamma")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        _check_axes(self, self.axes, input_shape)
+        return input_shape
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        return _affine(input_shape[-self.axes :], self.scale, False)
+
+
+class GroupNorm(LayerSpec):
+    """Normalisation of each sample over `groups` runs of neighbouring channels (Wu and He, ECCV 2018).
+
+    gamma and beta are one number a channel.
+    """
+
+    conventions = {"keras": {"epsilon": 1e-3}, "torch": {"epsilon": 1e-5}}
+    kind: Literal["group_norm"] = "group_norm"
+    groups: PositiveInt
+    epsilon: Number | None = Field(None, gt=0)
+    scale: bool = Field(True, description="multiply by gamma")
+    center: bool = Field(True, description="add beta")
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if input_shape[-1] % self.groups:
+            raise SpecError(
+                f"layer {self.name or self.kind}: groups {self.groups} does not divide the channels of {input_shape}"
+            )
+        return input_shape
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        return _affine(input_shape[-1:], self.scale, self.center)
+
+
+class InstanceNorm(LayerSpec):
+    """Normalisation of each channel of each sample by itself (Ulyanov et al. 2016); no moving statistics.
+
+    `affine`: whether there are gamma and beta, one number a channel. Keras has this layer as
+    GroupNormalization(groups=-1), with them; PyTorch's has none by default.
+    """
+
+    conventions = {"keras": {"epsilon": 1e-3, "affine": True}, "torch": {"epsilon": 1e-5, "affine": False}}
+    kind: Literal["instance_norm"] = "instance_norm"
+    epsilon: Number | None = Field(None, gt=0)
+    affine: bool | None = None
+
+    @property
+    def subtracts_bias(self) -> bool:
+        return True
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if len(input_shape) < 2:
+            raise SpecError(
+                f"layer {self.name or self.kind}: expects axes before the channels, received shape {input_shape}"
+            )
+        return input_shape
+
+    def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
+        return _affine(input_shape[-1:], self.affine, self.affine)

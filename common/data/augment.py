@@ -1,0 +1,397 @@
+"""Augmentation in NumPy, whole batches at once; see common.spec.augment for what each op means.
+
+No sum runs over more than one sample and no product is of matrices, so a sample's bits do not depend on
+the batch it is in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from common import rng
+from common.data.samples import Array, Fetch, Ids, Rows
+from common.errors import SpecError
+from common.spec import augment as spec
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of one op for some samples in an epoch. Each draw begins anew."""
+
+    seed: int
+    index: int
+    ids: Ids
+    epoch: int
+
+    def words(self, count: int, *attempt: int) -> NDArray[np.uint32]:
+        """32-bit words: (samples, count)."""
+        key = rng.derive_key(self.seed, "augment", self.index, *attempt)
+        return rng.sample_words(key, self.epoch, self.ids, count)
+
+    def uniform(self, count: int, *attempt: int) -> Floats:
+        """Uniform in [0, 1) with 53 bits, of two words each: (samples, count)."""
+        words = self.words(2 * count, *attempt).astype(np.uint64)
+        bits = ((words[:, 0::2] << np.uint64(32)) | words[:, 1::2]) >> np.uint64(11)
+        return bits.astype(np.float64) * 2.0**-53
+
+
+def augmented(
+    ops: tuple[spec.Op, ...],
+    seed: int,
+    training_samples: int,
+    training: bool,
+    mixable: Callable[[Array], Array],
+    fetch: Fetch,
+    ids: Ids,
+    epoch: int,
+) -> Rows:
+    """Rows of sample ids after all ops, inputs that are numbers in float64.
+
+    Args:
+        ops: in order.
+        seed: the run's.
+        training_samples: among whose ids mixup finds its partners.
+        training: or evaluation.
+        mixable: turns targets into what can be mixed.
+        fetch: rows before all ops.
+        ids: sample ids.
+        epoch: from 0.
+    """
+    mixup = next((i for i, op in enumerate(ops) if isinstance(op, spec.Mixup)), None)
+    if mixup is None or not training:
+        return _through(ops, 0, seed, training, *_wide(fetch(ids)), ids, epoch)
+    op = ops[mixup]
+    assert isinstance(op, spec.Mixup)
+    share, partners = mixup_of(op, Draws(seed, mixup, ids, epoch), training_samples)
+    both = np.concatenate([ids, partners])
+    inputs, targets = _through(ops[:mixup], 0, seed, True, *_wide(fetch(both)), both, epoch)
+    mixed = [_mix(share, x) for x in (inputs, mixable(targets))]
+    return _through(ops[mixup + 1 :], mixup + 1, seed, True, mixed[0], mixed[1], ids, epoch)
+
+
+def _wide(rows: Rows) -> Rows:
+    inputs, targets = rows
+    return (inputs.astype(np.float64, copy=False) if inputs.dtype.kind == "f" else inputs), targets
+
+
+def _mix(share: Floats, values: Array) -> Array:
+    first, second = values[: len(share)], values[len(share) :]
+    mine = share.reshape(-1, *[1] * (values.ndim - 1))
+    mixed: Array = mine * first + (1 - mine) * second
+    return mixed
+
+
+def _through(
+    ops: tuple[spec.Op, ...],
+    first: int,
+    seed: int,
+    training: bool,
+    inputs: Array,
+    targets: Array,
+    ids: Ids,
+    epoch: int,
+) -> Rows:
+    for index, op in enumerate(ops, start=first):
+        if training:
+            inputs, targets = _TRAIN[type(op)](op, Draws(seed, index, ids, epoch), inputs, targets)
+        elif type(op) in _EVALUATE:
+            inputs, targets = _EVALUATE[type(op)](op, Draws(seed, index, ids, 0), inputs, targets)
+    return inputs, targets
+
+
+def _moved_together(inputs: Array, targets: Array) -> bool:
+    """Whether targets have the height and width of the images."""
+    return targets.ndim >= 3 and targets.shape[1:3] == inputs.shape[1:3]
+
+
+# Geometry.
+
+
+def _crop(op: spec.Crop, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    words = draws.words(2).astype(np.uint64)
+    # 32 bits times the number of places, the upper half: evenly up to 2^-32.
+    places = (words * np.array([room + 1 for room in _rooms(op, inputs)], np.uint64)) >> np.uint64(32)
+    return _cut_both(op, places, inputs, targets)
+
+
+def _central_crop(op: spec.Crop, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    del draws
+    centre = np.array(_rooms(op, inputs), np.uint64) // np.uint64(2)
+    return _cut_both(op, np.broadcast_to(centre, (len(inputs), 2)), inputs, targets)
+
+
+def _rooms(op: spec.Crop, inputs: Array) -> list[int]:
+    """By how much the padded image exceeds what is cut out, along each axis."""
+    sides = inputs.shape[1:3]
+    rooms = [side + 2 * op.padding - cut for side, cut in zip(sides, op.size or sides, strict=True)]
+    if min(rooms) < 0:
+        raise SpecError(f"data.augment: crop of size {op.size} from images {sides} padded by {op.padding}")
+    return rooms
+
+
+def _cut_both(op: spec.Crop, places: NDArray[np.uint64], inputs: Array, targets: Array) -> Rows:
+    size = op.size or inputs.shape[1:3]
+    together = _moved_together(inputs, targets)
+    moved = _cut(inputs, places, size, op.padding, op.fill)
+    if together:
+        fill = op.fill if targets.dtype.kind == "f" else op.fill_target
+        targets = _cut(targets, places, size, op.padding, fill)
+    return moved, targets
+
+
+def _cut(
+    images: Array, places: NDArray[np.uint64], size: tuple[int, ...], padding: int, fill: float
+) -> Array:
+    if padding:
+        sides = (images.shape[1] + 2 * padding, images.shape[2] + 2 * padding)
+        padded = np.full((len(images), *sides, *images.shape[3:]), fill, images.dtype)
+        padded[:, padding:-padding, padding:-padding] = images
+        images = padded
+    windows = sliding_window_view(images, size, (1, 2))
+    windows = np.moveaxis(windows, (-2, -1), (3, 4))
+    return np.ascontiguousarray(windows[np.arange(len(images)), places[:, 0], places[:, 1]])
+
+
+def _resized_crop(op: spec.ResizedCrop, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    height, width = inputs.shape[1:3]
+    drawn = draws.uniform(4)
+    area = height * width * (op.scale[0] + (op.scale[1] - op.scale[0]) * drawn[:, 0])
+    low, high = np.log(op.ratio)
+    ratio = np.exp(low + (high - low) * drawn[:, 1])
+    cut_height = np.minimum(np.sqrt(area / ratio), height)
+    cut_width = np.minimum(np.sqrt(area * ratio), width)
+    top, left = drawn[:, 2] * (height - cut_height), drawn[:, 3] * (width - cut_width)
+    return _resized(op, inputs, targets, (top, cut_height), (left, cut_width))
+
+
+def _whole_resized(op: spec.ResizedCrop, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    del draws
+    ones = np.ones(len(inputs))
+    height, width = inputs.shape[1:3]
+    return _resized(op, inputs, targets, (0 * ones, height * ones), (0 * ones, width * ones))
+
+
+def _resized(
+    op: spec.ResizedCrop,
+    inputs: Array,
+    targets: Array,
+    rows: tuple[Floats, Floats],
+    columns: tuple[Floats, Floats],
+) -> Rows:
+    """Parts given by begin and length of each sample's rows and columns, scaled to the op's size."""
+    size = op.size or inputs.shape[1:3]
+    together = _moved_together(inputs, targets)
+    scaled = inputs
+    for axis, (begin, length) in ((1, rows), (2, columns)):
+        scaled = _scaled_along(scaled, axis, _centres(begin, length, size[axis - 1]))
+    if not together:
+        return scaled, targets
+    for axis, (begin, length) in ((1, rows), (2, columns)):
+        centres = _centres(begin, length, size[axis - 1])
+        if targets.dtype.kind == "f":
+            targets = _scaled_along(targets, axis, centres)
+        else:
+            nearest = np.clip(np.floor(centres + 0.5), 0, targets.shape[axis] - 1).astype(np.int64)
+            targets = _picked(targets, axis, nearest)
+    return scaled, targets
+
+
+def _centres(begin: Floats, length: Floats, size: int) -> Floats:
+    """Where the new pixels lie on the old grid, old pixel i being at i: (samples, size)."""
+    centres: Floats = begin[:, None] + (np.arange(size) + 0.5) * (length / size)[:, None] - 0.5
+    return centres
+
+
+def _scaled_along(images: Array, axis: int, centres: Floats) -> Array:
+    last = images.shape[axis] - 1
+    places = np.clip(centres, 0, last)
+    low = np.floor(places).astype(np.int64)
+    shape = [len(images), *[1] * (images.ndim - 1)]
+    shape[axis] = centres.shape[1]
+    part = (places - low).reshape(shape)
+    scaled, above = _picked(images, axis, low), _picked(images, axis, np.minimum(low + 1, last))
+    # In place: at this size, fresh memory costs more than the arithmetic.
+    scaled *= 1 - part
+    above *= part
+    scaled += above
+    return scaled
+
+
+def _picked(images: Array, axis: int, places: Ids) -> Array:
+    """Each sample's own rows (axis 1) or columns (axis 2)."""
+    samples = np.arange(len(images))[:, None]
+    if axis == 1:
+        return images[samples, places]
+    count, height, width, *rest = images.shape
+    # As one list of pixels: NumPy takes from one axis three times as fast as along several.
+    row_begins = np.arange(count * height).reshape(count, height, 1) * width
+    pixels = images.reshape(count * height * width, *rest)
+    picked: Array = pixels.take(row_begins + places[:, None, :], 0)
+    return picked
+
+
+def _flip(op: spec.Flip, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    chosen = draws.uniform(1)[:, 0] < op.probability
+    axis = 2 if op.axis == "horizontal" else 1
+    together = _moved_together(inputs, targets)
+    moved = _mirrored(inputs, chosen, axis)
+    return moved, _mirrored(targets, chosen, axis) if together else targets
+
+
+def _mirrored(images: Array, chosen: NDArray[np.bool_], axis: int) -> Array:
+    result = images.copy()
+    result[chosen] = np.flip(images[chosen], axis)
+    return result
+
+
+# Values.
+
+
+def _normalise(op: spec.Normalise, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    del draws
+    mean, std = np.array(op.mean), np.array(op.std)
+    # The input's copy is known by being numbers of the same shape.
+    copied = targets.dtype.kind == "f" and targets.ndim > 2 and targets.shape == inputs.shape
+    return (inputs - mean) / std, (targets - mean) / std if copied else targets
+
+
+def _cutout(op: spec.Cutout, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    drawn = draws.uniform(3)
+    chosen = drawn[:, 2] < op.probability
+    inside = []
+    for axis, side in enumerate(inputs.shape[1:3]):
+        begin = np.floor(drawn[:, axis] * side).astype(np.int64) - op.size // 2
+        places = np.arange(side)
+        inside.append((places >= begin[:, None]) & (places < begin[:, None] + op.size))
+    hole = inside[0][:, :, None] & inside[1][:, None, :] & chosen[:, None, None]
+    return np.where(hole[..., None], op.fill, inputs), targets
+
+
+def _colour_jitter(op: spec.ColourJitter, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    drawn = draws.uniform(3)[:, :, None, None, None]
+    for number, strength in enumerate((op.brightness, op.contrast, op.saturation)):
+        if not strength:
+            continue
+        factor = 1 + strength * (2 * drawn[:, number] - 1)
+        if number == 0:
+            inputs = inputs * factor
+        elif number == 1:
+            mean = _grey(inputs).reshape(len(inputs), math.prod(inputs.shape[1:3])).mean(1)
+            mean = mean[:, None, None, None]
+            inputs = mean + (inputs - mean) * factor
+        else:
+            grey = _grey(inputs)
+            inputs = grey + (inputs - grey) * factor
+        if op.clip is not None:
+            inputs = np.clip(inputs, *op.clip)
+    return inputs, targets
+
+
+def _grey(images: Array) -> Array:
+    """(samples, height, width, 1)."""
+    if images.shape[-1] == 3:
+        weighted: Array = 0.299 * images[..., :1] + 0.587 * images[..., 1:2] + 0.114 * images[..., 2:]
+        return weighted
+    # Channel by channel: how NumPy sums along an axis may depend on the others.
+    total = images[..., :1]
+    for channel in range(1, images.shape[-1]):
+        total = total + images[..., channel : channel + 1]
+    mean: Array = total / images.shape[-1]
+    return mean
+
+
+def _noise(op: spec.Noise, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    count = math.prod(inputs.shape[1:])
+    # Box and Muller: two normals of two uniforms, of 32 bits each and never 0.
+    drawn = (draws.words(count + count % 2) + 0.5) * 2.0**-32
+    radius = np.sqrt(-2 * np.log(drawn[:, 0::2]))
+    angle = 2 * np.pi * drawn[:, 1::2]
+    normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)
+    normal = normal.reshape(len(inputs), count + count % 2)[:, :count]
+    return inputs + op.std * normal.reshape(inputs.shape), targets
+
+
+# Mixup.
+
+
+def mixup_of(op: spec.Mixup, draws: Draws, training_samples: int) -> tuple[Floats, Ids]:
+    """Each sample's own share, from Beta(alpha, alpha), and its partner among the other ids."""
+    first, second = (_log_gamma_variate(op.alpha, draws, number) for number in (1, 2))
+    # a / (a + b) of two gamma variates is Beta; by logarithms, since small alphas underflow.
+    share = 1 / (1 + np.exp(np.clip(second - first, -700, 700)))
+    others = training_samples - 1
+    steps = 1 + np.floor(draws.uniform(1)[:, 0] * others).astype(np.int64)
+    return share, (draws.ids + steps) % training_samples
+
+
+def _log_gamma_variate(alpha: float, draws: Draws, number: int) -> Floats:
+    """Logarithms of Gamma(alpha, 1) variates, one a sample.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables", 2000: of alpha + 1, then times
+    u^(1/alpha), so that any alpha will do. A sample that is rejected draws again under the next key.
+    """
+    d = alpha + 1 - 1 / 3
+    c = 1 / np.sqrt(9 * d)
+    result = np.zeros(len(draws.ids))
+    pending = np.arange(len(draws.ids))
+    attempt = 0
+    while len(pending):
+        again = Draws(draws.seed, draws.index, draws.ids[pending], draws.epoch)
+        u = again.uniform(4, number, attempt)
+        x = np.sqrt(-2 * np.log(1 - u[:, 0])) * np.cos(2 * np.pi * u[:, 1])
+        v = np.maximum(1 + c * x, 0) ** 3
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_v = np.log(v)
+            accepted = (v > 0) & (np.log(1 - u[:, 2]) < x * x / 2 + d - d * v + d * log_v)
+            value = np.log(d) + log_v + np.log(1 - u[:, 3]) / alpha
+        result[pending[accepted]] = value[accepted]
+        pending = pending[~accepted]
+        attempt += 1
+    return result
+
+
+# Tokens.
+
+
+def _mask_tokens(op: spec.MaskTokens, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    del targets
+    tokens = inputs.shape[1]
+    drawn = draws.words(3 * tokens).reshape(len(inputs), 3, tokens)
+    chosen = (drawn[:, 0] < _threshold(op.probability)) & ~np.isin(inputs, op.spared)
+    masked = chosen & (drawn[:, 1] < _threshold(op.masked))
+    replaced = chosen & ~masked & (drawn[:, 1] < _threshold(op.masked + op.replaced))
+    other = (drawn[:, 2].astype(np.uint64) * np.uint64(op.vocabulary)) >> np.uint64(32)
+    hidden = np.where(masked, op.mask_id, np.where(replaced, other.astype(np.int64), inputs))
+    return hidden, np.where(chosen, inputs, op.ignore)
+
+
+def _threshold(share: float) -> np.uint64:
+    return np.uint64(round(share * 2**32))
+
+
+_Function = Callable[[Any, Draws, Array, Array], Rows]
+_TRAIN: dict[type[spec.Op], _Function] = {
+    spec.Crop: _crop,
+    spec.ResizedCrop: _resized_crop,
+    spec.Flip: _flip,
+    spec.Normalise: _normalise,
+    spec.Cutout: _cutout,
+    spec.ColourJitter: _colour_jitter,
+    spec.Noise: _noise,
+    spec.MaskTokens: _mask_tokens,
+}
+_EVALUATE: dict[type[spec.Op], _Function] = {
+    spec.Crop: _central_crop,
+    spec.ResizedCrop: _whole_resized,
+    spec.Normalise: _normalise,
+    spec.MaskTokens: _mask_tokens,
+}

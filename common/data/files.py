@@ -1,0 +1,79 @@
+"""Files of samples: where they are, what they hash to, and one line where they are not as they should be."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from common.data.samples import Array
+from common.errors import SpecError
+
+
+def located(path: str) -> Path:
+    """The place of a spec's path: below $PARITY_DATA, else the working folder, unless absolute."""
+    return Path(os.environ.get("PARITY_DATA", "")) / Path(path).expanduser()
+
+
+def present(path: Path, how: str) -> Path:
+    """`path`, which must be a file; SpecError says which one is missing, and how to get it."""
+    if not path.is_file():
+        what = "is no file" if path.exists() else "is missing"
+        raise SpecError(f"data: {path} {what}; {how}")
+    return path
+
+
+def present_folder(path: Path, how: str) -> Path:
+    """`path`, which must be a folder."""
+    if not path.is_dir():
+        what = "is no folder" if path.exists() else "is missing"
+        raise SpecError(f"data: {path} {what}; {how}")
+    return path
+
+
+def digest_of_files(files: Mapping[str, Path]) -> str:
+    """SHA-256 over the names, sizes and contents of files."""
+    total = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        total.update(f"{name}\0{path.stat().st_size}\0{hash_of(path)}\n".encode())
+    return total.hexdigest()
+
+
+def digest_of_arrays(arrays: Sequence[Array]) -> str:
+    """SHA-256 over types, shapes and contents."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
+
+
+def hash_of(path: Path) -> str:
+    """A file's SHA-256; read once a process, unless its size or time changes."""
+    try:
+        facts = path.stat()
+        return _hash(str(path.resolve()), facts.st_size, facts.st_mtime_ns)
+    except OSError as error:
+        raise SpecError(f"data: {path} cannot be read: {error.strerror or error}") from None
+
+
+@functools.lru_cache(maxsize=1 << 20)
+def _hash(path: str, size: int, time: int) -> str:
+    del size, time  # parts of the key: another file
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_pin(pin: str | None, digest: str, files: Mapping[str, Path]) -> None:
+    """Raise SpecError unless `pin` is the digest, or the hash of the only file."""
+    if pin is None or pin == digest:
+        return
+    single = [hash_of(path) for path in files.values()] if len(files) == 1 else []
+    if pin not in single:
+        raise SpecError(
+            f"data: source.sha256 is {pin}, but the files hash to {(single or [digest])[0]}; other data?"
+        )

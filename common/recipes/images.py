@@ -1,0 +1,214 @@
+"""Recipes on images.
+
+They train on synthetic images of the size the architecture was published for, so that they run anywhere. Your
+own: --set data.source='{kind: cifar10, path: ...}' or image_folder, and data.train_samples to match.
+"""
+
+from __future__ import annotations
+
+from common.models import vision
+from common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
+from common.spec.augment import AugmentSpec, ColourJitter, Crop, Cutout, Flip, Mixup, Noise, Normalise
+from common.spec.data import DataSpec
+from common.spec.layers import Dropout
+from common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
+from common.spec.sources import Synthetic
+
+
+def _data(model: ModelSpec, classes: int, tiny: bool, *augment: AugmentSpec) -> DataSpec:
+    """Synthetic images that suit a classifier; the tiny one has an uneven last batch."""
+    return DataSpec(
+        source=Synthetic(shape=model.input_shape, classes=classes, low=0.0),
+        train_samples=150 if tiny else 50_000,
+        eval_samples=30 if tiny else 1_000,
+        augment=augment,
+    )
+
+
+def lenet5(tiny: bool = False) -> TrainSpec:
+    """LeNet-5 on 28x28 images: 61,706 parameters.
+
+    Command: parity run --recipe lenet5; MNIST: --set data.source='{kind: mnist_idx, path: ...}'
+    """
+    model = vision.lenet5_model()
+    return TrainSpec(
+        name="lenet5_tiny" if tiny else "lenet5",
+        model=model,
+        data=_data(model, 10, tiny, Crop(padding=2)),
+        optimizer=SGD(learning_rate=0.05, momentum=0.9),
+        global_batch_size=16 if tiny else 128,
+        steps=100 if tiny else 2000,
+    )
+
+
+def resnet20(tiny: bool = False) -> TrainSpec:
+    """ResNet-20 on 32x32 images: 272,474 parameters, 0.27 million as published.
+
+    Command: parity run --recipe resnet20; CIFAR-10: --set data.source='{kind: cifar10, path: ...}'
+    """
+    model = vision.small_resnet_model(8, 4, 16) if tiny else vision.small_resnet_model(20, 16, 32)
+    return TrainSpec(
+        name="resnet20_tiny" if tiny else "resnet20",
+        model=model,
+        data=_data(model, 10, tiny, Crop(padding=2 if tiny else 4), Flip()),
+        optimizer=SGD(learning_rate=0.1, momentum=0.9, weight_decay=1e-4),
+        schedule=WarmupCosine(warmup_steps=10 if tiny else 400),
+        global_batch_size=16 if tiny else 128,
+        steps=100 if tiny else 4000,
+    )
+
+
+def _resnet50(name: str, tiny: bool, first_version: bool) -> TrainSpec:
+    # Three stages, which leave 2x2 places: over one place and a small batch, batch norm is ill-conditioned,
+    # and permuted runs of one framework part by 1e-8.
+    model = (
+        vision.resnet50_model(side=32, classes=10, width=8, blocks=(1, 2, 1), first_version=first_version)
+        if tiny
+        else vision.resnet50_model(first_version=first_version)
+    )
+    classes = model.output_shape()[0]
+    return TrainSpec(
+        name=f"{name}_tiny" if tiny else name,
+        model=model,
+        data=_data(
+            model,
+            classes,
+            tiny,
+            Crop(padding=4),
+            Flip(),
+            ColourJitter(brightness=0.4, contrast=0.4, saturation=0.4),
+        ),
+        loss=SoftmaxCrossEntropy(label_smoothing=0.1),
+        optimizer=SGD(learning_rate=0.02 if tiny else 0.1, momentum=0.9, weight_decay=1e-4),
+        schedule=WarmupCosine(warmup_steps=10 if tiny else 2500),
+        global_batch_size=16 if tiny else 256,
+        steps=100 if tiny else 50_000,
+    )
+
+
+def resnet50(tiny: bool = False) -> TrainSpec:
+    """ResNet-50 as keras.applications has it: 25,583,592 parameters.
+
+    Command: parity run --recipe resnet50:tiny
+    """
+    return _resnet50("resnet50", tiny, first_version=True)
+
+
+def resnet50_torchvision(tiny: bool = False) -> TrainSpec:
+    """ResNet-50 as torchvision has it, "v1.5": 25,557,032 parameters.
+
+    Command: parity run --recipe resnet50_torchvision:tiny
+    """
+    return _resnet50("resnet50_torchvision", tiny, first_version=False)
+
+
+def mobilenet_v2(tiny: bool = False) -> TrainSpec:
+    """MobileNetV2 as keras.applications has it, with dropout before the head: 3,504,872 parameters.
+
+    Command: parity run --recipe mobilenet_v2:tiny
+    """
+    small = ((1, 4, 1, 1), (3, 6, 2, 2), (3, 8, 1, 2))
+    model = (
+        vision.mobilenet_v2_model(side=24, classes=10, stem=8, head=32, stages=small)
+        if tiny
+        else vision.mobilenet_v2_model()
+    )
+    *body, head = model.layers
+    classes = model.output_shape()[0]
+    return TrainSpec(
+        name="mobilenet_v2_tiny" if tiny else "mobilenet_v2",
+        model=model.model_copy(update={"layers": (*body, Dropout(rate=0.2), head)}),
+        data=_data(model, classes, tiny, Crop(padding=4), Flip(), Cutout(size=4 if tiny else 16)),
+        optimizer=SGD(learning_rate=0.045, momentum=0.9, weight_decay=4e-5),
+        schedule=WarmupCosine(),
+        global_batch_size=16 if tiny else 96,
+        steps=100 if tiny else 50_000,
+    )
+
+
+def unet(tiny: bool = False) -> TrainSpec:
+    """U-Net with padded convolutions, a class for each pixel: 31,030,658 parameters.
+
+    Command: parity run --recipe unet:tiny
+    """
+    model = vision.unet_model(side=16, width=4, depth=2) if tiny else vision.unet_model()
+    return TrainSpec(
+        name="unet_tiny" if tiny else "unet",
+        model=model,
+        data=DataSpec(
+            source=Synthetic(shape=model.input_shape, target="masks", classes=2, low=0.0),
+            train_samples=150 if tiny else 2_000,
+            eval_samples=30 if tiny else 100,
+            augment=(Noise(std=0.05),),
+        ),
+        optimizer=SGD(learning_rate=0.05, momentum=0.99),
+        global_batch_size=16 if tiny else 4,
+        steps=100 if tiny else 5_000,
+    )
+
+
+def autoencoder(tiny: bool = False) -> TrainSpec:
+    """The convolutional autoencoder of Keras's examples: 28,353 parameters. It removes noise.
+
+    Command: parity run --recipe autoencoder; MNIST: --set data.source='{kind: mnist_idx, path: ..., target: input}'
+    """
+    model = vision.autoencoder_model(side=12, width=6) if tiny else vision.autoencoder_model()
+    return TrainSpec(
+        name="autoencoder_tiny" if tiny else "autoencoder",
+        model=model,
+        data=DataSpec(
+            source=Synthetic(shape=model.input_shape, target="input", low=0.0),
+            train_samples=150 if tiny else 50_000,
+            eval_samples=30 if tiny else 1_000,
+            augment=(Noise(std=0.2),),
+        ),
+        loss=BinaryCrossEntropy(),
+        optimizer=AdamW(learning_rate=0.003),
+        global_batch_size=16 if tiny else 128,
+        steps=100 if tiny else 4_000,
+    )
+
+
+def _vit(name: str, tiny: bool, width: int, depth: int, heads: int) -> TrainSpec:
+    model = (
+        vision.vit_model(24, 2, 3, side=16, patch=4, classes=10, drop_path=0.2)
+        if tiny
+        else vision.vit_model(width, depth, heads, drop_path=0.1)
+    )
+    classes = model.output_shape()[0]
+    return TrainSpec(
+        name=f"{name}_tiny" if tiny else name,
+        model=model,
+        data=_data(
+            model, classes, tiny, Normalise(mean=(0.5,) * 3, std=(0.5,) * 3), Flip(), Mixup(alpha=0.2)
+        ),
+        loss=SoftmaxCrossEntropy(targets="distributions"),
+        optimizer=AdamW(learning_rate=0.003 if tiny else 0.001, weight_decay=0.1, clip_global_norm=1.0),
+        schedule=WarmupCosine(warmup_steps=10 if tiny else 10_000),
+        global_batch_size=16 if tiny else 1024,
+        steps=100 if tiny else 90_000,
+    )
+
+
+def vit_tiny(tiny: bool = False) -> TrainSpec:
+    """ViT-Ti/16: 5,717,416 parameters.
+
+    Command: parity run --recipe vit_tiny:tiny
+    """
+    return _vit("vit_tiny", tiny, 192, 12, 3)
+
+
+def vit_small(tiny: bool = False) -> TrainSpec:
+    """ViT-S/16: 22,050,664 parameters.
+
+    Command: parity run --recipe vit_small:tiny
+    """
+    return _vit("vit_small", tiny, 384, 12, 6)
+
+
+def vit_base(tiny: bool = False) -> TrainSpec:
+    """ViT-B/16: 86,567,656 parameters.
+
+    Command: parity run --recipe vit_base:tiny
+    """
+    return _vit("vit_base", tiny, 768, 12, 12)

@@ -1,0 +1,88 @@
+"""Adam and its relatives: two moments with bias correction."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from common.spec.base import Number
+from common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+
+
+class Moments(OptimizerBase):
+    """The decays of the two moments, and epsilon."""
+
+    beta_1: Number = Field(0.9, ge=0, lt=1)
+    beta_2: Number = Field(0.999, ge=0, lt=1)
+    epsilon: Number | None = Field(None, gt=0)
+
+
+_KERAS = {**KERAS, "epsilon": 1e-7}
+_TORCH = {**TORCH, "epsilon": 1e-8}
+
+
+class AdamBase(Moments):
+    """Adam's own fields. `epsilon_place` says whether bias correction touches epsilon (row 11)."""
+
+    learning_rate: Number = Field(gt=0)
+    epsilon_place: Literal["outside", "inside"] | None = Field(
+        None, description="outside: sqrt(v) + eps, corrected step size; inside: sqrt(v / (1-b2^t)) + eps"
+    )
+    amsgrad: bool = Field(False, description="the largest second moment so far in place of the present one")
+
+
+class Adam(AdamBase):
+    """Adam; its weight decay is decoupled in Keras and coupled in PyTorch (row 12)."""
+
+    conventions = {
+        "keras": {**_KERAS, "epsilon_place": "outside"},
+        "torch": {**_TORCH, "epsilon_place": "inside"},
+    }
+    kind: Literal["adam"] = "adam"
+
+
+class AdamW(AdamBase):
+    """Adam with decoupled weight decay, .004 in Keras and .01 in PyTorch unless given (row 13)."""
+
+    conventions = {
+        "keras": {**_KERAS, "epsilon_place": "outside", "weight_decay": 0.004},
+        "torch": {
+            **_TORCH,
+            "epsilon_place": "inside",
+            "weight_decay": 0.01,
+            "weight_decay_mode": "decoupled",
+        },
+    }
+    kind: Literal["adamw"] = "adamw"
+    weight_decay_mode: Literal["decoupled"] | None = None
+
+
+class Adamax(Moments):
+    """Adam by the infinity norm (Kingma and Ba 2015, section 7.1).
+
+    u = max(b2 * u, |g|) and w -= lr / (1 - b1^t) * m / u; epsilon is added to u in the denominator
+    (Keras), or to |g| before the maximum is taken (PyTorch).
+    """
+
+    conventions = {
+        "keras": {**_KERAS, "learning_rate": 1e-3, "epsilon_place": "denominator"},
+        "torch": {**_TORCH, "learning_rate": 2e-3, "epsilon_place": "norm"},
+    }
+    kind: Literal["adamax"] = "adamax"
+    epsilon_place: Literal["denominator", "norm"] | None = None
+
+
+class Nadam(Moments):
+    """Adam with Nesterov momentum (Dozat 2016).
+
+    mu_t = b1 * (1 - .96^(t*d) / 2) with `momentum_decay` d: 1 in Keras and .004 in PyTorch, which
+    makes the warm-up of the momentum 250 times as long.
+    """
+
+    conventions = {
+        "keras": {**_KERAS, "learning_rate": 1e-3, "momentum_decay": 1.0},
+        "torch": {**_TORCH, "learning_rate": 2e-3, "momentum_decay": 4e-3},
+    }
+    kind: Literal["nadam"] = "nadam"
+    momentum_decay: Number | None = Field(None, ge=0)

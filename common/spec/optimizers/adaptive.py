@@ -1,0 +1,88 @@
+"""A learning rate for each weight from its squared gradients: RMSprop, Adagrad, Adadelta."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from common.spec.base import Number
+from common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+
+EpsilonPlace = Literal["in_root", "after_root"]
+
+
+class RMSprop(OptimizerBase):
+    """The gradient over the root of its mean square (row 14).
+
+    epsilon_place: lr*g/sqrt(v + eps), or lr*g/(sqrt(v) + eps). centered: v less the squared mean
+    gradient. momentum_form: velocity m = mu*m + lr*s, w -= m; buffer b = mu*b + s, w -= lr*b.
+    """
+
+    conventions = {
+        "keras": {
+            **KERAS,
+            "learning_rate": 1e-3,
+            "rho": 0.9,
+            "epsilon": 1e-7,
+            "epsilon_place": "in_root",
+            "momentum_form": "velocity",
+        },
+        "torch": {
+            **TORCH,
+            "learning_rate": 1e-2,
+            "rho": 0.99,
+            "epsilon": 1e-8,
+            "epsilon_place": "after_root",
+            "momentum_form": "buffer",
+        },
+    }
+    kind: Literal["rmsprop"] = "rmsprop"
+    rho: Number | None = Field(None, ge=0, lt=1)
+    epsilon: Number | None = Field(None, gt=0)
+    epsilon_place: EpsilonPlace | None = None
+    centered: bool = False
+    momentum: Number = Field(0.0, ge=0, lt=1)
+    momentum_form: Literal["velocity", "buffer"] | None = None
+
+
+class Adagrad(OptimizerBase):
+    """The gradient over the root of the sum of its squares (Duchi et al. 2011; row 15).
+
+    lr*g/sqrt(a + eps), or lr*g/(sqrt(a) + eps). `rate_decay` is PyTorch's lr_decay: the rate of step
+    s, from 0, is lr / (1 + s * rate_decay).
+    """
+
+    conventions = {
+        "keras": {
+            **KERAS,
+            "learning_rate": 1e-3,
+            "initial_accumulator": 0.1,
+            "epsilon": 1e-7,
+            "epsilon_place": "in_root",
+        },
+        "torch": {
+            **TORCH,
+            "learning_rate": 1e-2,
+            "initial_accumulator": 0.0,
+            "epsilon": 1e-10,
+            "epsilon_place": "after_root",
+        },
+    }
+    kind: Literal["adagrad"] = "adagrad"
+    initial_accumulator: Number | None = Field(None, ge=0)
+    epsilon: Number | None = Field(None, gt=0)
+    epsilon_place: EpsilonPlace | None = None
+    rate_decay: Number = Field(0.0, ge=0)
+
+
+class Adadelta(OptimizerBase):
+    """The gradient times the root of the mean square of past changes over its own (Zeiler 2012; row 16)."""
+
+    conventions = {
+        "keras": {**KERAS, "learning_rate": 1e-3, "rho": 0.95, "epsilon": 1e-7},
+        "torch": {**TORCH, "learning_rate": 1.0, "rho": 0.9, "epsilon": 1e-6},
+    }
+    kind: Literal["adadelta"] = "adadelta"
+    rho: Number | None = Field(None, ge=0, lt=1)
+    epsilon: Number | None = Field(None, gt=0)
