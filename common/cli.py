@@ -127,7 +127,9 @@ def _command(commands: Any, name: str, function: Any, text: str) -> Any:
 
 
 def _add_spec_flags(command: Any) -> None:
-    command.add_argument("--recipe", help=f"one of {', '.join(recipes.RECIPES)}")
+    command.add_argument(
+        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also made small, as NAME:tiny"
+    )
     command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
     command.add_argument(
         "--set",
@@ -223,14 +225,17 @@ def _print_step(plan: BatchPlan, step: int, as_json: bool) -> None:
 
 def _recipes(options: argparse.Namespace) -> int:
     del options
-    table = Table("recipe", "what it is", "parameters", "steps", "global batch", box=None)
+    table = Table("recipe", "parameters", "steps", "global batch", "what it is", box=None)
+    table.columns[0].no_wrap = True
     for name, recipe in recipes.RECIPES.items():
         spec = recipe()
         about = (recipe.__doc__ or "").strip().splitlines()[0]
-        table.add_row(
-            name, about, f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
-        )
-    Console(emoji=False).print(table)
+        sizes = f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
+        table.add_row(name, *sizes, about)
+    console = Console(emoji=False)
+    console.print(table)
+    small = ", ".join(name for name in recipes.RECIPES if not recipes.has_tiny(name))
+    console.print(f"All but {small} also come as NAME:tiny, made so small that they train in seconds.")
     return 0
 
 

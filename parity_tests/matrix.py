@@ -13,7 +13,8 @@ OPTIMIZERS = {
     "adamw": "{kind: adamw, learning_rate: 0.003}",
 }
 CONVENTIONS = ("keras", "torch")
-SPECS = [(r, o, c) for r in recipes.RECIPES for o in OPTIMIZERS for c in CONVENTIONS]
+DIGITS = ("digits_mlp", "digits_cnn", "digits_transformer")
+SPECS = [(r, o, c) for r in DIGITS for o in OPTIMIZERS for c in CONVENTIONS]
 
 # One spec for each recipe and for each pair of optimizer and convention: the default suite.
 CORE = [

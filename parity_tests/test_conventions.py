@@ -50,6 +50,10 @@ MODELS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 SAME = {"keras": "same", "torch": 1}
+# Keras's default of .3 as TensorFlow's kernel holds it: its slope is an attribute in float32.
+SLOPE = {"keras": float(np.float32(0.3)), "torch": None}
+# Keras's own defaults, written out so that peers/tensorflow_stock.py can pass them on in float64.
+BETAS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
 # model, our optimizer, the stock optimizer of each framework with its options
 CASES = [
     (
@@ -59,17 +63,20 @@ CASES = [
         {"momentum": 0.9},
         {"momentum": 0.9},
     ),
-    ("cnn", {"kind": "adam", "learning_rate": 0.003}, "Adam", {}, {}),
-    ("mlp", {"kind": "adamw", "learning_rate": 0.003}, "AdamW", {}, {}),
+    ("cnn", {"kind": "adam", "learning_rate": 0.003}, "Adam", BETAS, {}),
+    ("mlp", {"kind": "adamw", "learning_rate": 0.003}, "AdamW", {**BETAS, "weight_decay": 0.004}, {}),
     ("mlp", {"kind": "rmsprop", "learning_rate": 0.003}, "RMSprop", {}, {}),
-    ("recurrent", {"kind": "adam", "learning_rate": 0.01}, "Adam", {}, {}),
+    ("recurrent", {"kind": "adam", "learning_rate": 0.01}, "Adam", BETAS, {}),
 ]
 
 
 def spec_of(model: str, optimizer: dict[str, Any], convention: str) -> TrainSpec:
-    layers = [
-        {**layer, "padding": SAME[convention]} if "padding" in layer else layer for layer in MODELS[model]
-    ]
+    layers = [dict(layer) for layer in MODELS[model]]
+    for layer in layers:
+        if "padding" in layer:
+            layer["padding"] = SAME[convention]
+        if layer.get("function") == "leaky_relu":
+            layer["negative_slope"] = SLOPE[convention]
     return TrainSpec.parse(
         {
             "name": f"stock_{model}",

@@ -64,6 +64,9 @@ CASES = [
     Case("decay_coupled", DDP, GPT),
     Case("momentum_without_nesterov", DDP, CNN, (NESTEROV,)),
     Case("reduced_in_bfloat16", DDP, CNN),
+    Case("dropout_keyed_by_place", DDP, "gpt2:tiny"),
+    Case("lstm_gates_swapped", DDP, "lstm_classifier:tiny"),
+    Case("causal_mask_off_by_one", DDP, "gpt2:tiny"),
     Case("gradients_never_summed", MIRRORED, CNN),
     Case("gradients_averaged_over_replicas", MIRRORED, GPT),
     Case("one_parameter_never_reduced", MIRRORED, CNN),
@@ -79,6 +82,7 @@ CASES = [
     Case("warm_up_off_by_one", MIRRORED, CNN),
     Case("adam_epsilon_in_the_other_place", MIRRORED, CNN, (ADAM,)),
     Case("labels_one_batch_late", MIRRORED, CNN),
+    Case("dropout_keyed_by_place", MIRRORED, "gpt2:tiny"),
 ]
 
 

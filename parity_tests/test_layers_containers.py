@@ -79,8 +79,9 @@ def test_repeat_has_parameters_of_its_own(
     check_layer(peers, vocabulary, case, numpy)
 
 
-def test_an_identity_branch_is_an_empty_activation(peers: dict[str, Peer], vocabulary: Vocabulary) -> None:
+def test_an_identity_is_a_branch_too(peers: dict[str, Peer], vocabulary: Vocabulary) -> None:
     """DenseNet's and U-Net's skip: the input beside what the layers make of it."""
+    check_layer(peers, vocabulary, Case(({"kind": "identity"},), (2, 3)), lambda x, t: x)
     case = Case(({"kind": "concatenate", "layers": [{"kind": "identity"}, dense(2)]},), (3,))
     check_layer(
         peers,

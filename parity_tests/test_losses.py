@@ -227,3 +227,27 @@ def test_a_loss_that_does_not_suit_is_refused(changes: dict[str, Any], words: li
         TrainSpec.parse({**TINY, **changes})
     assert all(word in str(error.value) for word in words), str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "counted"),
+    [
+        ({"kind": CE}, (3,), 1),
+        ({"kind": CE}, (5, 3), 5),
+        ({"kind": CE, "ignore": 0}, (5, 3), None),
+        ({"kind": CE, "mask_padding": True}, (5, 3), None),
+        ({"kind": CE, "class_weights": WEIGHTS, "class_weight_mean": "weights"}, (4,), None),
+        ({"kind": CE, "class_weights": WEIGHTS, "class_weight_mean": "count"}, (4,), 1),
+        ({"kind": "mean_squared_error"}, (5, 3), 15),
+        ({"kind": KL}, (5, 3), 5),
+    ],
+)
+def test_what_a_sample_adds_to_the_count(
+    loss: dict[str, Any], shape: tuple[int, ...], counted: int | None
+) -> None:
+    """The audit holds a record's counts against it; None where it depends on the sample."""
+    spec = parse_loss(loss).resolve("torch")
+    assert spec.counted(shape) == counted
+    if counted is not None:
+        shape = (*shape[:-1], 4)  # what `numbers` makes
+        assert numpy_loss(spec, numbers(spec, (2, *shape), 0))[1] == 2 * spec.counted(shape)

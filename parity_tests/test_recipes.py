@@ -18,8 +18,9 @@ from parity_tests.matrix import tensorflow, torch
 from parity_tests.vocabulary import Vocabulary
 
 TINY = [f"{name}:tiny" for name in recipes.RECIPES if recipes.has_tiny(name)]
-# The others differ from one of these in size alone.
-SAME_AS = {"vit_tiny:tiny", "vit_small:tiny"}
+# Made small, they are vit_base:tiny.
+SAME = {"vit_tiny:tiny": "vit_base:tiny", "vit_small:tiny": "vit_base:tiny"}
+SLOW = {"resnet50_torchvision:tiny"}
 PLACEMENTS = [tensorflow(2), torch("ddp", 2)]
 
 # A test may have to wait for the runs of all tests before it.
@@ -35,7 +36,10 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
                 farm.begin(recipes.get(item.callspec.params["name"]), placement)
 
 
-@pytest.mark.parametrize("name", [name for name in TINY if name not in SAME_AS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in TINY if n not in SAME],
+)
 @pytest.mark.usefixtures("both_at_work")
 def test_a_recipe_trains_the_same_on_both_sides(farm: Farm, vocabulary: Vocabulary, name: str) -> None:
     """100 steps, dropout and augmentation on: MirroredStrategy on two replicas, DDP on two ranks."""
@@ -48,7 +52,15 @@ def test_a_recipe_trains_the_same_on_both_sides(farm: Farm, vocabulary: Vocabula
     assert deviation <= 1e-12
     for record in (ours, theirs):
         assert record.loss[-10:].mean() < record.loss[:10].mean(), "it does not learn"
-    vocabulary.saw("recipe", name.partition(":")[0], deviation, "100 steps x2")
+    for proved in (name, *(other for other, same in SAME.items() if same == name)):
+        vocabulary.saw("recipe", proved.partition(":")[0], deviation, "100 steps x2 made small")
+
+
+def test_what_is_the_same_made_small_is_the_same() -> None:
+    for other, name in SAME.items():
+        assert recipes.get(other).model_copy(update={"name": "x"}) == recipes.get(name).model_copy(
+            update={"name": "x"}
+        )
 
 
 def test_the_recipes_leave_nothing_random_out() -> None:

@@ -141,7 +141,11 @@ def test_a_missing_field_is_named(field: str) -> None:
     ],
 )
 def test_an_unknown_key_is_named(field: str) -> None:
-    data = with_field(field, 1) if not field.startswith("loss") else with_field("loss", {"kind": "huber", "weight": 1})
+    data = (
+        with_field(field, 1)
+        if not field.startswith("loss")
+        else with_field("loss", {"kind": "huber", "weight": 1})
+    )
     assert refused(data, "unknown key", "parity show --schema").startswith(f"{field}:")
 
 

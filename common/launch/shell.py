@@ -56,7 +56,9 @@ def _define(framework: Framework) -> Any:
     strategies = STRATEGIES[framework]
     module = "tf_impl" if framework == "tensorflow" else "torch_impl"
     launchers = ["local", "torchrun"] if framework == "torch" else ["local"]
-    flags.DEFINE_string("recipe", None, f"What to train: {', '.join(recipes.RECIPES)}.")
+    flags.DEFINE_string(
+        "recipe", None, f"What to train: {', '.join(recipes.RECIPES)}; most also as NAME:tiny."
+    )
     flags.DEFINE_string("spec", None, "A TrainSpec file (YAML or JSON) instead of a recipe.")
     flags.DEFINE_multi_string(
         "set", [], "Override a field of the spec, e.g. --set optimizer.learning_rate=0.05. Repeatable."

@@ -7,7 +7,7 @@ own: --set data.source='{kind: cifar10, path: ...}' or image_folder, and data.tr
 from __future__ import annotations
 
 from common.models import vision
-from common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
+from common.spec import SGD, Adam, AdamW, ModelSpec, TrainSpec, WarmupCosine
 from common.spec.augment import AugmentSpec, ColourJitter, Crop, Cutout, Flip, Mixup, Noise, Normalise
 from common.spec.data import DataSpec
 from common.spec.layers import Dropout
@@ -26,7 +26,9 @@ def _data(model: ModelSpec, classes: int, tiny: bool, *augment: AugmentSpec) -> 
 
 
 def lenet5(tiny: bool = False) -> TrainSpec:
-    """LeNet-5 on 28x28 images: 61,706 parameters.
+    """LeNet-5 on 28x28 images.
+
+    61,706 parameters.
 
     Command: parity run --recipe lenet5; MNIST: --set data.source='{kind: mnist_idx, path: ...}'
     """
@@ -42,7 +44,9 @@ def lenet5(tiny: bool = False) -> TrainSpec:
 
 
 def resnet20(tiny: bool = False) -> TrainSpec:
-    """ResNet-20 on 32x32 images: 272,474 parameters, 0.27 million as published.
+    """ResNet-20 on 32x32 images.
+
+    272,474 parameters, 0.27 million as published.
 
     Command: parity run --recipe resnet20; CIFAR-10: --set data.source='{kind: cifar10, path: ...}'
     """
@@ -87,7 +91,9 @@ def _resnet50(name: str, tiny: bool, first_version: bool) -> TrainSpec:
 
 
 def resnet50(tiny: bool = False) -> TrainSpec:
-    """ResNet-50 as keras.applications has it: 25,583,592 parameters.
+    """ResNet-50 as keras.applications has it.
+
+    25,583,592 parameters.
 
     Command: parity run --recipe resnet50:tiny
     """
@@ -95,7 +101,9 @@ def resnet50(tiny: bool = False) -> TrainSpec:
 
 
 def resnet50_torchvision(tiny: bool = False) -> TrainSpec:
-    """ResNet-50 as torchvision has it, "v1.5": 25,557,032 parameters.
+    """ResNet-50 as torchvision has it, "v1.5".
+
+    25,557,032 parameters.
 
     Command: parity run --recipe resnet50_torchvision:tiny
     """
@@ -103,7 +111,9 @@ def resnet50_torchvision(tiny: bool = False) -> TrainSpec:
 
 
 def mobilenet_v2(tiny: bool = False) -> TrainSpec:
-    """MobileNetV2 as keras.applications has it, with dropout before the head: 3,504,872 parameters.
+    """MobileNetV2 as keras.applications has it, with dropout before the head.
+
+    3,504,872 parameters.
 
     Command: parity run --recipe mobilenet_v2:tiny
     """
@@ -127,7 +137,9 @@ def mobilenet_v2(tiny: bool = False) -> TrainSpec:
 
 
 def unet(tiny: bool = False) -> TrainSpec:
-    """U-Net with padded convolutions, a class for each pixel: 31,030,658 parameters.
+    """U-Net with padded convolutions, a class for each pixel.
+
+    31,030,658 parameters.
 
     Command: parity run --recipe unet:tiny
     """
@@ -141,14 +153,16 @@ def unet(tiny: bool = False) -> TrainSpec:
             eval_samples=30 if tiny else 100,
             augment=(Noise(std=0.05),),
         ),
-        optimizer=SGD(learning_rate=0.05, momentum=0.99),
+        optimizer=Adam(learning_rate=0.01 if tiny else 0.001),
         global_batch_size=16 if tiny else 4,
         steps=100 if tiny else 5_000,
     )
 
 
 def autoencoder(tiny: bool = False) -> TrainSpec:
-    """The convolutional autoencoder of Keras's examples: 28,353 parameters. It removes noise.
+    """The convolutional autoencoder of Keras's examples; it removes noise.
+
+    28,353 parameters.
 
     Command: parity run --recipe autoencoder; MNIST: --set data.source='{kind: mnist_idx, path: ..., target: input}'
     """
@@ -191,7 +205,9 @@ def _vit(name: str, tiny: bool, width: int, depth: int, heads: int) -> TrainSpec
 
 
 def vit_tiny(tiny: bool = False) -> TrainSpec:
-    """ViT-Ti/16: 5,717,416 parameters.
+    """ViT-Ti/16.
+
+    5,717,416 parameters.
 
     Command: parity run --recipe vit_tiny:tiny
     """
@@ -199,7 +215,9 @@ def vit_tiny(tiny: bool = False) -> TrainSpec:
 
 
 def vit_small(tiny: bool = False) -> TrainSpec:
-    """ViT-S/16: 22,050,664 parameters.
+    """ViT-S/16.
+
+    22,050,664 parameters.
 
     Command: parity run --recipe vit_small:tiny
     """
@@ -207,7 +225,9 @@ def vit_small(tiny: bool = False) -> TrainSpec:
 
 
 def vit_base(tiny: bool = False) -> TrainSpec:
-    """ViT-B/16: 86,567,656 parameters.
+    """ViT-B/16.
+
+    86,567,656 parameters.
 
     Command: parity run --recipe vit_base:tiny
     """

@@ -14,7 +14,9 @@ from common.spec.sources import Synthetic
 
 
 def gpt2(tiny: bool = False) -> TrainSpec:
-    """GPT-2, 124 million: 124,439,808 parameters, the output tied to the embedding.
+    """GPT-2, 124 million, the output tied to the embedding.
+
+    124,439,808 parameters.
 
     Command: parity run --recipe gpt2:tiny
     """
@@ -42,7 +44,9 @@ def gpt2(tiny: bool = False) -> TrainSpec:
 
 
 def bert_base(tiny: bool = False) -> TrainSpec:
-    """BERT base on masked words: 109,514,298 parameters; padding is masked and not counted.
+    """BERT base on masked words; padding is masked and not counted.
+
+    109,514,298 parameters.
 
     Command: parity run --recipe bert_base:tiny
     """
@@ -84,7 +88,9 @@ def bert_base(tiny: bool = False) -> TrainSpec:
 
 
 def lstm_classifier(tiny: bool = False) -> TrainSpec:
-    """Two bidirectional LSTMs over a text, as in Keras's example on IMDB: 2,757,761 parameters.
+    """Two bidirectional LSTMs over a text, as in Keras's example on IMDB.
+
+    2,757,761 parameters.
 
     Command: parity run --recipe lstm_classifier:tiny
     """

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from common import reference
 from tf_impl import data, layers, optimizers, train
+from tf_impl.model import Model
 from tf_impl.strategy import Strategy
 
 
@@ -91,14 +92,28 @@ def clipped_before_the_reduction() -> Iterator[None]:  # 12
 
 @fault
 def a_replica_keeps_stale_parameters() -> Iterator[None]:  # 11
-    real = optimizers.Optimizer.update
+    real = optimizers.Optimizer._one
 
-    def update(self: Any, weight: Any, *rest: Any) -> Any:
-        if weight.device.endswith("CPU:1"):
-            return tf.zeros_like(weight)
-        return real(self, weight, *rest)
+    def one(self: Any, *arguments: Any) -> Any:
+        update = real(self, *arguments)
 
-    with patch.object(optimizers.Optimizer, "update", update):
+        def stale(weight: Any, *rest: Any) -> Any:
+            return tf.zeros_like(weight) if weight.device.endswith("CPU:1") else update(weight, *rest)
+
+        return stale
+
+    with patch.object(optimizers.Optimizer, "_one", one):
+        yield
+
+
+@fault
+def dropout_keyed_by_place() -> Iterator[None]:  # 26: the same masks on every replica
+    real = Model.context
+
+    def context(self: Any, training: bool, inputs: Any, ids: Any, *rest: Any) -> Any:
+        return real(self, training, inputs, tf.range(tf.size(ids, tf.int64)), *rest)
+
+    with patch.object(Model, "context", context):
         yield
 
 

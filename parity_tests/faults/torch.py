@@ -48,8 +48,8 @@ def _scaled_gradient(factor_of: Callable[[torch.Tensor], Any]) -> Callable[..., 
     """A loss whose value is right and whose gradient is multiplied by a factor of the labels."""
     real = losses.loss_sum_and_count
 
-    def faulty(loss: Any, logits: torch.Tensor, labels: torch.Tensor) -> Any:
-        total, count = real(loss, logits, labels)
+    def faulty(loss: Any, logits: torch.Tensor, labels: torch.Tensor, context: Any) -> Any:
+        total, count = real(loss, logits, labels, context)
         return total.detach() + (total - total.detach()) * factor_of(labels), count
 
     return faulty
@@ -94,9 +94,9 @@ def gradients_not_zeroed() -> Iterator[None]:  # 15
     real = optimizers.Optimizer.update
     kept: list[Any] = []
 
-    def update(self: Any, weights: Any, gradients: Any, *rest: Any) -> Any:
+    def update(self: Any, gradients: Any, scalars: Any) -> Any:
         kept[:] = torch._foreach_add(gradients, kept) if kept else gradients
-        return real(self, weights, list(kept), *rest)
+        return real(self, list(kept), scalars)
 
     with patch.object(optimizers.Optimizer, "update", update):
         yield
@@ -138,8 +138,37 @@ def batch_norm_statistics_per_replica() -> Iterator[None]:  # 20
 
 @fault
 def evaluated_in_training_mode() -> Iterator[None]:  # 21
-    real = Model.__call__
-    with patch.object(Model, "__call__", lambda self, inputs, training: real(self, inputs, True)):
+    real = Model.context
+    with patch.object(Model, "context", lambda self, training, *rest: real(self, True, *rest)):
+        yield
+
+
+@fault
+def dropout_keyed_by_place() -> Iterator[None]:  # 26: the same masks on every replica
+    real = Model.context
+
+    def context(self: Any, training: bool, inputs: Any, ids: Any, *rest: Any) -> Any:
+        return real(self, training, inputs, torch.arange(len(ids)), *rest)
+
+    with patch.object(Model, "context", context):
+        yield
+
+
+@fault
+def lstm_gates_swapped() -> Iterator[None]:  # 30
+    def swapped(self: Any, tensor: torch.Tensor) -> torch.Tensor:
+        del self
+        i, f, c, o = tensor.chunk(4, -1)
+        return torch.cat([i, c, f, o], -1)
+
+    with patch.object(layers.recurrent.LSTM, "_native_order", swapped):
+        yield
+
+
+@fault
+def causal_mask_off_by_one() -> Iterator[None]:  # 31: a token sees the one after it
+    real = torch.Tensor.tril
+    with patch.object(torch.Tensor, "tril", lambda self: real(self, 1)):
         yield
 
 

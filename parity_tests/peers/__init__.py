@@ -102,6 +102,7 @@ def serve(framework: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     # Whatever the framework prints must not be taken for an answer.
     os.dup2(2, 1)
+    importlib.import_module(f"parity_tests.peers.{framework}_start")
     while True:
         try:
             job, arrays = _receive(sys.stdin.buffer)

@@ -15,10 +15,6 @@ from tf_impl.layers import build_layer
 from tf_impl.model import tensors_of
 from tf_impl.random import sample_words
 
-tf.config.set_visible_devices([], "GPU")
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(1)
-
 
 def forward_backward(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """Output, penalty, gradients and buffers of one pass.

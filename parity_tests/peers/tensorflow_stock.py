@@ -17,7 +17,7 @@ def cnn() -> keras.Model:
         [
             keras.Input((8, 8, 1)),
             layers.Conv2D(8, 3, padding="same", activation="relu"),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=np.float64(0.99), epsilon=np.float64(1e-3)),
             layers.Conv2D(8, 3, strides=2, padding="same"),
             layers.LeakyReLU(),
             layers.AveragePooling2D(2),

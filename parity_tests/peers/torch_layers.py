@@ -13,8 +13,6 @@ from torch_impl.layers import build_layer
 from torch_impl.model import tensors_of
 from torch_impl.random import sample_words
 
-torch.set_num_threads(1)
-
 
 def forward_backward(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """Output, penalty, gradients and buffers of one pass.
