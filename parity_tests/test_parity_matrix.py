@@ -6,7 +6,7 @@ import pytest
 
 from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from common.parity.compare import compare
-from common.spec import TrainSpec
+from common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.figures import Figures
 from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
@@ -17,11 +17,12 @@ CORE_FLOAT32 = [
     ("digits_cnn", "sgd", "keras"),
 ]
 
-# For each framework, the run whose noise is measured, and its permuted runs.
-ENSEMBLES = {
-    base: [base.model_copy(update={"sample_order_seed": seed}) for seed in range(4)]
-    for base in (tensorflow(1), torch("single", 1))
-}
+# The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
+# permuted runs on four replicas may meet one that those on one replica do not, and the reverse. (Seen in
+# digits_cnn under AdamW: second moments part by 3e-6 on one replica and by 4e-6 or 3e-5 on four.)
+BASES = [tensorflow(1), torch("single", 1)]
+KINKED = {"digits_cnn": [tensorflow(4)]}
+SEEDS = range(4)
 
 # A test may have to wait for the runs of all tests before it.
 pytestmark = pytest.mark.timeout(2400)
@@ -34,12 +35,12 @@ def cases(core: list) -> list:
 @pytest.fixture(scope="session")
 def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
     """Begin the runs of every selected case, so that neither framework waits for the other."""
-    permuted = [member for members in ENSEMBLES.values() for member in members]
     for item in request.session.items:
         if item.function in (test_float64_is_proof, test_float32_stays_in_the_noise):
             arguments = [item.callspec.params[name] for name in ("recipe", "optimizer", "convention")]
             precision = "float64" if item.function is test_float64_is_proof else "float32"
-            members = permuted if precision == "float32" else []
+            members = [m for base in bases(arguments[0]) for m in members_of(base)]
+            members = members if precision == "float32" else []
             for placement in [*TENSORFLOW, *TORCH, *members]:
                 farm.begin(matrix_spec(*arguments, precision), placement)
 
@@ -78,11 +79,21 @@ def test_float32_stays_in_the_noise(
         figures.float32[recipe, optimizer, convention].append((comparison, budget))
 
 
+def bases(recipe: str) -> list[Placement]:
+    """The placements whose noise is measured."""
+    return BASES + KINKED.get(recipe, [])
+
+
+def members_of(base: Placement) -> list[Placement]:
+    """The permuted runs of a placement."""
+    return [base.model_copy(update={"sample_order_seed": seed}) for seed in SEEDS]
+
+
 def noise(farm: Farm, spec: TrainSpec) -> Budget:
-    """The float32 budget from both frameworks' ensembles on one replica."""
+    """The float32 budget from the ensembles of both frameworks."""
     return widest(
         [
-            ensemble_budget(farm.record(spec, base), [farm.record(spec, member) for member in members])
-            for base, members in ENSEMBLES.items()
+            ensemble_budget(farm.record(spec, base), [farm.record(spec, m) for m in members_of(base)])
+            for base in bases(spec.name)
         ]
     )
