@@ -1,4 +1,4 @@
-"""`parity run | compare | report | plan | recipes | show | doctor`. Flags end here."""
+"""`parity run | compare | report | plan | recipes | show | doctor | ...`. Flags end here."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from common import __version__, recipes
+from common.commands import advise, collectives, manifest
 from common.data.plan import BatchPlan
 from common.errors import MissingPackageError, ParityError, RecordError, SpecError
 from common.launch import session
@@ -28,7 +29,7 @@ from common.launch.worker import MODULES, require
 from common.parity.result import Result, judge, read_session
 from common.record import read_record
 from common.report.files import write_json, write_junit
-from common.report.terminal import print_checks, print_verdict
+from common.report.terminal import print_checks, print_verdict, table_console
 from common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
 from common.state import parameter_specs
 
@@ -81,9 +82,11 @@ def _parser() -> Any:
     run.add_argument(
         "--placement",
         action="append",
-        metavar="FRAMEWORK:STRATEGY:REPLICAS",
-        help="what to run instead of the default, e.g. torch:ddp:4; the first is the reference; repeatable",
+        metavar="FRAMEWORK:STRATEGY:REPLICAS[,FIELD=VALUE...]",
+        help="what to run instead of the default, e.g. torch:ddp:4 or torch:fsdp2:4,wrap=blocks,accumulation=2;"
+        " the first is the reference; repeatable",
     )
+    run.add_argument("--digests", action="store_true", help="check after each step that replicas are equal")
     run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
     run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
 
@@ -117,6 +120,8 @@ def _parser() -> Any:
     show.add_argument("--schema", action="store_true", help="JSON Schema of a spec, for editors")
 
     _command(commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here")
+    for module in (collectives, advise, manifest):
+        module.add(commands)
     return parser
 
 
@@ -144,10 +149,9 @@ def _run(options: argparse.Namespace) -> int:
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
     if options.replicas < 1 or options.timing_rounds < 0:
         raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
-    if options.placement:
-        placements = [session.parse_placement(text, options.device) for text in options.placement]
-    else:
-        placements = session.default_placements(options.replicas, options.device)
+    texts = options.placement or session.default_placements(options.replicas)
+    usual = {"device": options.device, "pin": True, "digests": options.digests}
+    placements = [Placement.from_text(text, **usual) for text in texts]
     folder = options.out or Path("runs") / spec.name
     if options.overwrite:
         session.remove(folder)
@@ -232,7 +236,7 @@ def _recipes(options: argparse.Namespace) -> int:
         about = (recipe.__doc__ or "").strip().splitlines()[0]
         sizes = f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
         table.add_row(name, *sizes, about)
-    console = Console(emoji=False)
+    console = table_console()
     console.print(table)
     small = ", ".join(name for name in recipes.RECIPES if not recipes.has_tiny(name))
     console.print(f"All but {small} also come as NAME:tiny, made so small that they train in seconds.")
@@ -295,6 +299,8 @@ def _doctor(options: argparse.Namespace) -> int:
         console.print(f"[green]✓[/green] {framework}: {escape(versions)}; {escape(devices)}", highlight=False)
         for name, note in facts["strategies"].items():
             console.print(f"    {name}: {escape(note)}", highlight=False)
+        for name, note in facts["engines"].items():
+            console.print(f"    engine {name}: {escape(note)}", highlight=False, soft_wrap=True)
     for package, use in _OPTIONAL.items():
         there = importlib.util.find_spec(package) is not None
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"

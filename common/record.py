@@ -1,8 +1,10 @@
 """The run record: the folder a run writes. One writer, one reader, one schema.
 
 header.json            what was run, on what, with which versions
-steps.jsonl            one line a step: loss sum and count, learning rate, norms, seconds
+steps.jsonl            one line a step: loss sum and count, learning rate, norms, loss scale, seconds
 splits/replica_N.jsonl one line a step: the sample ids that replica really received
+digests/replica_N.jsonl one line a step: a digest of that replica's parameters, where asked for
+memory/rank_N.json     bytes that process held: parameters, slots, all tensors, peak
 initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
 summary.json           written last: the run is complete
 
@@ -44,6 +46,7 @@ STEP_FIELDS = (
     "gradient_norm",
     "parameter_norm",
     "update_norm",
+    "loss_scale",
     "seconds",
 )
 Column = NDArray[np.float64]
@@ -143,8 +146,8 @@ class RecordWriter:
         if self.primary:
             _write_json(folder / "header.json", _header(spec, placement, facts).to_dict())
             self._steps = open(folder / "steps.jsonl", "x", encoding="utf-8")
-        (folder / "splits").mkdir(exist_ok=True)
-        self._splits = [open(_split_file(folder, r), "x", encoding="utf-8") for r in replicas]
+        self._splits = _lines_by_replica(folder / "splits", replicas)
+        self._digests = _lines_by_replica(folder / "digests", replicas if placement.digests else range(0))
         self._rows = 0
         self._started = self._last = time.perf_counter()
         self._held: list[tuple[int, Numbers, list[Ids]]] = []
@@ -157,7 +160,14 @@ class RecordWriter:
         """What happened since the last step is not training; the next step begins now."""
         self._last = time.perf_counter()
 
-    def step(self, step: int, learning_rate: float, numbers: Sequence[float], ids: list[Ids]) -> None:
+    def step(
+        self,
+        step: int,
+        learning_rate: float,
+        numbers: Sequence[float],
+        ids: list[Ids],
+        loss_scale: float = 1.0,
+    ) -> None:
         """Append one step.
 
         Args:
@@ -165,11 +175,12 @@ class RecordWriter:
             learning_rate: the one the step was given.
             numbers: loss sum, count, and the norms of gradient, parameters and update.
             ids: the sample ids each local replica received, in order.
+            loss_scale: what float16 multiplied the loss by.
         """
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         loss_sum, count, *norms = map(float, numbers)
-        entry = (step, (loss_sum, count, float(learning_rate), *norms, seconds), ids)
+        entry = (step, (loss_sum, count, float(learning_rate), *norms, float(loss_scale), seconds), ids)
         if self._full:
             self._write(*entry)
         else:
@@ -187,6 +198,17 @@ class RecordWriter:
         self._steps.flush()
         if self._scalars is not None:
             self._scalars.step(step, {"loss": row["loss_sum"] / row["count"], **row})
+
+    def digests(self, step: int, digests: Sequence[str]) -> None:
+        """Append what `step` left each local replica's parameters at."""
+        for file, digest in zip(self._digests, digests, strict=True):
+            file.write(json.dumps({"step": step, "parameters": digest}) + "\n")
+            file.flush()
+
+    def memory(self, rank: int, measured: dict[str, int]) -> None:
+        """What the process of this rank holds, in bytes."""
+        (self.folder / "memory").mkdir(exist_ok=True)
+        _write_json(self.folder / "memory" / f"rank_{rank}.json", measured)
 
     def finish(self, evaluation: tuple[float, float, int]) -> None:
         """Mark the run complete; `evaluation` is (loss sum, samples, correct) after the last step."""
@@ -207,7 +229,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Stop writing. A record without a summary is known to be unfinished."""
-        for file in (self._steps, *self._splits, self._scalars):
+        for file in (self._steps, *self._splits, *self._digests, self._scalars):
             if file is not None:
                 file.close()
 
@@ -227,8 +249,10 @@ def _header(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> Hea
     )
 
 
-def _split_file(folder: Path, replica: int) -> Path:
-    return folder / "splits" / f"replica_{replica}.jsonl"
+def _lines_by_replica(folder: Path, replicas: range) -> list[IO[str]]:
+    if replicas:
+        folder.mkdir(exist_ok=True)
+    return [open(folder / f"replica_{r}.jsonl", "x", encoding="utf-8") for r in replicas]
 
 
 @dataclass(frozen=True)
@@ -270,8 +294,28 @@ class RunRecord:
         """ids[replica][row] as recorded by each replica."""
         return [self._read_split(r) for r in range(self.placement.replicas)]
 
+    @cached_property
+    def digests(self) -> list[list[str]]:
+        """digests[replica][row] of the parameters after each step; none where the run recorded none."""
+        if not self.placement.digests:
+            return []
+        paths = [self.folder / "digests" / f"replica_{r}.jsonl" for r in range(self.placement.replicas)]
+        columns = []
+        for path in paths:
+            rows = _read_lines(path)
+            if [row.get("step") for row in rows][: len(self.steps)] != self.steps.tolist():
+                raise RecordError(f"{path}: its steps are not those of steps.jsonl")
+            columns.append([str(row.get("parameters")) for row in rows[: len(self.steps)]])
+        return columns
+
+    @cached_property
+    def memory(self) -> list[dict[str, int]]:
+        """What each process held, by rank, in bytes."""
+        count = self.placement.processes
+        return [_read_json(self.folder / "memory" / f"rank_{rank}.json") for rank in range(count)]
+
     def _read_split(self, replica: int) -> list[Ids]:
-        path = _split_file(self.folder, replica)
+        path = self.folder / "splits" / f"replica_{replica}.jsonl"
         rows = _read_lines(path)
         steps = [row.get("step") for row in rows]
         if steps[: len(self.steps)] != self.steps.tolist():

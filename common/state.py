@@ -5,7 +5,9 @@ Names: `parameters/<layer path>/<tensor>`, `buffers/...`, `slots/<slot>/...`, an
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +50,28 @@ def slot_name(slot: str, name: str) -> str:
     return f"slots/{slot}/{name.removeprefix('parameters/')}"
 
 
-def initial_state(spec: TrainSpec) -> State:
+def initial_state(spec: TrainSpec, noise_member: int | None = None) -> State:
     """The state before the first step: the same bits for both frameworks.
 
     Values are drawn in float64, keyed by (seed, tensor name), then rounded to the run's type.
+
+    Args:
+        spec: resolved or not.
+        noise_member: of the runs that measure the noise of a mixed precision, the number of one: its
+            parameters are off by a small part of a low unit in the last place (see `parity/budget.py`).
     """
     state: State = {}
     spec = spec.resolved()
     specs = parameter_specs(spec)
     for name, parameter in specs.items():
-        state[name] = initial_value(parameter, rng.derive_key(spec.seed, "init", name)).astype(spec.precision)
+        value = initial_value(parameter, rng.derive_key(spec.seed, "init", name))
+        if noise_member is not None and parameter.trainable and spec.nudge:
+            key = rng.derive_key(spec.seed, "noise member", noise_member, name)
+            value = value * (1 + spec.nudge * (2 * rng.uniform(key, value.shape) - 1))
+        state[name] = value.astype(spec.master_dtype)
     for name, slots in slots_of(spec.optimizer, specs).items():
         for slot, initial in slots.items():
-            state[slot_name(slot, name)] = np.full(initial.shape, initial.value, spec.precision)
+            state[slot_name(slot, name)] = np.full(initial.shape, initial.value, spec.master_dtype)
     state["step"] = np.array(0, np.int64)
     return state
 
@@ -76,6 +87,15 @@ def null_directions(spec: TrainSpec) -> dict[str, str]:
         for name, p in parameter_specs(spec).items()
         if p.null_direction is not None
     }
+
+
+def digest_of(arrays: Iterable[NDArray[np.generic]]) -> str:
+    """16 hexadecimal digits that change with any bit, shape or type of some arrays in order."""
+    digest = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def save_state(path: Path, state: State) -> None:

@@ -8,12 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import pytest_randomly
 
 from common.launch.worker import Worker
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
 from parity_tests.figures import Figures
 from parity_tests.peers import Peer
+from parity_tests.strategies import StrategyTable
 from parity_tests.vocabulary import Vocabulary
 
 # Replicas of the largest placement in the tests.
@@ -55,8 +57,14 @@ class Farm:
         return self._workers[framework].train(spec, placement, folder, inside=inside)
 
 
+def pytest_configure() -> None:
+    # DeepSpeed would have itself imported to be seeded, and torch with it; this process must have neither.
+    pytest_randomly.entrypoint_reseeds = []
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", type=Path, help="write what the matrix and the faults showed, as Markdown")
+    parser.addoption("--strategies", type=Path, help="write what the tests of strategies showed")
     parser.addoption("--vocabulary", type=Path, help="write what the tests of single entries showed")
 
 
@@ -76,6 +84,16 @@ def vocabulary(request: pytest.FixtureRequest) -> Iterator[Vocabulary]:
     collected = Vocabulary()
     yield collected
     path = request.config.getoption("--vocabulary")
+    if path is not None:
+        collected.write(path)
+
+
+@pytest.fixture(scope="session")
+def strategies(request: pytest.FixtureRequest) -> Iterator[StrategyTable]:
+    """Collects what the tests of strategies measured; written where --strategies asks for it."""
+    collected = StrategyTable()
+    yield collected
+    path = request.config.getoption("--strategies")
     if path is not None:
         collected.write(path)
 

@@ -15,7 +15,7 @@ _CHECKS = ("loss curve", "first-step gradients", "final state")
 
 _HEAD = """# Figures of the parity matrix
 
-Written by `scripts/test -m "slow or not slow" --figures=docs/matrix.md`; do not edit.
+Written by `scripts/test -m "" --figures=docs/matrix.md`; do not edit.
 
 """
 _FLOAT64 = """

@@ -34,7 +34,7 @@ DDP = Placement(framework="torch", strategy="ddp", replicas=2)
 TENSORFLOW = Placement(framework="tensorflow", strategy="mirrored")
 MIRRORED = Placement(framework="tensorflow", strategy="mirrored", replicas=2)
 STATES = ("initial", "first_gradients", "final")
-NUMBERS = STEP_FIELDS[:-1]  # all but the seconds, which the writer measures
+NUMBERS = STEP_FIELDS[:-2]  # all but loss scale and seconds, which the writer adds
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -303,7 +303,12 @@ def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
 
 
-FACTS = {"versions": {"thing": "1.0"}, "gpus": ["GPU [one]"], "strategies": {"single": "one [process]"}}
+FACTS = {
+    "versions": {"thing": "1.0"},
+    "gpus": ["GPU [one]"],
+    "strategies": {"single": "one [process]"},
+    "engines": {"own": "our [loop]"},
+}
 
 
 @pytest.mark.parametrize(
@@ -329,7 +334,11 @@ def test_doctor_shows_names_as_they_are(parity: Cli, monkeypatch: pytest.MonkeyP
     hide(monkeypatch)
     monkeypatch.setattr(cli, "_describe", lambda module: FACTS)
     code, out, _ = parity("doctor")
-    assert code == 0 and out.count("GPU [one]") == 2 and out.count("one [process]") == 2
+    assert (
+        code == 0
+        and out.count("GPU [one]") == 2
+        and out.count("one [process]") == out.count("our [loop]") == 2
+    )
 
 
 def test_doctor_tells_when_a_framework_does_not_start(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def spec_of(model: str, optimizer: dict[str, Any], convention: str) -> TrainSpec
 
 def batches(spec: TrainSpec) -> tuple[np.ndarray, np.ndarray]:
     """All inputs and targets, one batch after the other."""
-    samples, _ = sources.load(spec.data, spec.precision)
+    samples, _ = sources.load(spec.data, spec.master_dtype)
     plan = BatchPlan.of(spec, matrix.torch("single", 1))
     ids = np.concatenate([plan.global_ids(step) for step in range(spec.steps)])
     inputs, targets = samples.rows(ids)

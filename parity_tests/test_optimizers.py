@@ -396,6 +396,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_a_run_means_the_same_on_every_placement(farm: Farm, run: str) -> None:
     """Rules that look at whole tensors, under FSDP2's shards too."""

@@ -20,11 +20,23 @@ from parity_tests.vocabulary import Vocabulary
 TINY = [f"{name}:tiny" for name in recipes.RECIPES if recipes.has_tiny(name)]
 # Made small, they are vit_base:tiny.
 SAME = {"vit_tiny:tiny": "vit_base:tiny", "vit_small:tiny": "vit_base:tiny"}
-SLOW = {"resnet50_torchvision:tiny"}
+# Their kinds of layers are in other recipes too.
+EXHAUSTIVE = {
+    "bert_base:tiny",
+    "gru_tagger:tiny",
+    "mobilenet_v2:tiny",
+    "resnet50:tiny",
+    "resnet50_torchvision:tiny",
+    "vit_base:tiny",
+}
 PLACEMENTS = [tensorflow(2), torch("ddp", 2)]
 
 # A test may have to wait for the runs of all tests before it.
 pytestmark = pytest.mark.timeout(2400)
+
+
+def mark(name: str) -> tuple:
+    return (pytest.mark.exhaustive,) if name in EXHAUSTIVE else ()
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +50,7 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in TINY if n not in SAME],
+    [pytest.param(name, marks=mark(name)) for name in TINY if name not in SAME],
 )
 @pytest.mark.usefixtures("both_at_work")
 def test_a_recipe_trains_the_same_on_both_sides(farm: Farm, vocabulary: Vocabulary, name: str) -> None:

@@ -110,7 +110,7 @@ def test_scalars_go_to_the_sink_too(tmp_path: Path) -> None:
         run.write_step(writer, step)
     writer.finish(run.evaluation)
     assert sink.closed and [step for step, _ in sink.rows] == list(range(6))
-    assert all(set(values) == {"loss", "seconds", *NUMBERS} for _, values in sink.rows)
+    assert all(set(values) == {"loss", "loss_scale", "seconds", *NUMBERS} for _, values in sink.rows)
     assert sink.rows[2][1]["loss"] == run.column("loss_sum")[2] / run.column("count")[2]
 
 

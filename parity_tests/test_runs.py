@@ -59,8 +59,23 @@ FEATURES = {
     "other-flatten-order": ("digits_cnn", "model.layers.7.order=chw"),
 }
 
+# What these are made of, the tests of optimizers and of layers hold as well.
+EXHAUSTIVE = {
+    "nesterov-velocity",
+    "nesterov-buffer",
+    "sgd-decoupled-decay",
+    "sgd-coupled-decay",
+    "adam-coupled-decay",
+    "constant-schedule",
+    "asymmetric-padding",
+    "valid-padding",
+}
 
-@pytest.mark.parametrize("feature", FEATURES)
+
+@pytest.mark.parametrize(
+    "feature",
+    [pytest.param(name, marks=pytest.mark.exhaustive if name in EXHAUSTIVE else ()) for name in FEATURES],
+)
 def test_feature_means_the_same_on_every_placement(farm: Farm, feature: str) -> None:
     recipe, *overrides = FEATURES[feature]
     spec = small(recipe, "steps=46", *overrides)
@@ -92,6 +107,7 @@ def test_empty_local_batches_were_really_trained_on(farm: Farm) -> None:
         assert seen.empty_local_batches == 1
 
 
+@pytest.mark.slow
 def test_twenty_clean_pairs_are_green(farm: Farm) -> None:
     specs = [small("digits_mlp", "steps=46", f"seed={seed}") for seed in range(20)]
     pair = (tensorflow(2), torch("ddp", 2))
@@ -119,6 +135,7 @@ def test_a_repeated_float32_run_is_bit_identical(farm: Farm, placement: Placemen
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_one_changed_default_is_divergent_in_float32(farm: Farm) -> None:
     from parity_tests.test_parity_matrix import noise
 
@@ -138,7 +155,7 @@ def test_torchrun_gives_the_same_curve(farm: Farm, tmp_path: Path) -> None:
     run = [sys.executable, *command, "-m", "torch_impl", *flags, *assignments]
     done = subprocess.run(run, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("torch ddp x2: 46 steps") == 1
+    assert done.stdout.count("torch ddp x2 launcher=torchrun: 46 steps") == 1
     reference = farm.record(spec, tensorflow(2))
     comparison = compare(reference, read_record(tmp_path / "run"), proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason

@@ -19,7 +19,7 @@ def listed(page: str) -> dict[str, float]:
 
 
 def test_every_entry_is_listed_with_what_was_seen() -> None:
-    """After adding one: scripts/test -m "slow or not slow" --vocabulary=docs/vocabulary.md."""
+    """After adding one: scripts/test -m "" --vocabulary=docs/vocabulary.md."""
     page = listed(PAGE.read_text(encoding="utf-8"))
     known = {entry for entries in groups().values() for entry in entries}
     assert set(page) == known

@@ -19,7 +19,7 @@ LIMIT = 1e-12
 
 _HEAD = """# Vocabulary
 
-Written by `scripts/test -m "slow or not slow" --vocabulary=docs/vocabulary.md`; do not edit.
+Written by `scripts/test -m "" --vocabulary=docs/vocabulary.md`; do not edit.
 
 Everything that a spec can name. *Switches* are the fields that the frameworks' defaults differ in, each with
 its value under `convention: keras` and under `convention: torch`; both sides implement both, and each field

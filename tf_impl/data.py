@@ -36,13 +36,14 @@ def _distributed(
     placement = strategy.placement
 
     def rows(item: tuple[Ids, int]) -> list[tuple]:
-        shares = [plan.share(item[0], replica) for replica in range(placement.replicas)]
+        shares = [plan.share(item[0], replica) for replica in strategy.local_replicas]
         return [(*samples.rows(share, item[1]), share) for share in shares]
 
-    workers = placement.loader_workers * placement.replicas
+    first = strategy.local_replicas.start
+    workers = placement.loader_workers * len(strategy.local_replicas)
     for made in in_order(rows, items, workers, placement.prefetch_batches):
 
         def local(context: tf.distribute.ValueContext, made: list[tuple] = made) -> tuple[tf.Tensor, ...]:
-            return tuple(tf.constant(array) for array in made[context.replica_id_in_sync_group])
+            return tuple(tf.constant(array) for array in made[context.replica_id_in_sync_group - first])
 
         yield strategy.distribute(local)

@@ -10,8 +10,10 @@ import tensorflow as tf
 from common.data.plan import BatchPlan
 from common.spec import Node, Placement, TrainSpec
 from common.state import canonical_name
+from tf_impl import runtime
 from tf_impl.context import Context
 from tf_impl.layers import EmptySafe, build_layer
+from tf_impl.layers.products import low_of, set_low
 from tf_impl.strategy import Strategy
 
 
@@ -19,16 +21,18 @@ class Model:
     """The layer tree with its variables by canonical name."""
 
     def __init__(self, spec: TrainSpec, placement: Placement) -> None:
-        keras.config.set_floatx(spec.precision)
+        keras.config.set_floatx(spec.master_dtype)
         # Not only floatx: a policy set by an earlier run of this process would win.
-        keras.config.set_dtype_policy(spec.precision)
+        keras.config.set_dtype_policy(spec.master_dtype)
         self.spec = spec
-        may_be_empty = BatchPlan.of(spec, placement).may_be_empty(spec.data.eval_samples)
+        plan = BatchPlan.of(spec, placement)
+        may_be_empty = placement.accumulates or plan.may_be_empty(spec.data.eval_samples)
         tree = spec.model.tree()
         self.root = build_layer(tree)
         for layer in self.root._flatten_layers():
             if isinstance(layer, EmptySafe):
                 layer.guarded = may_be_empty
+        set_low(self.root, low_of(spec, runtime.uses_gpu(placement)))
         self.tensors = tensors_of(tree, self.root)
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import RunError
+from common.launch.place import place_of
 from common.launch.process import keep_freed_memory, pin_to_cores
 from common.spec import Placement
 
@@ -22,36 +23,53 @@ _STARTED: dict[str, bool] = {}
 
 
 def configure(placement: Placement, capacity: int | None = None) -> None:
-    """Make at least `placement.replicas` devices and set threads; the first call of a process decides.
+    """Make devices for the replicas of this process and set threads; the first call of a process decides.
 
     Args:
         placement: device kind and threads per replica.
         capacity: devices to make for later runs in this process; default: the placement's replicas.
 
     Raises:
-        RunError: fewer devices than replicas.
+        RunError: fewer devices than replicas, or a collective library that this machine has no use for.
     """
     keep_freed_memory()
     # TensorFlow advises against running a strategy eagerly; evaluating one batch is cheaper so.
     tf.get_logger().setLevel("ERROR")
+    # It adds a chain of terms in another order where nothing else reads a partial sum. What is read of
+    # replica 0 alone, to record it, would so make its parameters differ from the others' by a rounding.
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     gpus = tf.config.list_physical_devices("GPU")
-    if placement.device == "gpu" and len(gpus) < placement.replicas:
+    if placement.device == "gpu" and len(gpus) < _replicas_here(placement):
         raise RunError(
-            f"{placement.label} needs {placement.replicas} GPUs, this machine has {len(gpus)};"
+            f"{placement.label} needs {_replicas_here(placement)} GPUs, this machine has {len(gpus)};"
             " use fewer replicas or --device cpu"
         )
-    if uses_gpu(placement):
+    on_gpu = uses_gpu(placement)
+    for name in ("cross_device", "communication"):
+        if getattr(placement.options, name, None) == "nccl" and not on_gpu:
+            usual = getattr(type(placement.options)(), name)
+            raise RunError(f"{placement.label}: {name}=nccl needs GPUs; on CPU take {name}={usual}")
+    devices = placement.replicas_per_process
+    if _only_starts_others(placement) and (on_gpu or capacity is None):
+        return
+    if on_gpu:
+        if placement.processes > 1 and not _STARTED:
+            first = place_of(placement).local_rank * devices
+            tf.config.set_visible_devices(gpus[first : first + devices], "GPU")
+            _STARTED["gpu"] = True
         tf.config.experimental.enable_op_determinism()
         return
     if not _STARTED:
         try:
-            _start_cpu(placement, max(capacity or 0, placement.replicas))
+            _start_cpu(placement, max(capacity or 0, devices))
         except RuntimeError:
             raise RunError("TensorFlow has already started in this process; train in a new one") from None
-    devices = len(tf.config.list_logical_devices("CPU"))
-    if devices < placement.replicas:
+    if placement.processes > 1:
+        return  # to count the devices would start TensorFlow, before it has met the other workers
+    made = len(tf.config.list_logical_devices("CPU"))
+    if made < devices:
         raise RunError(
-            f"{placement.label} needs {placement.replicas} devices, this process was started with {devices};"
+            f"{placement.label} needs {devices} devices, this process was started with {made};"
             " start a new process for more replicas"
         )
 
@@ -59,7 +77,9 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
 def _start_cpu(placement: Placement, capacity: int) -> None:
     tf.config.set_visible_devices([], "GPU")
     # Before TensorFlow starts its threads, which keep the cores of the thread that starts them.
-    pinned = pin_to_cores(placement, range(placement.replicas))
+    first = place_of(placement).local_rank * placement.replicas_per_process
+    own = range(first, first + placement.replicas_per_process)
+    pinned = not _only_starts_others(placement) and pin_to_cores(placement, own)
     # One kernel at a time a replica: with more, a single replica would use the other's core.
     tf.config.threading.set_intra_op_parallelism_threads(placement.threads_per_replica)
     tf.config.threading.set_inter_op_parallelism_threads(capacity)
@@ -69,17 +89,36 @@ def _start_cpu(placement: Placement, capacity: int) -> None:
     _STARTED["pinned"] = pinned
 
 
+def _only_starts_others(placement: Placement) -> bool:
+    """Whether the processes of this placement are still to be started, by this one."""
+    return place_of(placement).processes < placement.processes
+
+
+def _replicas_here(placement: Placement) -> int:
+    """Replicas on this machine."""
+    return placement.replicas // placement.nodes
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Whether GPUs may round the operands of float32 products to 11 bits.
+
+    Not left to defaults: PyTorch's are yes for convolutions and no for matmul, TensorFlow's yes.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(allowed)
+
+
 def uses_gpu(placement: Placement) -> bool:
     """Whether the replicas run on GPUs: 'auto' takes them where there are enough."""
     if placement.device == "auto":
-        return len(tf.config.list_physical_devices("GPU")) >= placement.replicas
+        return len(tf.config.list_physical_devices("GPU")) >= _replicas_here(placement)
     return placement.device == "gpu"
 
 
 def device_names(placement: Placement) -> list[str]:
-    """The devices that the placement's replicas run on, in replica order."""
+    """The devices that the placement's replicas run on, in replica order, as their processes call them."""
     kind = "GPU" if uses_gpu(placement) else "CPU"
-    return [f"{kind}:{index}" for index in range(placement.replicas)]
+    own = [f"{kind}:{index}" for index in range(placement.replicas_per_process)]
+    return own * placement.processes
 
 
 def thread_counts() -> dict[str, int]:
@@ -102,7 +141,12 @@ def describe() -> dict[str, Any]:
     return {
         "versions": versions(),
         "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
-        "strategies": {"mirrored": "replicas on GPUs, or on logical CPU devices"},
+        "strategies": {
+            "single": "one device",
+            "mirrored": "replicas on GPUs, or on logical CPU devices",
+            "multi_worker": "processes that each hold such replicas",
+        },
+        "engines": {"own": "the step of tf_impl/step.py", "keras": "stock compile and fit"},
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from common import reference
+from common.data.plan import BatchPlan
 from common.spec import TrainSpec
 from common.spec.losses import LossBase
 from tf_impl import losses
@@ -22,61 +23,123 @@ class StepResult(NamedTuple):
     numbers: loss sum, count, norms of gradient, parameters and update, all global.
     ids: the sample ids of each local replica.
     gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
+    updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
     """
 
     numbers: Any
     ids: list[Any]
     gradients: list[Any]
+    updated: Any = True
+
+
+class Step:
+    """One training step; changes the model and the optimizer in place."""
+
+    def __init__(
+        self, spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+    ) -> None:
+        self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
+        self._plan = BatchPlan.of(spec, strategy.placement)
+        self._weights = list(model.parameters.values())
+        self._recording = recording
+        self._needs_norm = recording or spec.optimizer.clip_global_norm is not None
+        self._traced: dict[int, Callable[..., tuple]] = {}
+
+    def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        count = self.strategy.placement.micro_batches(self._plan.epoch(number))
+        if count not in self._traced:
+            self._traced[count] = self._trace(count)
+        values = tf.constant(list(scalars.values()), self.spec.master_dtype)
+        numbers, ids, gradients, updated = self._traced[count](batch, values, tf.constant(number, tf.int64))
+        return StepResult(numbers, ids, gradients, "loss_scale" not in scalars or bool(updated))
+
+    def _trace(self, micro_batches: int) -> Callable[..., tuple]:
+        """The step as a graph, for one number of micro-batches."""
+        names = reference.RateKeeper(self.spec).scalars(0).keys()
+
+        def replica(
+            inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor, number: tf.Tensor, scale: tf.Tensor | None
+        ) -> tuple:
+            batch = inputs, targets, ids
+            return (*self.reduced(self._accumulated(batch, number, micro_batches, scale), scale), ids)
+
+        @tf.function(
+            input_signature=[
+                _any_batch(self.spec, self.strategy),
+                tf.TensorSpec([len(names)], self.spec.master_dtype),
+                tf.TensorSpec([], tf.int64),
+            ]
+        )
+        def step(batch: Any, scalars: tf.Tensor, number: tf.Tensor) -> tuple:
+            unpack = self.strategy.unpack
+            named = dict(zip(names, tf.unstack(scalars), strict=True))
+            arguments = (*batch, number, named.get("loss_scale"))
+            numbers, gradients, clipped, updated, ids = self.strategy.native.run(replica, args=arguments)
+            updated = unpack(updated)[0]
+            if "loss_scale" in named:
+                named["updated"] = updated
+            changes = self.optimizer.update(clipped, named)
+            numbers = [unpack(number)[0] for number in numbers]
+            norms = [tf.zeros_like(numbers[0])] * 2
+            if self._recording:
+                weights = [weight.read_value() for weight in self._weights]
+                norms = [tf.linalg.global_norm(weights), tf.linalg.global_norm(changes)]
+            return tf.stack([*numbers, *norms]), unpack(ids), [unpack(g)[0] for g in gradients], updated
+
+        return step
+
+    def _accumulated(
+        self, batch: tuple, number: tf.Tensor, micro_batches: int, scale: tf.Tensor | None
+    ) -> tuple:
+        """Gradients, loss sum and count of a local batch, added up over its micro-batches."""
+        if micro_batches == 1:
+            return self.gradients(batch, number, scale)
+        rows, more = (part(tf.shape(batch[-1])[0], micro_batches) for part in (tf.math.floordiv, tf.math.mod))
+
+        def add(place: tf.Tensor, *totals: tf.Tensor) -> tuple:
+            start = place * rows + tf.minimum(place, more)
+            stop = start + rows + tf.cast(place < more, tf.int32)
+            piece = self.gradients(tuple(tensor[start:stop] for tensor in batch), number, scale)
+            return (place + 1, *(total + part for total, part in zip(totals, piece, strict=True)))
+
+        zero = tf.zeros([], self.spec.master_dtype)
+        zeros = (*(tf.zeros(weight.shape, weight.dtype) for weight in self._weights), zero, zero)
+        # A loop, and one turn at a time, so that only one micro-batch needs memory.
+        _, *totals = tf.while_loop(
+            lambda place, *_: place < micro_batches, add, (tf.constant(0), *zeros), parallel_iterations=1
+        )
+        return tuple(totals)
+
+    def gradients(self, batch: tuple, number: tf.Tensor, scale: tf.Tensor | None = None) -> tuple:
+        """(*gradients of the loss sum times `scale`, loss sum, count) of this replica's samples."""
+        inputs, targets, ids = batch
+        context = self.model.context(True, inputs, ids, number)
+        with tf.GradientTape() as tape:
+            outputs = self.model(inputs, context)
+            loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
+            scaled = loss_sum if scale is None else loss_sum * scale
+        # Of an embedding it is sparse, with an entry for each use of a row.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(scaled, self._weights)]
+        return (*gradients, loss_sum, count)
+
+    def reduced(self, sums: tuple, scale: tf.Tensor | None = None) -> tuple:
+        """((loss sum, count, gradient norm), gradients, clipped gradients, whether finite), all global."""
+        *gradients, loss_sum, count = self.strategy.sum(list(sums))
+        divisor = count if scale is None else count * scale
+        gradients = [gradient / divisor for gradient in gradients]
+        finite = tf.constant(True)
+        if scale is not None:
+            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+        loss_sum, gradients = _penalized(self.spec.loss, self._weights, loss_sum, count, gradients)
+        norm = tf.linalg.global_norm(gradients) if self._needs_norm else tf.zeros_like(count)
+        return (loss_sum, count, norm), gradients, self.optimizer.clip(gradients, norm), finite
 
 
 def build_step(
     spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
 ) -> Callable[[Any, Any, int], StepResult]:
     """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
-    weights = list(model.parameters.values())
-    scalar_names = reference.step_scalars(spec.optimizer, 0, 1.0).keys()
-    needs_norm = recording or spec.optimizer.clip_global_norm is not None
-
-    def gradients_of(inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor, number: tf.Tensor) -> tuple:
-        context = model.context(True, inputs, ids, number)
-        with tf.GradientTape() as tape:
-            outputs = model(inputs, context)
-            loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
-        # Of an embedding it is sparse, with an entry for each use of a row.
-        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss_sum, weights)]
-        *gradients, loss_sum, count = strategy.sum([*gradients, loss_sum, count])
-        gradients = [gradient / count for gradient in gradients]
-        loss_sum, gradients = _penalized(spec.loss, weights, loss_sum, count, gradients)
-        norm = tf.linalg.global_norm(gradients) if needs_norm else tf.zeros_like(count)
-        clipped = optimizer.clip(gradients, norm)
-        return (loss_sum, count, norm), ids, gradients, clipped
-
-    @tf.function(
-        input_signature=[
-            _any_batch(spec, strategy),
-            tf.TensorSpec([len(scalar_names)], spec.precision),
-            tf.TensorSpec([], tf.int64),
-        ]
-    )
-    def step(batch: Any, scalars: tf.Tensor, number: tf.Tensor) -> tuple:
-        numbers, ids, gradients, clipped = strategy.native.run(gradients_of, args=(*batch, number))
-        changes = optimizer.update(clipped, dict(zip(scalar_names, tf.unstack(scalars), strict=True)))
-        numbers = [strategy.unpack(number)[0] for number in numbers]
-        if recording:
-            numbers += [
-                tf.linalg.global_norm([w.read_value() for w in weights]),
-                tf.linalg.global_norm(changes),
-            ]
-        else:
-            numbers += [tf.zeros_like(numbers[0])] * 2
-        return tf.stack(numbers), strategy.unpack(ids), [strategy.unpack(g)[0] for g in gradients]
-
-    def run(batch: Any, scalars: Any, number: int) -> StepResult:
-        values = tf.constant(list(scalars.values()), spec.precision)
-        numbers, ids, gradients = step(batch, values, tf.constant(number, tf.int64))
-        return StepResult(numbers, ids, gradients)
-
-    return run
+    return Step(spec, model, optimizer, strategy, recording)
 
 
 def _penalized(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,7 @@ class Context:
     sample_ids: (batch,) int64.
     token_mask: (batch, tokens) bool, False where the input is padding; None where nothing can be.
     penalties: what layers add to the loss sum: scalars, summed over the local samples.
+    recomputing: whether this repeats a pass that has been made, for its backward pass.
     """
 
     training: bool
@@ -26,3 +27,8 @@ class Context:
     sample_ids: Tensor | None = None
     token_mask: Tensor | None = None
     penalties: list[Tensor] = field(default_factory=list)
+    recomputing: bool = False
+
+    def again(self) -> Context:
+        """For the same pass once more: it must leave nothing behind that the first has left already."""
+        return replace(self, penalties=[], recomputing=True)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -15,21 +16,21 @@ from common.data.loading import leave_cores_of_replicas
 from common.data.plan import BatchPlan, Ids
 from common.data.samples import Samples
 from common.errors import ParityError
-from common.launch.process import keep_freed_memory
+from common.launch.process import die_with_parent, keep_freed_memory
 from torch_impl.strategy import Strategy
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
     """Per step: (inputs, targets, sample ids) of this rank."""
-    (replica,) = strategy.local_replicas
-    items = ((plan.local_ids(step, replica), plan.epoch(step)) for step in steps)
+    mine = strategy.local_replicas
+    items = ((np.concatenate([plan.local_ids(s, r) for r in mine]), plan.epoch(s)) for s in steps)
     return _loaded(items, samples, strategy)
 
 
 def chunks(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Iterator[Any]:
     """All samples once, in batches split over the replicas as the plan splits."""
-    (replica,) = strategy.local_replicas
-    items = ((plan.share(ids, replica), 0) for ids in plan.chunks(len(samples), samples.first_id))
+    mine, wholes = strategy.local_replicas, plan.chunks(len(samples), samples.first_id)
+    items = ((np.concatenate([plan.share(ids, r) for r in mine]), 0) for ids in wholes)
     return _loaded(items, samples, strategy)
 
 
@@ -64,8 +65,6 @@ def _workers(strategy: Strategy) -> dict[str, Any]:
     placement = strategy.placement
     if not placement.loader_workers:
         return {}
-    # A rank is a daemon, which may have no children until it says otherwise.
-    multiprocessing.current_process().daemon = False
     # Forking this process would hang where OpenMP has threads; a fork server has none.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch_impl.data"])
@@ -79,6 +78,7 @@ def _workers(strategy: Strategy) -> dict[str, Any]:
 
 def _begin_worker(cores: set[int], number: int) -> None:
     del number
+    die_with_parent()
     leave_cores_of_replicas(cores)
     keep_freed_memory()
 

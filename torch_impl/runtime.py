@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from common.errors import MissingPackageError, RunError
-from common.launch.process import keep_freed_memory
+from common.errors import MissingPackageError, RunError, how_to_install
+from common.launch.process import keep_freed_memory, on_each_node
 from common.spec import Placement
 
 
@@ -28,22 +31,45 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
     keep_freed_memory()
     torch.set_num_threads(placement.threads_per_replica)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if placement.device == "gpu" and placement.launcher == "local" and gpus < placement.replicas:
+    if placement.device == "gpu" and gpus < _needed(placement):
         raise RunError(
-            f"{placement.label} needs {placement.replicas} GPUs, this machine has {gpus};"
+            f"{placement.label} needs {_needed(placement)} GPUs, this machine has {gpus};"
             " use fewer replicas or --device cpu"
+        )
+    if placement.strategy == "data_parallel" and placement.replicas > 1 and not uses_gpu(placement):
+        raise RunError(
+            f"{placement.label}: without {placement.replicas} GPUs nn.DataParallel would silently run on one"
+            f" device; take strategy ddp, which has {placement.replicas} replicas on CPU too, or one replica"
         )
     if uses_gpu(placement):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.allow_tf32 = False
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Whether GPUs may round the operands of float32 products to 11 bits.
+
+    Not left to defaults: PyTorch's are yes for convolutions and no for matmul, TensorFlow's yes. Products
+    of low numbers are always summed in float32.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def uses_gpu(placement: Placement) -> bool:
     """Whether the replicas run on GPUs: 'auto' takes them where there are enough."""
     if placement.device == "auto":
-        return torch.cuda.is_available() and torch.cuda.device_count() >= placement.replicas
+        return torch.cuda.is_available() and torch.cuda.device_count() >= _needed(placement)
     return placement.device == "gpu"
+
+
+def _needed(placement: Placement) -> int:
+    """How many GPUs a process must see: those of its whole machine, or its own where SLURM hides the others."""
+    bound = {"SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"} & os.environ.keys()
+    own = placement.launcher == "srun" and bound
+    return placement.replicas_per_process if own else on_each_node(placement)
 
 
 def device_names(placement: Placement) -> list[str]:
@@ -76,16 +102,34 @@ def describe() -> dict[str, Any]:
         "gpus": gpus,
         "strategies": {
             "single": "one process",
-            "ddp": f"one process a replica, {backend}",
-            "fsdp2": f"one process a replica, {backend}, fully_shard",
+            "ddp, manual, zero_redundancy": f"one process a replica, {backend}; the model whole on each",
+            "fsdp1, fsdp2": f"one process a replica, {backend}; parameters and slots in shards",
+            "tensor_parallel": f"several processes a replica, {backend}",
+            "data_parallel": f"one process, {len(gpus)} GPUs" if gpus else "without GPUs one device, x1 only",
+            "deepspeed": _installed("deepspeed") + ", float32 and lower",
+        },
+        "engines": {
+            "own": "the step of torch_impl/step.py",
+            **{name: _installed(name) for name in ("lightning", "accelerate")},
+            "fabric": _installed("lightning"),
         },
     }
+
+
+def _installed(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"not installed; {how_to_install(package)}"
 
 
 class ScalarWriter:
     """TensorBoard scalars."""
 
     def __init__(self, folder: Path) -> None:
+        # Where this can be imported, tensorboard leaves TensorFlow alone; else it would load it beside torch.
+        name = "tensorboard.compat.notf"
+        sys.modules.setdefault(name, ModuleType(name))
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.state import State, slot_name
+from common.state import State, parameter_specs, slot_name, slots_of
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.optimizers import Optimizer
 
@@ -17,7 +17,9 @@ from torch_impl.optimizers import Optimizer
 def load(state: State, model: Model, optimizer: Optimizer) -> None:
     """Set every tensor from a canonical state that holds exactly the model's tensors."""
     for name, tensor, part in _parts(model, optimizer):
-        part.copy_(torch.from_numpy(np.array(state[name])) if tensor is None else tensor.shard(state[name]))
+        value = torch.from_numpy(np.array(state[name])) if tensor is None else tensor.shard(state[name])
+        part.copy_(value.view(part.shape))
+    optimizer.loaded()
 
 
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
@@ -37,8 +39,10 @@ def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalT
     """
     for name, tensor in model.tensors.items():
         yield name, tensor, local(tensor.live.detach())
+    specs = parameter_specs(model.spec)
+    initial = slots_of(optimizer.spec, specs)
     for slot, parts in optimizer.slots.items():
         for name, part in parts.items():
-            tensor = model.tensors[name]
             # A slot of another shape than its parameter has fewer axes (Adafactor).
-            yield slot_name(slot, name), tensor if part.ndim == tensor.live.ndim else None, part
+            alike = initial[name][slot].shape == specs[name].shape
+            yield slot_name(slot, name), optimizer.layout(name) if alike else None, part

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing
 
 from common import reference
 from common.data import sources
 from common.data.plan import BatchPlan
-from common.errors import RunError
+from common.errors import ParityError, RunError
+from common.launch.place import Place, find_folder, place_of, starts_ranks
 from common.launch.process import pin_to_cores
-from common.launch.ranks import run_ranks
+from common.launch.ranks import arrive, run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
+from common.spec.run import check_run
 from common.state import initial_state, save_state
-from torch_impl import data, runtime, state, taps
+from torch_impl import data, engines, runtime, state, taps
 from torch_impl.model import build_model
 from torch_impl.optimizers import build_optimizer
-from torch_impl.step import build_step, evaluate
-from torch_impl.strategy import open_strategy
+from torch_impl.step import StepResult, build_step, evaluate
+from torch_impl.strategy import Strategy, open_strategy
 
 _PRELOAD = [
     "torch",
@@ -33,72 +44,167 @@ _PRELOAD = [
 def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool = False) -> Path:
     """Train a spec on a placement and write its run record; returns the record's folder.
 
-    Starts the ranks itself, or is one of them under torchrun.
+    Starts the ranks itself, or is one of them under a launcher that has started them.
 
     Raises:
         ParityError: anything that can be foreseen, as one line.
     """
     spec = spec.resolved()
+    check_run(spec, placement)
+    engines.check(spec, placement)
+    place = place_of(placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, tensorboard)
-    if placement.launcher == "torchrun":
-        world_size = os.environ.get("WORLD_SIZE", "unset")
-        if world_size != str(placement.replicas):
-            raise RunError(f"replicas is {placement.replicas}, but torchrun's WORLD_SIZE is {world_size}")
-        _train_rank(*arguments)
-    else:
-        claim_folder(out_dir)
-        run_ranks("torch_impl.train:_train_rank", arguments, placement.replicas, out_dir / "logs", _PRELOAD)
+    if not starts_ranks(placement):
+        os.environ.update(place.variables())
+        _be_a_rank(place, arguments)
+        return out_dir
+    claim_folder(out_dir)
+    spawned = engines.starts_ranks(placement)
+    run_ranks(
+        f"torch_impl.train:{'_start_ranks' if spawned else '_train_rank'}",
+        arguments,
+        1 if spawned else placement.processes,
+        out_dir / "logs",
+        _PRELOAD,
+        placement.timeout_seconds,
+        _spawn if placement.launcher == "mp_spawn" and not spawned else None,
+    )
     return out_dir
 
 
+def _spawn(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) -> list[Any]:
+    return torch.multiprocessing.spawn(target, arguments, nprocs=ranks, join=False).processes
+
+
+def _be_a_rank(place: Place, arguments: tuple[Any, ...]) -> None:
+    """Train as the process that a launcher has started; what fails elsewhere ends in one line here."""
+    try:
+        _train_rank(*arguments)
+    except ParityError:
+        _leave_at_once()
+        raise
+    except Exception as error:
+        _leave_at_once()
+        # Neither gloo nor a store has an exception of its own for a peer that has gone or never came.
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            # Without the place in gloo's sources, and its advice.
+            said = re.sub(r"^\[[^]]*\] |\. This is typically.*", "", str(error).splitlines()[0]).rstrip(".")
+            raise RunError(
+                f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said};"
+                " the first rank to fail says why"
+            ) from None
+        raise
+
+
+def _leave_at_once() -> None:
+    """Once all is said: gloo may abort or hang in an orderly exit while the group stands."""
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ParityError.exit_code)
+
+    if dist.is_initialized():
+        atexit.register(leave)
+
+
 def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
-    rank = int(os.environ.get("LOCAL_RANK", 0))
-    pinned = pin_to_cores(placement, range(rank, rank + 1))
+    local_rank = place_of(placement).local_rank
+    pinned = pin_to_cores(placement, range(local_rank, local_rank + 1))
     runtime.configure(placement)
-    strategy = open_strategy(placement)
-    primary = strategy.rank == 0
-    if placement.launcher == "torchrun":
-        if primary:
-            claim_folder(out_dir)
-        strategy.barrier()
-    samples, eval_samples = sources.load_for(spec)
-    plan = BatchPlan.of(spec, placement)
-    model = build_model(spec, strategy)
-    optimizer = build_optimizer(spec.optimizer, model, strategy)
-    state.load(initial_state(spec), model, optimizer)
-    begun = state.export(model, optimizer, 0)
-    if primary:
-        save_state(out_dir / "initial.safetensors", begun)
-    step = build_step(spec, model, optimizer, strategy, recording=placement.recording == "full")
-    steps = range(placement.steps_of(spec.steps))
-    facts = {
-        "versions": runtime.versions(),
-        "devices": runtime.device_names(placement),
-        "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
-        "data_digest": sources.data_digest(spec.data) if primary else None,
-    }
-    board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
-    writer = RecordWriter(out_dir, spec, placement, strategy.local_replicas, facts, board)
+    arrive()
+    begin = functools.partial(_Run, spec, placement, out_dir, tensorboard, pinned)
+    if engines.owns_loop(placement):
+        engines.run(spec, placement, begin)
+    else:
+        _loop(begin(open_strategy(placement)))
 
-    rates = reference.RateKeeper(spec)
-    writer.start_clock()
-    for number, batch in zip(steps, data.batches(plan, samples, strategy, steps), strict=True):
-        scalars = rates.scalars(number)
-        result = step(batch, scalars, number)
+
+def _start_ranks(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+    """Be the process from which an engine starts the ranks."""
+    arrive()
+    engines.spawn(spec, placement, functools.partial(_Run, spec, placement, out_dir, tensorboard, False))
+
+
+def _loop(run: _Run) -> None:
+    """The loop, where no engine brings its own."""
+    for number, batch in run.batches():
+        scalars = run.rates.scalars(number)
+        run.record(number, scalars, run.step(batch, scalars, number))
+    run.finish()
+    run.strategy.close(run.model)
+
+
+class _Run:
+    """One rank's training but for the loop: all that is built before, recorded within and written after."""
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        tensorboard: bool,
+        pinned: bool,
+        strategy: Strategy,
+    ) -> None:
+        self.spec, self.placement, self.out_dir, self.strategy = spec, placement, out_dir, strategy
+        self._primary = strategy.rank == 0
+        if not starts_ranks(placement):
+            if self._primary:
+                claim_folder(out_dir)
+            strategy.barrier()
+            find_folder(out_dir)
+        runtime.allow_tf32(spec.allows_tf32)
+        self._samples, self._eval_samples = sources.load_for(spec)
+        self.plan = BatchPlan.of(spec, placement)
+        self.model = build_model(spec, strategy)
+        self.optimizer = build_optimizer(spec.optimizer, self.model, strategy)
+        state.load(initial_state(spec, placement.sample_order_seed), self.model, self.optimizer)
+        begun = state.export(self.model, self.optimizer, 0)
+        if self._primary:
+            save_state(out_dir / "initial.safetensors", begun)
+        full = placement.recording == "full"
+        self.step = build_step(spec, self.model, self.optimizer, strategy, recording=full)
+        self.steps = range(placement.steps_of(spec.steps))
+        facts = {
+            "versions": {**runtime.versions(), **engines.versions(placement)},
+            "devices": runtime.device_names(placement),
+            "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
+            "data_digest": sources.data_digest(spec.data) if self._primary else None,
+        }
+        board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self._primary else None
+        self._writer = RecordWriter(out_dir, spec, placement, strategy.recorded_replicas, facts, board)
+        self.rates = reference.RateKeeper(spec)
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """(number, batch) of every step; the clock starts with the first."""
+        self._writer.start_clock()
+        batches = data.batches(self.plan, self._samples, self.strategy, self.steps)
+        return zip(self.steps, batches, strict=True)
+
+    def record(self, number: int, scalars: dict[str, float], result: StepResult) -> None:
+        """Write what a step did. Every rank must call it."""
         numbers = result.numbers.tolist()
-        rates.observe(number, *numbers[:2])
-        writer.step(number, scalars["learning_rate"], numbers, [ids.numpy() for ids in result.ids])
-        if number == 0:
-            gradients = taps.reduced_gradients(model, result.gradients)
-            if primary:
-                save_state(out_dir / "first_gradients.safetensors", gradients)
-            writer.skip_time()
+        self.rates.observe(number, *numbers[:2], result.updated)
+        received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
+        self._writer.step(number, scalars["learning_rate"], numbers, received, scale)
+        if self.placement.digests:
+            self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
+        if result.updated and self.rates.updates == 1:
+            gradients = taps.reduced_gradients(self.model, result.gradients)
+            if self._primary:
+                save_state(self.out_dir / "first_gradients.safetensors", gradients)
+            self._writer.skip_time()
 
-    final = state.export(model, optimizer, len(steps))
-    if primary:
-        save_state(out_dir / "final.safetensors", final)
-    with optimizer.averaged():
-        totals = [evaluate(spec, model, strategy, b) for b in data.chunks(plan, eval_samples, strategy)]
-    writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))
-    strategy.close(model)
+    def finish(self) -> None:
+        """Write the final state and what the evaluation says."""
+        model, optimizer, strategy = self.model, self.optimizer, self.strategy
+        self._writer.memory(strategy.rank, taps.memory(model, optimizer))
+        final = state.export(model, optimizer, len(self.steps))
+        if self._primary:
+            save_state(self.out_dir / "final.safetensors", final)
+        with optimizer.averaged():
+            chunks = data.chunks(self.plan, self._eval_samples, strategy)
+            totals = [evaluate(self.spec, model, strategy, chunk) for chunk in chunks]
+        self._writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))

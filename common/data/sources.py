@@ -193,7 +193,7 @@ class _Conversion:
     @classmethod
     def of(cls, spec: TrainSpec) -> _Conversion:
         tokens = spec.model.inputs == "tokens"
-        return cls(spec.precision, tokens, spec.target_dtype, spec.target_shape)
+        return cls(spec.master_dtype, tokens, spec.target_dtype, spec.target_shape)
 
     def __call__(self, rows: Rows) -> Rows:
         inputs, targets = rows

@@ -5,25 +5,40 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from common.errors import ParityError, RunError
+from common.launch.process import die_with_parent
 
-_GRACE_SECONDS = 10
+_GRACE_SECONDS = 5
+_POLL_SECONDS = 0.1
+
+# (function of a rank and more, those more arguments, how many ranks) -> processes, as they are started.
+Start = Callable[[Callable[..., None], tuple[Any, ...], int], Iterable[Any]]
 
 
 def run_ranks(
-    function: str, arguments: tuple[Any, ...], ranks: int, log_dir: Path, preload: list[str]
+    function: str,
+    arguments: tuple[Any, ...],
+    ranks: int,
+    log_dir: Path,
+    preload: list[str],
+    timeout_seconds: float | None = None,
+    start: Start | None = None,
 ) -> None:
     """Run `module:function(*arguments)` in `ranks` processes and wait for all.
 
     Each gets RANK, LOCAL_RANK, WORLD_SIZE and PARITY_RENDEZVOUS in its environment, one thread for
-    OpenMP, and its output in `log_dir/rank_N.log`. When one fails, the others are ended.
+    OpenMP, and its output in `log_dir/rank_N.log`. When one fails, the others are ended, by force if
+    need be. When this process ends, however it ends, so do they.
 
     Args:
         function: "package.module:name"; imported in each rank.
@@ -31,57 +46,107 @@ def run_ranks(
         ranks: how many.
         log_dir: created.
         preload: modules that the fork server imports once, so that each rank starts in 0.05 s.
+        timeout_seconds: by then each rank must have called `arrive`; None: it need not.
+        start: who starts the processes; default: the fork server.
 
     Raises:
-        RunError: a rank failed; the message holds its last line.
+        RunError: a rank failed or did not arrive; the message names it and holds its last line.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload)
     # Forking after OpenMP has started threads hangs, unless it may use only one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="parity-") as meeting_place:
         rendezvous = os.path.join(meeting_place, "rendezvous")
-        processes = [
-            context.Process(
-                target=_rank_main,
-                args=(function, arguments, rank, ranks, rendezvous, log_dir / f"rank_{rank}.log"),
-                name=f"rank {rank}",
-                daemon=True,
-            )
-            for rank in range(ranks)
-        ]
+        processes: list[Any] = []
         try:
-            for process in processes:
-                process.start()
-            _wait(processes, log_dir)
+            try:
+                # One by one: those that have started must be ended if the next cannot be.
+                given = (function, arguments, ranks, rendezvous, log_dir)
+                for process in (start or _forked(preload))(_rank_main, given, ranks):
+                    processes.append(process)
+            except (OSError, EOFError) as error:
+                raise RunError(f"rank {len(processes)} could not be started: {error}") from None
+            _wait(processes, log_dir, rendezvous, timeout_seconds)
         finally:
             _end(processes)
 
 
-def _wait(processes: list[Any], log_dir: Path) -> None:
+def arrive() -> None:
+    """Say that this rank has started and is ready to meet the others; nothing outside `run_ranks`."""
+    rendezvous = os.environ.get("PARITY_RENDEZVOUS")
+    if rendezvous is not None:
+        _arrival(rendezvous, int(os.environ["RANK"])).touch()
+
+
+def _arrival(rendezvous: str, rank: int) -> Path:
+    return Path(f"{rendezvous}.{rank}")
+
+
+def _forked(preload: list[str]) -> Start:
+    def start(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) -> Iterable[Any]:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(preload)
+        for rank in range(ranks):
+            # No daemon: a rank may have loader workers of its own.
+            process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")
+            process.start()
+            yield process
+
+    return start
+
+
+def _wait(processes: list[Any], log_dir: Path, rendezvous: str, timeout_seconds: float | None) -> None:
     running: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(processes)}
+    awaited = set() if timeout_seconds is None else set(running.values())
+    deadline = time.monotonic() + (timeout_seconds or 0)
     while running:
-        for sentinel in wait(list(running)):
+        failed = []
+        for sentinel in wait(list(running), _POLL_SECONDS if awaited else None):
             rank = running.pop(sentinel)
             processes[rank].join()
-            code = processes[rank].exitcode
-            if code != 0:
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-                raise RunError(f"rank {rank} {how}: {last_line(log_dir / f'rank_{rank}.log')}")
+            if processes[rank].exitcode != 0:
+                failed.append(rank)
+        if failed:
+            # One that fails takes others with it; the first to fall silent is the cause.
+            rank = min(failed, key=lambda rank: _last_written(_log(log_dir, rank)))
+            raise RunError(f"rank {rank} {_how(processes[rank].exitcode)}: {last_line(_log(log_dir, rank))}")
+        awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
+        if awaited and time.monotonic() > deadline:
+            rank = min(awaited)
+            raise RunError(
+                f"rank {rank} was not ready within {timeout_seconds:g} s: {last_line(_log(log_dir, rank))}"
+            )
+
+
+def _how(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def _end(processes: list[Any]) -> None:
+    """End what still runs: politely, then by force, so that a rank which ignores SIGTERM ends too."""
+    running = [process for process in processes if process.is_alive()]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for process in running:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
     for process in processes:
-        if process.pid is not None and process.is_alive():
-            process.terminate()
-    for process in processes:
-        if process.pid is not None:
-            process.join(_GRACE_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        process.join(_GRACE_SECONDS)
+        if not process.is_alive():
             process.close()
+
+
+def _log(log_dir: Path, rank: int) -> Path:
+    return log_dir / f"rank_{rank}.log"
+
+
+def _last_written(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def last_line(log: Path) -> str:
@@ -94,11 +159,14 @@ def last_line(log: Path) -> str:
 
 
 def _rank_main(
-    function: str, arguments: tuple[Any, ...], rank: int, ranks: int, rendezvous: str, log: Path
+    rank: int, function: str, arguments: tuple[Any, ...], ranks: int, rendezvous: str, log_dir: Path
 ) -> None:
-    with open(log, "ab", buffering=0) as file:
+    with open(_log(log_dir, rank), "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    die_with_parent()
+    # Ctrl-C reaches the whole group; whoever started the ranks ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), PARITY_RENDEZVOUS=rendezvous
     )

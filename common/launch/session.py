@@ -17,8 +17,10 @@ from common.launch.worker import Worker, require
 from common.parity.budget import MINIMUM_MEMBERS
 from common.record import claim_folder
 from common.spec import Placement, TrainSpec
+from common.spec.run import check_run, effective_batch
 
 TIMED_STEPS = 40
+TRAINING = "training"
 
 
 @dataclass(frozen=True)
@@ -29,32 +31,12 @@ class Job:
     folder: Path
 
 
-def default_placements(replicas: int, device: str = "auto") -> list[Placement]:
-    """The reference and every strategy beside it: one replica of each framework, then `replicas`."""
+def default_placements(replicas: int) -> list[str]:
+    """The reference and every usual strategy beside it: one replica of each framework, then `replicas`."""
     chosen = ["torch:single:1", "tensorflow:mirrored:1"]
     if replicas > 1:
-        chosen += [
-            f"{strategy}:{replicas}" for strategy in ("tensorflow:mirrored", "torch:ddp", "torch:fsdp2")
-        ]
-    return [parse_placement(text, device) for text in chosen]
-
-
-def parse_placement(text: str, device: str = "auto") -> Placement:
-    """A placement from 'framework:strategy:replicas', e.g. 'torch:ddp:2'."""
-    parts = text.split(":")
-    if len(parts) != 3 or not parts[2].isdecimal():
-        raise SpecError(f"--placement {text!r}: expected framework:strategy:replicas, e.g. torch:ddp:2")
-    framework, strategy, replicas = parts
-    framework = {"tf": "tensorflow", "pytorch": "torch"}.get(framework, framework)
-    return Placement.parse(
-        {
-            "framework": framework,
-            "strategy": strategy,
-            "replicas": int(replicas),
-            "device": device,
-            "pin": True,
-        }
-    )
+        chosen += [f"{name}:{replicas}" for name in ("tensorflow:mirrored", "torch:ddp", "torch:fsdp2")]
+    return chosen
 
 
 def run_session(
@@ -77,6 +59,7 @@ def run_session(
         raise SpecError("a comparison needs two placements or more; give --placement again")
     for placement in placements:
         require(placement.framework)
+        check_run(spec, placement)
     claim_folder(folder)
     try:
         with ExitStack() as stack:
@@ -96,7 +79,7 @@ def _stages(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
 ) -> Iterator[tuple[str, list[Job]]]:
     yield (
-        "training",
+        TRAINING,
         [
             Job(placement, folder / "runs" / _name(number, placement))
             for number, placement in enumerate(placements)
@@ -107,7 +90,7 @@ def _stages(
     for round_number in range(timing_rounds):
         jobs = [
             Job(
-                placement.model_copy(update={"stop_at_step": min(TIMED_STEPS, spec.steps)}),
+                placement.model_copy(update={"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}),
                 folder / "timing" / f"round_{round_number}" / _name(number, placement),
             )
             for number, placement in enumerate(placements)
@@ -117,12 +100,16 @@ def _stages(
 
 
 def _floor_jobs(placements: Sequence[Placement], folder: Path) -> list[Job]:
-    """Permuted runs of the first placement of each framework."""
+    """Permuted runs of the first placement of each framework, and of the one with most replicas.
+
+    A net with kinks may meet one when its batches are summed in many parts that one replica never does.
+    """
+    bases = [*{placement.framework: placement for placement in reversed(placements)}.values()]
+    divided = max(placements, key=lambda placement: placement.replicas)
     jobs: list[Job] = []
-    firsts = {placement.framework: placement for placement in reversed(placements)}
-    for placement in firsts.values():
+    for placement in dict.fromkeys([*bases, divided]):
         for seed in range(MINIMUM_MEMBERS):
-            member = placement.model_copy(update={"sample_order_seed": seed})
+            member = placement.model_copy(update={"sample_order_seed": seed, "digests": False})
             jobs.append(Job(member, folder / "floor" / _name(len(jobs), placement)))
     return jobs
 
@@ -133,7 +120,9 @@ def _name(number: int, placement: Placement) -> str:
 
 def _run_stage(spec: TrainSpec, title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
     for number, job in enumerate(jobs, start=1):
-        console.print(f"[dim]{title}: {job.placement.label} ({number} of {len(jobs)})[/dim]", highlight=False)
+        batch = f", {effective_batch(spec, job.placement)}" if title == TRAINING else ""
+        line = f"{title}: {job.placement.label} ({number} of {len(jobs)}){batch}"
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
         steps = job.placement.steps_of(spec.steps)
         with progress.watch({job.placement.label: job.folder}, steps):
             workers.of(job.placement).train(spec, job.placement, job.folder)

@@ -16,11 +16,29 @@ from typing import Any
 from absl import app, flags
 
 from common import recipes
-from common.errors import MissingPackageError, ParityError, SpecError
+from common.errors import MissingPackageError, ParityError, RunError, SpecError
 from common.launch import progress, worker
+from common.launch.place import place_of
 from common.launch.worker import MODULES, require
 from common.spec import STRATEGIES, Placement, TrainSpec, load_spec, override
-from common.spec.placement import Framework
+from common.spec.placement import parse_assignments, parse_value
+from common.spec.run import check_run, effective_batch
+from common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, Framework
+
+_PLACEMENT_FLAGS = (
+    "strategy",
+    "replicas",
+    "engine",
+    "launcher",
+    "nodes",
+    "device",
+    "threads_per_replica",
+    "pin",
+    "sample_order_seed",
+    "stop_at_step",
+    "digests",
+    "timeout_seconds",
+)
 
 
 def run(framework: Framework) -> None:
@@ -55,7 +73,7 @@ def run(framework: Framework) -> None:
 def _define(framework: Framework) -> Any:
     strategies = STRATEGIES[framework]
     module = "tf_impl" if framework == "tensorflow" else "torch_impl"
-    launchers = ["local", "torchrun"] if framework == "torch" else ["local"]
+    options = sorted({f"{name}" for kind in OPTIONS[framework].values() for name in kind.model_fields})
     flags.DEFINE_string(
         "recipe", None, f"What to train: {', '.join(recipes.RECIPES)}; most also as NAME:tiny."
     )
@@ -67,7 +85,19 @@ def _define(framework: Framework) -> Any:
     flags.DEFINE_enum("strategy", strategies[0], strategies, "How replicas share the work.")
     flags.DEFINE_integer("replicas", 1, "Copies of the model; the global batch is split over them.")
     flags.DEFINE_enum("device", "auto", ["auto", "cpu", "gpu"], "auto: GPUs where there are enough.")
-    flags.DEFINE_enum("launcher", "local", launchers, "local starts what it needs itself.")
+    flags.DEFINE_multi_string(
+        "option",
+        [],
+        f"What the strategy leaves to choose, e.g. --option {options[0]}=...: {', '.join(options)}.",
+    )
+    flags.DEFINE_enum("engine", "own", list(ENGINES[framework]), "Whose loop trains.")
+    flags.DEFINE_enum("launcher", "local", LAUNCHERS[framework], "local starts what it needs itself.")
+    flags.DEFINE_integer("nodes", 1, "Machines that the replicas are spread over evenly.")
+    flags.DEFINE_string(
+        "accumulation", "1", "Micro-batches a local batch is cut into; by epoch: '{0: 8, 5: 4, 10: 2}'."
+    )
+    flags.DEFINE_integer("timeout_seconds", 120, "A collective, or a start, that takes longer ends the run.")
+    flags.DEFINE_bool("digests", False, "Record a digest of every replica's parameters after each step.")
     flags.DEFINE_integer("threads_per_replica", 1, "CPU threads a replica.")
     flags.DEFINE_bool("pin", False, "Bind each replica to its own cores.")
     flags.DEFINE_integer(
@@ -92,28 +122,16 @@ def _train(framework: Framework, values: Any) -> None:
     spec = choose_spec(values.recipe, values.spec, values["set"].value)
     if values.out is None:
         raise SpecError("--out is required: the folder for the run record")
-    placement = Placement.parse(
-        {
-            "framework": framework,
-            **{
-                name: values[name].value
-                for name in (
-                    "strategy",
-                    "replicas",
-                    "device",
-                    "launcher",
-                    "threads_per_replica",
-                    "pin",
-                    "sample_order_seed",
-                    "stop_at_step",
-                )
-            },
-        }
-    )
+    data = {name: values[name].value for name in _PLACEMENT_FLAGS}
+    data |= {"framework": framework, "accumulation": parse_value(values.accumulation)}
+    placement = Placement.with_fields(data, parse_assignments("--option", values.option))
+    check_run(spec, placement)
     if values.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     out = Path(values.out)
-    talks = os.environ.get("RANK", "0") == "0"
+    talks = place_of(placement).rank == 0
+    if talks:
+        print(effective_batch(spec, placement))
     steps = placement.steps_of(spec.steps)
     with tempfile.TemporaryDirectory(prefix="parity-") as logs:
         log = Path(logs) / "framework.log"
@@ -123,6 +141,8 @@ def _train(framework: Framework, values: Any) -> None:
                 train(spec, placement, out, tensorboard=values.tensorboard)
         except ParityError:
             raise
+        except KeyboardInterrupt:
+            raise RunError(f"interrupted; what was trained until then is in {out}") from None
         except Exception:
             # Not foreseen: what the framework said belongs to it.
             sys.stderr.write(log.read_text(errors="replace"))

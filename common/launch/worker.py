@@ -22,7 +22,7 @@ from typing import Any
 from common.errors import MissingPackageError, ParityError, RunError, how_to_install
 from common.launch.ranks import last_line
 from common.spec import Placement, TrainSpec
-from common.spec.placement import Framework
+from common.spec.strategies import Framework
 
 MODULES: dict[Framework, str] = {"tensorflow": "tf_impl", "torch": "torch_impl"}
 EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}

@@ -6,6 +6,7 @@ import numpy as np
 
 from common.errors import AlignmentError
 from common.record import RunRecord
+from common.spec import Placement
 
 
 def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
@@ -29,12 +30,26 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         raise AlignmentError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
         )
-    replicas = (reference.placement.replicas, candidate.placement.replicas)
-    if reference.spec.per_replica_statistics and replicas[0] != replicas[1]:
-        raise AlignmentError(
-            "the spec takes batch-norm statistics per replica, so runs on "
-            f"{replicas[0]} and {replicas[1]} replicas are different mathematics; use 'statistics: global'"
-        )
+    if reference.spec.per_replica_statistics:
+        _check_statistics(reference, candidate)
+
+
+def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
+    """Each micro-batch of each replica has batch-norm statistics of its own: both must be cut alike."""
+    ours, theirs = reference.placement, candidate.placement
+    for what, pair in {
+        "replicas": (ours.replicas, theirs.replicas),
+        "accumulation": (_accumulation(ours), _accumulation(theirs)),
+    }.items():
+        if pair[0] != pair[1]:
+            raise AlignmentError(
+                f"the spec takes batch-norm statistics per replica, so runs with {what} {pair[0]} and {pair[1]}"
+                " are different mathematics; run both alike, or use 'statistics: global'"
+            )
+
+
+def _accumulation(placement: Placement) -> str:
+    return " then ".join(f"{count} from epoch {epoch}" for epoch, count in placement.accumulation)
 
 
 def _span(record: RunRecord) -> str:

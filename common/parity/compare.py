@@ -11,10 +11,12 @@ import numpy as np
 from common.errors import AlignmentError
 from common.parity.align import check_alignment
 from common.parity.budget import STATES, Budget
-from common.parity.deviation import Curve, curve_deviation, state_deviations, tensor_deviation
+from common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
+from common.parity.grain import LARGEST_SHARE, low_share
 from common.parity.splits import audit, first_unequal_step
 from common.record import RunRecord
 from common.spec import TrainSpec
+from common.spec.run import known_departure
 from common.state import State, null_directions
 
 Verdict = Literal["parity", "divergent", "inconclusive"]
@@ -77,7 +79,7 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
     Args:
         reference: a complete record.
         candidate: another complete record of the same spec and the same steps.
-        budget: from `budget.py`; None where there is no noise floor, which leaves float32 undecided.
+        budget: from `budget.py`; None where there is no noise floor, which leaves all but float64 undecided.
 
     Raises:
         AlignmentError: the records must not be compared.
@@ -88,9 +90,11 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
     checks = [_ids(reference, candidate)]
     checks.append(_exact("counts", "count", reference, candidate, _count_rounding(reference.spec)))
     checks.append(_exact("learning rate", "learning_rate", reference, candidate))
+    if reference.spec.loss_scale is not None:
+        checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     start = _worst_tensor("initial state", reference.state("initial"), candidate.state("initial"), None)
     checks.append(start)
-    deviation = curve_deviation(reference.columns["loss_sum"], candidate.columns["loss_sum"])
+    deviation = column_deviation("loss_sum", reference, candidate)
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
     if budget is not None:
@@ -102,9 +106,15 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
             tensors.append(_worst_tensor(_TITLES[which], ours, theirs, budget.states[which]))
         gradients, final = tensors
         checks += _stale_entries(ledger, reference, candidate)
+        if reference.spec.low_dtype is not None:
+            checks += [_unrounded(record) for record in (reference, candidate)]
         curves = [_worst_step(name, reference, candidate, budget) for name in budget.curves]
         checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
-    verdict, reason = _conclude(checks, budget)
+    checks += [_replicas(record) for record in (reference, candidate) if len(record.digests) > 1]
+    verdict, reason = _conclude(checks, budget, reference.spec.precision)
+    if verdict == "divergent":
+        known = [known_departure(record.spec, record.placement) for record in (reference, candidate)]
+        reason = "; as is known of it, ".join([reason, *filter(None, known)])
     return Comparison(
         reference.label,
         candidate.label,
@@ -129,7 +139,7 @@ def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
         )
 
 
-def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, str]:
+def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) -> tuple[Verdict, str]:
     failed = [check for check in checks if not check.passed]
     if failed:
         first = failed[0]
@@ -137,7 +147,7 @@ def _conclude(checks: Sequence[Check], budget: Budget | None) -> tuple[Verdict, 
             f"{first.name} at {first.where}: deviation {first.deviation:.2g}, allowed {first.budget:.2g}"
         )
     if budget is None:
-        return "inconclusive", "float32 runs need a noise floor; give the permuted runs with --floor"
+        return "inconclusive", f"{precision} runs need a noise floor; give the permuted runs with --floor"
     if budget.blind:
         return "inconclusive", (
             f"after {budget.sharp_steps} steps rounding alone moves the loss too far to tell a defect from noise;"
@@ -164,18 +174,18 @@ def _ids(reference: RunRecord, candidate: RunRecord) -> Check:
 def _count_rounding(spec: TrainSpec) -> float:
     """Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum."""
     weighted = getattr(spec.loss, "class_weights", None) is not None
-    return 1e3 * float(np.finfo(spec.precision).eps) if weighted else 0.0
+    return 1e3 * float(np.finfo(spec.master_dtype).eps) if weighted else 0.0
 
 
 def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: float = 0.0) -> Check:
-    deviation = curve_deviation(reference.columns[column], candidate.columns[column])
+    deviation = column_deviation(column, reference, candidate)
     worst = int(np.argmax(deviation))
     passed = bool(deviation[worst] <= allowed)
     return Check(name, passed, float(deviation[worst]), allowed, f"step {reference.steps[worst]}")
 
 
 def _worst_step(name: str, reference: RunRecord, candidate: RunRecord, budget: Budget) -> Check:
-    deviation = curve_deviation(reference.columns[name], candidate.columns[name])
+    deviation = column_deviation(name, reference, candidate)
     allowed = budget.curves[name]
     over = np.flatnonzero(~(deviation <= allowed))
     # Where it fails, the first step outside tells more than the worst one.
@@ -204,6 +214,24 @@ def _excess(deviation: float, limit: float) -> float:
     if deviation == 0:
         return 0.0
     return deviation / limit if limit else float("inf")
+
+
+def _unrounded(record: RunRecord) -> Check:
+    """Whether the weights' gradients were summed and reduced in float32."""
+    share, tensor = low_share(record)
+    where = f"{tensor} of {record.label}, share of elements that are rounded"
+    return Check("gradients in float32", share <= LARGEST_SHARE, share, LARGEST_SHARE, where)
+
+
+def _replicas(record: RunRecord) -> Check:
+    """Whether all replicas held the same parameters, bit for bit, after every step."""
+    first, *others = record.digests
+    for step, row in zip(record.steps.tolist(), zip(*record.digests, strict=True), strict=True):
+        for replica, digest in enumerate(row):
+            if digest != row[0]:
+                where = f"step {step}: replica {replica} of {record.label} is not replica 0"
+                return Check("replicas equal", False, float("inf"), 0.0, where)
+    return Check("replicas equal", True, 0.0, 0.0, f"{len(first)} steps of {len(others) + 1} replicas")
 
 
 def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
@@ -241,7 +269,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             mine = gradients.get(f"parameters/{tensor}", np.array(np.inf))
             here = float(np.abs(mine).max(initial=0.0)) if np.isfinite(mine).all() else float("inf")
             share = here / largest if largest else here
-            limit = 1e4 * float(np.finfo(record.spec.precision).eps)
+            limit = 1e4 * float(np.finfo(record.spec.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []

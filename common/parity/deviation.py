@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from common.record import RunRecord
 from common.state import State
 
 Curve = NDArray[np.float64]
@@ -16,6 +17,23 @@ def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
     with np.errstate(invalid="ignore", divide="ignore"):
         result = np.where(scale == 0, 0.0, np.abs(reference - candidate) / scale)
     return np.where(np.isfinite(reference) & np.isfinite(candidate), result, np.inf)
+
+
+def skipped(record: RunRecord) -> NDArray[np.bool_]:
+    """The steps whose gradients overflowed float16, so that nothing was updated."""
+    overflowed: NDArray[np.bool_] = ~np.isfinite(record.columns["gradient_norm"])
+    return overflowed & (record.spec.loss_scale is not None)
+
+
+def column_deviation(name: str, reference: RunRecord, candidate: RunRecord) -> Curve:
+    """The deviation of two recorded curves.
+
+    Where both runs skipped a step, numbers that are finite in neither agree: one overflow is like
+    another. Where only one run skipped it, its gradient norm is infinitely far from the other's.
+    """
+    ours, theirs = reference.columns[name], candidate.columns[name]
+    overflowed = skipped(reference) & skipped(candidate) & ~np.isfinite(ours) & ~np.isfinite(theirs)
+    return np.where(overflowed, 0.0, curve_deviation(ours, theirs))
 
 
 def tensor_deviation(reference: NDArray[np.generic], candidate: NDArray[np.generic]) -> float:

@@ -4,6 +4,7 @@ Scalars that change from step to step (learning rate, bias corrections) are comp
 float64 and handed to both trainers, so no framework can compute them in a narrower type.
 """
 
+from common.reference.loss_scale import ScaleKeeper
 from common.reference.losses import softmax_cross_entropy
 from common.reference.optimizers import (
     AVERAGE,
@@ -18,6 +19,7 @@ from common.reference.schedules import RateKeeper, learning_rate
 __all__ = [
     "AVERAGE",
     "RateKeeper",
+    "ScaleKeeper",
     "clip",
     "clip_factor",
     "initial_slots",

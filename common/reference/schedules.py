@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.data.plan import BatchPlan
+from common.reference.loss_scale import ScaleKeeper
 from common.reference.optimizers import step_scalars
 from common.reference.optimizers.base import known
 from common.spec import schedules as spec_of
@@ -28,7 +29,7 @@ def base_rate(spec: TrainSpec) -> float:
 
 
 class RateKeeper:
-    """The scalars of each step of one run; it watches the losses for a plateau.
+    """The scalars of each step of one run; it watches the losses for a plateau, and for skipped updates.
 
     `observe` must be told every step in order. A resumed run tells it the recorded steps first:
     then it knows what it would have known.
@@ -37,21 +38,32 @@ class RateKeeper:
     def __init__(self, spec: TrainSpec) -> None:
         self._spec = spec
         self._plateau = _Plateau(spec) if isinstance(spec.schedule, spec_of.ReduceOnPlateau) else None
+        self._scale = ScaleKeeper(spec)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
+        step = self._scale.schedule_step(step)
         if self._plateau is None:
             return learning_rate(self._spec, step)
         return _warm(self._spec.schedule, step, 1.0, self._plateau.rate)
 
     def scalars(self, step: int) -> dict[str, float]:
-        """All scalars of a step by name, the learning rate first."""
-        return step_scalars(self._spec.optimizer, step, self.rate(step))
+        """All scalars of a step by name, the learning rate first; the loss scale only in float16."""
+        updates = step if self._spec.loss_scale is None else self._scale.updates
+        scalars = step_scalars(self._spec.optimizer, updates, self.rate(step))
+        return scalars if self._spec.loss_scale is None else {**scalars, "loss_scale": self._scale.scale}
 
-    def observe(self, step: int, loss_sum: float, count: float) -> None:
-        """Take note of a step's global loss sum and count."""
+    @property
+    def updates(self) -> int:
+        """How many of the observed steps updated the weights."""
+        return self._scale.updates
+
+    def observe(self, step: int, loss_sum: float, count: float, updated: bool = True) -> None:
+        """Take note of a step's global loss sum and count, and of whether it updated the weights."""
+        self._scale.observe(updated)
         if self._plateau is not None:
-            self._plateau.observe(step, loss_sum, count)
+            # Of a skipped step the loss may be no number.
+            self._plateau.observe(step, *((loss_sum, count) if updated else (0.0, 0.0)))
 
 
 class _Plateau:
@@ -71,7 +83,8 @@ class _Plateau:
         self._sum += loss_sum
         self._count += count
         if (step + 1) % self._steps_per_epoch == 0:
-            self._end_epoch(self._sum / self._count)
+            if self._count:
+                self._end_epoch(self._sum / self._count)
             self._sum = self._count = 0.0
 
     def _end_epoch(self, loss: float) -> None:

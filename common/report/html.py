@@ -126,7 +126,7 @@ def _words(result: Result) -> dict[str, Any]:
         "thinned": _thinned(reference),
         "has_budget": any(np.isfinite(c.loss_budget).any() for c in comparisons),
         "non_finite": any(not np.isfinite(c.loss_deviation).all() for c in comparisons),
-        "ulp": float(np.finfo(reference.spec.precision).eps),
+        "ulp": float(np.finfo(reference.spec.master_dtype).eps),
         "window": _window(records, any(not audit.passed for audit in result.audits)),
         "shown_split": [*failing, *several, 0][0],
         "audits": [(a, _local_batches(r)) for a, r in zip(result.audits, records, strict=True)],

@@ -14,6 +14,15 @@ _STYLE = {"parity": "bold green", "divergent": "bold red", "inconclusive": "bold
 _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
 
 
+# A table of figures, whole.
+_TABLE_WIDTH = 160
+
+
+def table_console() -> Console:
+    """Standard output, wide enough for a table of figures: a long line is better than a number cut off."""
+    return Console(emoji=False, width=max(Console().width, _TABLE_WIDTH))
+
+
 def print_verdict(result: Result, console: Console, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
     spec = result.records[0].spec

@@ -5,8 +5,9 @@ from common.spec.io import dump_json, dump_yaml, json_schema, load_spec, overrid
 from common.spec.layers import LayerSpec, Node, ParameterSpec
 from common.spec.model import ModelSpec, walk
 from common.spec.optimizers import SGD, Adam, AdamW
-from common.spec.placement import STRATEGIES, Placement
+from common.spec.placement import Placement
 from common.spec.schedules import Constant, WarmupCosine
+from common.spec.strategies import STRATEGIES
 from common.spec.train import TrainSpec
 
 __all__ = [

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+import yaml
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from common.errors import SpecError
 from common.spec.base import NonNegativeInt, PositiveInt, Spec
+from common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
 
-Framework = Literal["tensorflow", "torch"]
+# ((first epoch, micro-batches), ...)
+Accumulation = tuple[tuple[int, int], ...]
 
-STRATEGIES: dict[str, tuple[str, ...]] = {
-    "tensorflow": ("mirrored",),
-    "torch": ("single", "ddp", "fsdp2"),
-}
+
+def _accumulation(value: Any) -> Any:
+    """8, or {0: 8, 5: 4}, as pairs of (first epoch, micro-batches)."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number of micro-batches, or {epoch: micro-batches}")
+    if isinstance(value, int):
+        value = {0: value}
+    pairs = sorted(value.items()) if isinstance(value, dict) else value
+    try:
+        epochs = [int(epoch) for epoch, _ in pairs]
+        counts = [int(count) for _, count in pairs]
+    except (TypeError, ValueError):
+        raise ValueError("must be a number of micro-batches, or {epoch: micro-batches}") from None
+    if not epochs or epochs[0] != 0 or sorted(set(epochs)) != epochs or min(counts) < 1:
+        raise ValueError("must say at least 1 micro-batch from epoch 0 on, later epochs in order")
+    return tuple(zip(epochs, counts, strict=True))
 
 
 class Placement(Spec):
     """Framework, strategy, replicas and everything else that only time and memory may depend on."""
 
     framework: Framework
-    strategy: Literal["mirrored", "single", "ddp", "fsdp2"]
+    strategy: str
     replicas: PositiveInt = 1
+    options: SerializeAsAny[Options] = Field(Options(), description="what the strategy leaves to choose")
+    engine: Literal["own", "keras", "lightning", "fabric", "accelerate"] = Field(
+        "own", description="whose loop trains"
+    )
+    launcher: Literal["local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"] = "local"
+    nodes: PositiveInt = Field(1, description="machines that the replicas are spread over evenly")
+    accumulation: Annotated[Accumulation, BeforeValidator(_accumulation)] = Field(
+        ((0, 1),), description="micro-batches a local batch is cut into; {epoch: number} changes it"
+    )
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    launcher: Literal["local", "torchrun"] = "local"
     threads_per_replica: PositiveInt = 1
     pin: bool = Field(False, description="bind each replica's threads to their own cores")
     sample_order_seed: NonNegativeInt | None = Field(
@@ -31,20 +57,84 @@ class Placement(Spec):
     )
     stop_at_step: PositiveInt | None = Field(None, description="end early; the spec's schedule stands")
     recording: Literal["full", "off"] = Field("full", description="off: only timings, for benchmarks")
+    digests: bool = Field(False, description="record a digest of every replica's parameters after each step")
     loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
     prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
     timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_options(cls, data: Any) -> Any:
+        """Options as their strategy's own class; they cannot be told from their fields alone."""
+        if not isinstance(data, dict):
+            return data
+        kind = _options_of(data)
+        given = data.get("options", {})
+        if kind is None:
+            # The message about the strategy says more than one about options it might have had.
+            return {name: value for name, value in data.items() if name != "options"}
+        if type(given) is kind:
+            return data
+        if isinstance(given, Options):
+            given = given.to_dict() if type(given) is not Options else {}
+        try:
+            return {**data, "options": kind.parse(given)}
+        except SpecError as error:
+            raise SpecError(f"options of {data['strategy']}: {error}") from None
+
     @model_validator(mode="after")
     def _possible(self) -> Placement:
-        allowed = STRATEGIES[self.framework]
-        if self.strategy not in allowed:
-            raise ValueError(f"strategy of {self.framework} must be one of {', '.join(allowed)}")
-        if self.strategy == "single" and self.replicas != 1:
-            raise ValueError("strategy 'single' has one replica; take ddp or fsdp2 for more")
-        if self.framework == "tensorflow" and self.launcher != "local":
-            raise ValueError("launcher 'torchrun' starts torch ranks; tensorflow uses 'local'")
+        strategies = STRATEGIES[self.framework]
+        if self.strategy not in strategies:
+            raise ValueError(f"strategy of {self.framework} must be one of {', '.join(strategies)}")
+        if not self.options.parallel and self.replicas != 1:
+            others = [name for name in strategies if OPTIONS[self.framework][name].parallel]
+            raise ValueError(f"strategy '{self.strategy}' has one replica; for more take {', '.join(others)}")
+        engines = ENGINES[self.framework]
+        if self.strategy not in engines.get(self.engine, ()):
+            able = [name for name, runs in engines.items() if self.strategy in runs]
+            raise ValueError(
+                f"engine '{self.engine}' does not run {self.framework} {self.strategy};"
+                f" this one is run by {', '.join(able)}"
+            )
+        if self.launcher not in LAUNCHERS[self.framework]:
+            starters = ", ".join(LAUNCHERS[self.framework])
+            raise ValueError(f"launcher '{self.launcher}' does not start {self.framework}; {starters} do")
+        for size, name in ((self.replicas_per_process, "replicas_per_worker"), (self.nodes, "nodes")):
+            if self.replicas % size:
+                raise ValueError(f"{self.replicas} replicas cannot be divided by {size} ({name})")
+        shard_group = getattr(self.options, "shard_group", None)
+        if shard_group is not None and self.replicas % shard_group:
+            raise ValueError(f"{self.replicas} replicas cannot be divided by shard_group {shard_group}")
         return self
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Processes that share one replica; more than one is model parallelism."""
+        ranks: int = getattr(self.options, "ranks", 1)
+        return ranks
+
+    @property
+    def replicas_per_process(self) -> int:
+        """Replicas that one process holds."""
+        if not self.options.process_per_replica:
+            return self.replicas
+        held: int = getattr(self.options, "replicas_per_worker", 1)
+        return held
+
+    @property
+    def processes(self) -> int:
+        """How many processes train together, over all nodes."""
+        return self.replicas // self.replicas_per_process * self.ranks_per_replica
+
+    def micro_batches(self, epoch: int) -> int:
+        """How many micro-batches a local batch of this epoch is cut into."""
+        return next(count for first, count in reversed(self.accumulation) if first <= epoch)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether any epoch cuts its local batches."""
+        return any(count > 1 for _, count in self.accumulation)
 
     def steps_of(self, spec_steps: int) -> int:
         """How many of a spec's steps this run takes."""
@@ -52,5 +142,86 @@ class Placement(Spec):
 
     @property
     def label(self) -> str:
-        """Short name for tables: 'torch ddp x2'."""
-        return f"{self.framework} {self.strategy} x{self.replicas}"
+        """Short name for tables: 'torch ddp x2', and whatever is not as usual: 'static_graph=true'."""
+        usual = type(self.options)()
+        named = {
+            name: getattr(self.options, name)
+            for name in type(usual).model_fields
+            if getattr(self.options, name) != getattr(usual, name)
+        }
+        if self.engine != "own":
+            named["engine"] = self.engine
+        if self.launcher != "local":
+            named["launcher"] = self.launcher
+        if self.accumulates:
+            plain = len(self.accumulation) == 1
+            pairs = (f"{epoch}to{count}" for epoch, count in self.accumulation)
+            named["accumulation"] = self.accumulation[0][1] if plain else "+".join(pairs)
+        more = "".join(f" {name}={_plain(value)}" for name, value in named.items())
+        return f"{self.framework} {self.strategy} x{self.replicas}{more}"
+
+    @classmethod
+    def from_text(cls, text: str, **usual: Any) -> Placement:
+        """A placement from 'torch:ddp:2', or with more: 'torch:ddp:2,static_graph=true,accumulation=4'.
+
+        Raises:
+            SpecError: with one line, for a field that neither a placement nor the strategy has too.
+        """
+        match = re.fullmatch(r"(\w+):(\w+):(\d{1,9})((?:,[^=,]+=(?:\{[^{}]*\}|[^,{}]*))*)", text)
+        if match is None:
+            raise SpecError(
+                f"--placement {text!r}: expected framework:strategy:replicas[,field=value...],"
+                " e.g. torch:ddp:2 or torch:fsdp2:4,wrap=blocks"
+            )
+        framework, strategy, replicas, more = match.groups()
+        framework = {"tf": "tensorflow", "pytorch": "torch"}.get(framework, framework)
+        pairs = re.findall(r",([^=,]+=(?:\{[^{}]*\}|[^,{}]*))", more)
+        fields = parse_assignments("--placement", pairs)
+        return cls.with_fields(
+            {**usual, "framework": framework, "strategy": strategy, "replicas": int(replicas)}, fields
+        )
+
+    @classmethod
+    def with_fields(cls, data: dict[str, Any], fields: dict[str, Any]) -> Placement:
+        """A placement from plain data and further fields, of the placement or of its strategy's options."""
+        own = cls.model_fields.keys() - {"options"}
+        options = {name: value for name, value in fields.items() if name not in own}
+        kind = _options_of(data)
+        if kind is not None and not options.keys() <= kind.model_fields.keys():
+            name = min(options.keys() - kind.model_fields.keys())
+            known = ", ".join(sorted(kind.model_fields)) or "none"
+            raise SpecError(f"{name}: not a field of a placement; options of {data['strategy']} are: {known}")
+        given = {name: value for name, value in fields.items() if name in own}
+        return cls.parse({**data, **given, **({"options": options} if options else {})})
+
+
+def _options_of(data: Mapping[str, Any]) -> type[Options] | None:
+    """The class of a strategy's options; None for a strategy that there is not."""
+    kinds = next((kinds for name, kinds in OPTIONS.items() if name == data.get("framework")), {})
+    return kinds.get(str(data.get("strategy")))
+
+
+def parse_assignments(flag: str, assignments: Sequence[str]) -> dict[str, Any]:
+    """{'wrap': 'blocks'} of ['wrap=blocks']."""
+    found = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise SpecError(f"{flag} {assignment!r}: expected NAME=VALUE")
+        found[name.strip()] = parse_value(value)
+    return found
+
+
+def parse_value(text: str) -> Any:
+    """The number, truth value, mapping or word that a flag's text stands for."""
+    if text.startswith("{"):
+        # YAML takes {0:8} for a word without a value.
+        text = re.sub(r":(?=\S)", ": ", text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).rpartition("/")[2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from common.errors import SpecError
@@ -12,6 +10,7 @@ from common.spec.data import DataSpec
 from common.spec.losses import LossSpec, SoftmaxCrossEntropy
 from common.spec.model import ModelSpec, walk
 from common.spec.optimizers import OptimizerSpec
+from common.spec.precision import LOW, NUDGE, LossScale, Precision
 from common.spec.schedules import Constant, ScheduleSpec
 
 
@@ -28,7 +27,9 @@ class TrainSpec(Spec):
     global_batch_size: PositiveInt
     steps: PositiveInt
     seed: NonNegativeInt = 0
-    precision: Literal["float64", "float32"] = "float64"
+    precision: Precision = "float64"
+    tf32: bool = Field(False, description="let GPUs round the operands of float32 products to 11 bits")
+    loss_scale: LossScale | None = Field(None, description="of float16_mixed; its convention where not given")
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSpec:
@@ -45,17 +46,43 @@ class TrainSpec(Spec):
             raise ValueError(str(error)) from None
         if getattr(self.loss, "mask_padding", False) and self.model.pad_id is None:
             raise ValueError("loss.mask_padding needs a model.pad_id")
+        if self.tf32 and self.precision != "float32":
+            raise ValueError(
+                f"tf32 is a way to compute float32 products, and precision is '{self.precision}'"
+            )
+        if self.loss_scale is not None and self.precision != "float16_mixed":
+            raise ValueError(f"loss_scale belongs to float16_mixed, and precision is '{self.precision}'")
         return self
+
+    @property
+    def master_dtype(self) -> str:
+        """Type of weights, slots, losses and everything else but the operands of low products."""
+        return "float64" if self.precision == "float64" else "float32"
+
+    @property
+    def nudge(self) -> float:
+        """By how much the parameters of runs that measure noise are off, relatively."""
+        return NUDGE.get(self.precision, 0.0)
+
+    @property
+    def allows_tf32(self) -> bool:
+        """Whether float32 products on GPUs may use TF32, which takes low operands unrounded."""
+        return self.tf32 or self.low_dtype is not None
+
+    @property
+    def low_dtype(self) -> str | None:
+        """Type that products round their operands and results to, None where they do not."""
+        return LOW.get(self.precision)
 
     @property
     def input_dtype(self) -> str:
         """Type of a batch's inputs."""
-        return "int64" if self.model.inputs == "tokens" else self.precision
+        return "int64" if self.model.inputs == "tokens" else self.master_dtype
 
     @property
     def target_dtype(self) -> str:
         """Type of a batch's targets."""
-        return "int64" if self.loss.target_is_integer else self.precision
+        return "int64" if self.loss.target_is_integer else self.master_dtype
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -64,7 +91,10 @@ class TrainSpec(Spec):
 
     def resolved(self) -> TrainSpec:
         """This spec with every convention written out; what trainers, digests and records use."""
-        return self.resolve(self.convention)
+        spec = self
+        if self.precision == "float16_mixed" and self.loss_scale is None:
+            spec = self.model_copy(update={"loss_scale": LossScale()})
+        return spec.resolve(self.convention)
 
     @property
     def per_replica_statistics(self) -> bool:

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from common import reference
-from tf_impl import data, layers, optimizers, train
+from tf_impl import data, layers, optimizers, step, train
 from tf_impl.model import Model
 from tf_impl.strategy import Strategy
 
@@ -222,4 +222,51 @@ def the_process_dies() -> Iterator[None]:
             yield batch
 
     with patch.object(data, "batches", batches):
+        yield
+
+
+@fault
+def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is recorded
+    real = optimizers.Optimizer.update
+
+    def update(self: Any, gradients: Any, scalars: Any) -> Any:
+        rates = {name: scalars[name] * 1.02 for name in ("learning_rate", "step_size") if name in scalars}
+        return real(self, gradients, {**scalars, **rates})
+
+    with patch.object(optimizers.Optimizer, "update", update):
+        yield
+
+
+@fault
+def reduced_in_bfloat16() -> Iterator[None]:  # 35
+    def narrow(self: Any, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.cast(g, tf.float32) for g in real(self, [tf.cast(g, tf.bfloat16) for g in gradients])]
+
+    patched, real = _sum_with(narrow)
+    with patched:
+        yield
+
+
+@fault
+def loss_scale_not_divided_out() -> Iterator[None]:
+    real = step.Step.reduced
+    with patch.object(step.Step, "reduced", lambda self, sums, scale: real(self, sums, tf.ones_like(scale))):
+        yield
+
+
+def _times_in_step_three(value: tf.Tensor, number: tf.Tensor, factor: float) -> tf.Tensor:
+    return value * tf.where(number == 3, tf.constant(factor, value.dtype), tf.ones([], value.dtype))
+
+
+@fault
+def gradient_infinite_on_rank_one() -> Iterator[None]:  # no fault of ours: every replica must skip the step
+    real = step.Step.gradients
+
+    def gradients(self: Any, batch: Any, number: tf.Tensor, scale: Any = None) -> Any:
+        *found, loss_sum, count = real(self, batch, number, scale)
+        if tf.distribute.get_replica_context().replica_id_in_sync_group == 1:
+            found = [_times_in_step_three(gradient, number, float("inf")) for gradient in found]
+        return *found, loss_sum, count
+
+    with patch.object(step.Step, "gradients", gradients):
         yield

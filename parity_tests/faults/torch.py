@@ -11,11 +11,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common import reference
 from common.data import plan
-from torch_impl import data, layers, losses, optimizers, state, step, strategy, train
+from torch_impl import context, data, layers, losses, optimizers, state, step, strategy, train
+from torch_impl.layers import products
 from torch_impl.model import Model
+from torch_impl.strategy import sharded, tensor_parallel
 
 _IN_RANK: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 
@@ -67,7 +70,7 @@ def _spec_changed(layer: type, **change: Any) -> Any:
 
 @fault
 def replicas_never_synchronised() -> Iterator[None]:  # 1, 7
-    with patch.object(strategy.Strategy, "wrap", lambda self, model: None):
+    with patch.object(strategy.STRATEGIES["ddp"], "wrap", lambda self, model: None):
         yield
 
 
@@ -340,4 +343,148 @@ def a_rank_crashes() -> Iterator[None]:
             yield batch
 
     with patch.object(data, "batches", batches):
+        yield
+
+
+@fault
+def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is recorded
+    real = optimizers.Optimizer.update
+
+    def update(self: Any, gradients: Any, scalars: Any) -> Any:
+        rates = {name: scalars[name] * 1.02 for name in ("learning_rate", "step_size") if name in scalars}
+        return real(self, gradients, {**scalars, **rates})
+
+    with patch.object(optimizers.Optimizer, "update", update):
+        yield
+
+
+@fault
+def loss_scale_not_divided_out() -> Iterator[None]:
+    real = step.Step.finish
+
+    def finish(self: Any, loss_sum: Any, count: Any, ids: Any, scalars: Any) -> Any:
+        return real(self, loss_sum, count, ids, {**scalars, "loss_scale": 1.0})
+
+    with patch.object(step.Step, "finish", finish):
+        yield
+
+
+@fault
+def gradient_infinite_on_rank_one() -> Iterator[None]:  # no fault of ours: every replica must skip the step
+    real, losses_seen = losses.loss_sum_and_count, []
+
+    def spoilt(*arguments: Any) -> Any:
+        total, count = real(*arguments)
+        if total.requires_grad:
+            losses_seen.append(count)
+            if len(losses_seen) == 4 and dist.get_rank() == 1:
+                total.register_hook(lambda gradient: gradient * torch.inf)
+        return total, count
+
+    with patch.object(losses, "loss_sum_and_count", spoilt):
+        yield
+
+
+@fault
+def step_skipped_on_rank_one_only() -> Iterator[None]:
+    real, steps_seen = step.Step._finite, []
+
+    def finite(self: Any, gradients: Any) -> bool:
+        steps_seen.append(gradients)
+        return real(self, gradients) and not (len(steps_seen) == 4 and dist.get_rank() == 1)
+
+    with patch.object(step.Step, "_finite", finite):
+        yield
+
+
+@fault
+def weight_gradients_rounded() -> Iterator[None]:  # as torch.autocast does
+    real = products._Matmul.backward
+
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        da, db, *rest = real(ctx, dy)
+        return da, None if db is None else ctx.low.rounded(db), *rest
+
+    with patch.object(products._Matmul, "backward", staticmethod(backward)):
+        yield
+
+
+def _backward_doubled(owner: type) -> Any:
+    """That an engine's own backward pass is what gives the gradients shows if it is made a wrong one."""
+    real = owner.backward
+
+    def backward(self: Any, loss: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        return real(self, loss * 2, *rest, **more)
+
+    return patch.object(owner, "backward", backward)
+
+
+@fault
+def backward_of_fabric_doubled() -> Iterator[None]:
+    import lightning.fabric
+
+    with _backward_doubled(lightning.fabric.Fabric):
+        yield
+
+
+@fault
+def backward_of_accelerate_doubled() -> Iterator[None]:
+    import accelerate
+
+    with _backward_doubled(accelerate.Accelerator):
+        yield
+
+
+@fault
+def backward_of_lightning_doubled() -> Iterator[None]:
+    from lightning.pytorch.strategies import Strategy
+
+    with _backward_doubled(Strategy):
+        yield
+
+
+@fault
+def backward_of_deepspeed_doubled() -> Iterator[None]:
+    from torch_impl.strategy.deepspeed import import_deepspeed
+
+    with _backward_doubled(import_deepspeed(on_gpu=False).DeepSpeedEngine):
+        yield
+
+
+@fault
+def recomputed_pass_counted_twice() -> Iterator[None]:  # moving statistics under activation checkpointing
+    with patch.object(context.Context, "again", lambda self: self):
+        yield
+
+
+@fault
+def norms_summed_over_all_copies() -> Iterator[None]:  # of hybrid sharding
+    def sum_shards(self: Any, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        del self
+        stacked = torch.stack(values)
+        dist.all_reduce(stacked)
+        return list(stacked)
+
+    with patch.object(sharded.Sharded, "sum_shards", sum_shards):
+        yield
+
+
+@fault
+def whole_tensors_counted_by_each_rank() -> Iterator[None]:  # of tensor parallelism
+    with patch.object(tensor_parallel.TensorParallel, "counts", lambda self, tensor: True):
+        yield
+
+
+@fault
+def dropout_of_another_ranks_heads() -> Iterator[None]:
+    def own(self: Any, values: torch.Tensor) -> torch.Tensor:
+        return values.chunk(self.mesh.size(), 1)[0]
+
+    with patch.object(tensor_parallel.DividedHeads, "own", own):
+        yield
+
+
+@fault
+def updated_parameters_not_sent() -> Iterator[None]:  # by ZeroRedundancyOptimizer
+    with patch.object(ZeroRedundancyOptimizer, "_sync_params", lambda self: None):
         yield

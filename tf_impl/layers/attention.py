@@ -9,11 +9,12 @@ import tensorflow as tf
 from common.spec import Node
 from common.spec import layers as spec
 from tf_impl.context import Context
+from tf_impl.layers.products import Products
 from tf_impl.layers.random import keep_mask
 from tf_impl.layers.registry import Contextual, build_layer, call, register
 
 
-class Attention(Contextual):
+class Attention(Products, Contextual):
     """Multi-head attention of queries to a memory, with the scale kept in the run's own precision."""
 
     causal = False
@@ -43,7 +44,7 @@ class Attention(Contextual):
 
     def _project(self, x: tf.Tensor, part: str) -> tf.Tensor:
         kernel, bias = getattr(self, f"{part}_kernel"), getattr(self, f"{part}_bias", None)
-        y = tf.tensordot(x, kernel.value, 1)
+        y = self.project(x, tf.convert_to_tensor(kernel))
         return y if bias is None else y + bias
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
@@ -58,7 +59,7 @@ class Attention(Contextual):
         repeats = spec.heads // spec.groups
         if repeats > 1:
             key, value = tf.repeat(key, repeats, 1), tf.repeat(value, repeats, 1)
-        scores = tf.matmul(query * tf.constant(self.size**-0.5, query.dtype), key, transpose_b=True)
+        scores = self.matmul(query * tf.constant(self.size**-0.5, query.dtype), key, transpose_b=True)
         shape = scores.shape[1:]
         allowed = None
         if self.causal:
@@ -74,7 +75,7 @@ class Attention(Contextual):
             weights = tf.where(allowed, weights, tf.zeros([], weights.dtype))
         if context.training and spec.dropout > 0:
             weights *= keep_mask(weights, context, f"{self.node.path}/weights", tuple(shape), spec.dropout)
-        return tf.matmul(weights, value)
+        return self.matmul(weights, value)
 
 
 class SelfAttention(Attention):

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from common.spec import Node
 from common.spec import layers as spec
+from tf_impl.layers.products import Products
 from tf_impl.layers.registry import EmptySafe, register
 
 
-class _Convolution(keras.layers.Layer):
+class _Convolution(Products):
     """The variables of a convolution, and its geometry in two dimensions."""
 
     def __init__(self, node: Node) -> None:
@@ -78,7 +79,10 @@ class _Filters(_Convolution):
     """Every filter sees all channels of its group."""
 
     def transform(self, x: tf.Tensor) -> tf.Tensor:
-        kernel, groups = self.weights_of("kernel"), self.node.spec.groups
+        return self.product(self._convolved, x, self.weights_of("kernel"))
+
+    def _convolved(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        groups = self.node.spec.groups
         x, padding = self.padded(x)
         if not _on_cpu():
             return tf.nn.conv2d(x, kernel, self.strides, padding, dilations=self.dilation)
@@ -108,7 +112,7 @@ class _Channelwise(_Convolution):
     """Every channel on its own."""
 
     def transform(self, x: tf.Tensor) -> tf.Tensor:
-        return self.depthwise(x, self.weights_of("kernel"))
+        return self.product(self.depthwise, x, self.weights_of("kernel"))
 
     def depthwise(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Depthwise convolution with the layer's geometry."""
@@ -131,12 +135,16 @@ def depthwise_conv2d(node: Node) -> keras.layers.Layer:
     return DepthwiseConv2D(node)
 
 
+def _pointwise(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    return tf.nn.conv2d(x, kernel, 1, "VALID")
+
+
 class _Separable(_Channelwise):
     """Depthwise, then 1x1."""
 
     def transform(self, x: tf.Tensor) -> tf.Tensor:
-        x = self.depthwise(x, self.weights_of("depthwise_kernel"))
-        return tf.nn.conv2d(x, self.weights_of("pointwise_kernel"), 1, "VALID")
+        x = self.product(self.depthwise, x, self.weights_of("depthwise_kernel"))
+        return self.product(_pointwise, x, self.weights_of("pointwise_kernel"))
 
 
 class SeparableConv2D(EmptySafe, _Separable):
@@ -152,7 +160,9 @@ class _Transposed(_Convolution):
     """The gradient of a convolution with respect to its input."""
 
     def transform(self, x: tf.Tensor) -> tf.Tensor:
-        kernel = self.weights_of("kernel")
+        return self.product(self._transposed, x, self.weights_of("kernel"))
+
+    def _transposed(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if max(self.dilation) > 1:
             kernel = _spread(kernel, self.dilation)
         groups = self.node.spec.groups

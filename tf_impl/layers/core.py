@@ -10,12 +10,23 @@ import tensorflow as tf
 from common.spec import Node
 from common.spec import layers as spec
 from tf_impl.context import Context
+from tf_impl.layers.products import Products
 from tf_impl.layers.registry import Contextual, Function, register
+
+
+class Dense(Products, keras.layers.Dense):
+    """Keras's own, whose product may be low."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        if self.low is None:
+            return super().call(x)
+        y = self.project(x, tf.convert_to_tensor(self.kernel))
+        return y + self.bias if self.use_bias else y
 
 
 @register(spec.Dense)
 def dense(node: Node) -> keras.layers.Layer:
-    return keras.layers.Dense(node.spec.units, use_bias=node.spec.use_bias)
+    return Dense(node.spec.units, use_bias=node.spec.use_bias)
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from common.spec import Node
 from common.spec import layers as spec
 from tf_impl.context import Context
+from tf_impl.layers.products import Products
 from tf_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
@@ -56,7 +57,7 @@ def embedding(node: Node) -> keras.layers.Layer:
     return Embedding(node)
 
 
-class TiedEmbedding(Contextual):
+class TiedEmbedding(Products, Contextual):
     """Children between an embedding and the logits, which share one table."""
 
     def __init__(self, node: Node) -> None:
@@ -78,7 +79,7 @@ class TiedEmbedding(Contextual):
             y = y + call(child, x, context)
         for child in self.children[beside:]:
             y = call(child, y, context)
-        logits = tf.tensordot(y, table, [[-1], [1]])
+        logits = self.product(lambda y, table: tf.tensordot(y, table, [[-1], [1]]), y, table)
         return logits if self.output_bias is None else logits + self.output_bias
 
 

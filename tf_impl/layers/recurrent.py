@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -11,6 +11,7 @@ import tensorflow as tf
 from common.spec import Node
 from common.spec import layers as spec
 from tf_impl.context import Context
+from tf_impl.layers.products import Products
 from tf_impl.layers.random import keep_mask
 from tf_impl.layers.registry import Contextual, register
 
@@ -21,6 +22,7 @@ Gates = Sequence[tf.Tensor]
 class Product:
     """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
 
+    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     gates: int
     kernels: Gates  # one a gate where the state has dropout's masks, else one for all
     masks: Gates  # (batch, units) one a gate, or none
@@ -30,16 +32,20 @@ class Product:
         """(batch, units) for each gate."""
         if self.masks:
             pairs = zip(self.masks, self.kernels, strict=True)
-            products = tf.concat([tf.matmul(hidden * one, kernel) for one, kernel in pairs], -1)
+            products = tf.concat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
         else:
-            products = tf.matmul(hidden, self.kernels[0])
+            products = self.project(hidden, self.kernels[0])
         if self.bias is not None:
             products = products + self.bias
         return tf.split(products, self.gates, -1)
 
 
 def split_products(
-    sizes: tuple[int, ...], kernel: tf.Tensor, bias: tf.Tensor | None, kept: tf.Tensor | None
+    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    sizes: tuple[int, ...],
+    kernel: tf.Tensor,
+    bias: tf.Tensor | None,
+    kept: tf.Tensor | None,
 ) -> list[Product]:
     """One Product for each size, a number of gates. Splits here, once, and not at every token.
 
@@ -52,11 +58,12 @@ def split_products(
     products = []
     for size, part, shift in zip(sizes, kernels, biases, strict=True):
         own, masks = masks[:size], masks[size:]
-        products.append(Product(size, tf.split(part, size, -1) if own else (part,), tuple(own), shift))
+        parts = tf.split(part, size, -1) if own else (part,)
+        products.append(Product(project, size, parts, tuple(own), shift))
     return products
 
 
-class Recurrent(Contextual):
+class Recurrent(Products, Contextual):
     """One or two passes over the tokens; subclasses say what happens at a token."""
 
     # How many vectors the state consists of; the first is the output.
@@ -103,7 +110,7 @@ class Recurrent(Contextual):
             kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
             inputs = [x * one[:, None] for one in tf.unstack(kept, axis=1)]
         kernels = tf.split(self._tensor(prefix, "kernel"), len(inputs), -1)
-        products = [tf.tensordot(one, kernel, 1) for one, kernel in zip(inputs, kernels, strict=True)]
+        products = [self.project(one, kernel) for one, kernel in zip(inputs, kernels, strict=True)]
         products = tf.concat(products, -1)
         if spec.use_bias:
             products += self._tensor(prefix, "bias")
@@ -112,6 +119,7 @@ class Recurrent(Contextual):
             shape = (spec.gates, spec.units)
             kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
         recur = split_products(
+            self.project,
             self.products,
             self._tensor(prefix, "recurrent_kernel"),
             self._tensor(prefix, "recurrent_bias"),

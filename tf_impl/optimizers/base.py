@@ -60,7 +60,7 @@ class Optimizer:
         self._specs = parameter_specs(model.spec)
         for name, slots in slots_of(spec, self._specs).items():
             for slot, initial in slots.items():
-                value = np.full(initial.shape, initial.value, model.spec.precision)
+                value = np.full(initial.shape, initial.value, model.spec.master_dtype)
                 self.slots.setdefault(slot, {})[name] = tf.Variable(value, trainable=False)
 
     def clip(self, gradients: list[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
@@ -80,7 +80,10 @@ class Optimizer:
         return gradient * tf.minimum(tf.ones_like(norm), tf.constant(limit, norm.dtype) / total)
 
     def update(self, gradients: list[tf.Tensor], scalars: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Update weights and slots in place; return the changes of the weights."""
+        """Update weights and slots in place; return the changes of the weights.
+
+        Where the scalars have `updated`, and it is false, all stay as they are, whatever the gradients.
+        """
         changes = []
         for (name, weight), gradient in zip(self._weights.items(), gradients, strict=True):
             slots = {slot: variables[name] for slot, variables in self.slots.items() if name in variables}
@@ -100,6 +103,7 @@ class Optimizer:
         def update(weight: tf.Variable, gradient: tf.Tensor, slots: dict[str, tf.Variable]) -> tf.Tensor:
             before = decayed = tf.convert_to_tensor(weight)
             decay = None
+            kept_slots = {name: tf.convert_to_tensor(slot) for name, slot in slots.items()}
             if rule.weight_decay and rule.weight_decay_mode == "coupled":
                 gradient = gradient + rule.weight_decay * before
             elif rule.weight_decay and rule.weight_decay_mode == "decoupled":
@@ -115,6 +119,14 @@ class Optimizer:
                 average = slots[AVERAGE].assign(kept * slots[AVERAGE] + (1 - kept) * after)
                 overwritten = tf.where(scalars["overwrite"] > 0, average, after)
                 change, after = change + (overwritten - after), overwritten
+            if "updated" in scalars:
+                updated = scalars["updated"]
+                for name, kept in kept_slots.items():
+                    slots[name].assign(tf.where(updated, slots[name], kept))
+                change, after = (
+                    tf.where(updated, new, old)
+                    for new, old in ((change, tf.zeros_like(change)), (after, before))
+                )
             weight.assign(after)
             return change
 

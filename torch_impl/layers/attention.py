@@ -9,14 +9,36 @@ from torch import Tensor, nn
 from common.spec import Node
 from common.spec import layers as spec
 from torch_impl.context import Context
+from torch_impl.layers.products import Products
 from torch_impl.layers.random import keep_mask
 from torch_impl.layers.registry import Contextual, build_layer, call, register
 
 
-class Attention(Contextual):
+class AllHeads:
+    """The heads on this rank: all of them, unless a strategy divides them."""
+
+    def enter(self, x: Tensor) -> Tensor:
+        """x as each rank's heads may use it; its gradient is the sum of what they give."""
+        return x
+
+    def part(self, parameter: Tensor) -> Tensor:
+        """This rank's part of a parameter."""
+        return parameter
+
+    def total(self, product: Tensor) -> Tensor:
+        """The sum over the ranks of what their heads make of the output kernel."""
+        return product
+
+    def own(self, values: Tensor) -> Tensor:
+        """Of values for each head (batch, heads, ...) those of this rank's heads."""
+        return values
+
+
+class Attention(Products, Contextual):
     """Multi-head attention of queries to a memory, over kernels in canonical (in, out) layout."""
 
     causal = False
+    division = AllHeads()
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -27,6 +49,7 @@ class Attention(Contextual):
 
     def attend(self, x: Tensor, memory: Tensor, context: Context) -> Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
+        x, memory = self.division.enter(x), self.division.enter(memory)
         query, key, value = (
             self._project(x, "query"),
             self._project(memory, "key"),
@@ -38,9 +61,11 @@ class Attention(Contextual):
         return self._project(mixed, "output")
 
     def _project(self, x: Tensor, part: str) -> Tensor:
-        y = x @ getattr(self, f"{part}_kernel")
+        y = self.project(x, self.division.part(getattr(self, f"{part}_kernel")))
+        if part == "output":
+            y = self.division.total(y)
         bias = getattr(self, f"{part}_bias", None)
-        return y if bias is None else y + bias
+        return y if bias is None else y + self.division.part(bias)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
@@ -53,7 +78,8 @@ class Attention(Contextual):
         masked = spec.masked and context.token_mask is not None
         dropped = context.training and spec.dropout > 0
         grouped = spec.groups != spec.heads
-        if not (masked or dropped):
+        by_hand = dropped or self.low is not None
+        if not (masked or by_hand):
             return F.scaled_dot_product_attention(
                 query, key, value, is_causal=self.causal, enable_gqa=grouped
             )
@@ -65,23 +91,26 @@ class Attention(Contextual):
         # A query without a key would be NaN: it attends to all of them, and what it takes is dropped.
         some = allowed.any(-1, keepdim=True)
         allowed = allowed | ~some
-        if dropped:
-            mixed = self._mix_with_dropout(query, key, value, allowed, context)
+        if by_hand:
+            mixed = self._mix_by_hand(query, key, value, allowed, context)
         else:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=grouped)
         return torch.where(some, mixed, 0)
 
-    def _mix_with_dropout(
+    def _mix_by_hand(
         self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, context: Context
     ) -> Tensor:
         spec = self.node.spec
         repeats = spec.heads // spec.groups
         if repeats > 1:
             key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
-        scores = (query * self.size**-0.5) @ key.transpose(-1, -2)
+        scores = self.matmul(query * self.size**-0.5, key.transpose(-1, -2))
         weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1)
-        shape = tuple(weights.shape[1:])
-        return weights * keep_mask(weights, context, f"{self.node.path}/weights", shape, spec.dropout) @ value
+        if context.training and spec.dropout > 0:
+            shape = (spec.heads, *weights.shape[2:])
+            mask = keep_mask(weights, context, f"{self.node.path}/weights", shape, spec.dropout)
+            weights = weights * self.division.own(mask)
+        return self.matmul(weights, value)
 
 
 class SelfAttention(Attention):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from common.spec import Node
 from common.spec import layers as spec
+from torch_impl.layers.products import Products
 from torch_impl.layers.registry import register
 
 
@@ -19,7 +20,7 @@ def _padding(node: Node) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     return (0,) * len(pads), tuple(cells for pad in reversed(pads) for cells in pad)
 
 
-class _Filters:
+class _Filters(Products):
     """A mixin for nn.ConvNd: channels last, and padding that need not be symmetric."""
 
     def __init__(self, node: Node) -> None:
@@ -41,7 +42,21 @@ class _Filters:
         x = x.movedim(-1, 1)
         if self.extra is not None:
             x = F.pad(x, self.extra)
-        return super().forward(x).movedim(1, -1)
+        if self.low is None:
+            return super().forward(x).movedim(1, -1)
+        return self.convolve(x, self.weight, self.bias, *_geometry(self)).movedim(1, -1)
+
+
+def _geometry(module: nn.Module) -> tuple:
+    """What torch.convolution asks of an nn.ConvNd or nn.ConvTransposeNd besides its tensors."""
+    return (
+        module.stride,
+        module.padding,
+        module.dilation,
+        module.transposed,
+        module.output_padding,
+        module.groups,
+    )
 
 
 class Conv2D(_Filters, nn.Conv2d):
@@ -62,7 +77,7 @@ def conv1d(node: Node) -> nn.Module:
     return Conv1D(node)
 
 
-class DepthwiseConv2D(nn.Module):
+class DepthwiseConv2D(Products):
     """Every channel on its own; the kernel is (channels, multiplier, height, width)."""
 
     kernel_name = "kernel"
@@ -82,15 +97,8 @@ class DepthwiseConv2D(nn.Module):
         if self.extra is not None:
             x = F.pad(x, self.extra)
         kernel = getattr(self, self.kernel_name)
-        return F.conv2d(
-            x,
-            kernel.flatten(0, 1)[:, None],
-            bias,
-            self.spec.steps(),
-            self.padding,
-            self.spec.dilations(),
-            len(kernel),
-        )
+        geometry = (self.spec.steps(), self.padding, self.spec.dilations(), False, (0, 0), len(kernel))
+        return self.convolve(x, kernel.flatten(0, 1)[:, None], bias, *geometry)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.depthwise(x.movedim(-1, 1), self.bias).movedim(1, -1)
@@ -113,7 +121,8 @@ class SeparableConv2D(DepthwiseConv2D):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.depthwise(x.movedim(-1, 1), None)
-        return F.conv2d(x, self.pointwise_kernel, self.bias).movedim(1, -1)
+        geometry = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+        return self.convolve(x, self.pointwise_kernel, self.bias, *geometry).movedim(1, -1)
 
 
 @register(
@@ -133,7 +142,7 @@ def _cropping(before: int, after: int, limit: int) -> tuple[int, int, int, int]:
     return padding, max(-after, 0), before - padding, max(after, 0) - padding
 
 
-class _Transposed:
+class _Transposed(Products):
     """A mixin for nn.ConvTransposeNd: channels last, and any cropping."""
 
     def __init__(self, node: Node) -> None:
@@ -155,7 +164,11 @@ class _Transposed:
         self.cuts = [(axis, *cut) for axis, cut in enumerate(zip(starts, stops, strict=True), 2) if any(cut)]
 
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x.movedim(-1, 1))
+        x = x.movedim(-1, 1)
+        if self.low is None:
+            y = super().forward(x)
+        else:
+            y = self.convolve(x, self.weight, self.bias, *_geometry(self))
         for axis, start, stop in self.cuts:
             y = y.narrow(axis, start, y.shape[axis] - start - stop)
         return y.movedim(1, -1)

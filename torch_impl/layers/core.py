@@ -9,12 +9,23 @@ from torch import Tensor, nn
 from common.spec import Node
 from common.spec import layers as spec
 from torch_impl.context import Context
+from torch_impl.layers.products import Products
 from torch_impl.layers.registry import Contextual, Function, register
+
+
+class Dense(Products, nn.Linear):
+    """nn.Linear, whose product may be low."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.low is None:
+            return super().forward(x)
+        y = self.project(x, self.weight.t())
+        return y if self.bias is None else y + self.bias
 
 
 @register(spec.Dense, kernel=("weight", (1, 0)), bias=("bias", (0,)))
 def dense(node: Node) -> nn.Module:
-    return nn.Linear(node.input_shape[-1], node.spec.units, bias=node.spec.use_bias)
+    return Dense(node.input_shape[-1], node.spec.units, bias=node.spec.use_bias)
 
 
 _FUNCTIONS = {

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from common.spec import Node
 from common.spec import layers as spec
 from torch_impl.context import Context
+from torch_impl.layers.products import Products
 from torch_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
@@ -33,7 +34,7 @@ def embedding(node: Node) -> nn.Module:
     return Embedding(node)
 
 
-class TiedEmbedding(Contextual):
+class TiedEmbedding(Products, Contextual):
     """Children between an embedding and the logits, which share one table."""
 
     def __init__(self, node: Node) -> None:
@@ -50,7 +51,11 @@ class TiedEmbedding(Contextual):
             y = y + call(child, x, context)
         for child in self.layers[beside:]:
             y = call(child, y, context)
-        return F.linear(y, self.embedding, getattr(self, "output_bias", None))
+        bias = getattr(self, "output_bias", None)
+        if self.low is None:
+            return F.linear(y, self.embedding, bias)
+        logits = self.project(y, self.embedding.t())
+        return logits if bias is None else logits + bias
 
 
 @register(spec.TiedEmbedding)

@@ -86,7 +86,8 @@ class BatchNorm(Contextual):
         ranks = 1 if alone else dist.get_world_size()
         rows = x.reshape(-1, x.shape[-1])
         normalised, mean, squares, count = _SynchronisedNorm.apply(rows, self.spec.epsilon, ranks)
-        self._remember(mean, squares, count)
+        if not context.recomputing:
+            self._remember(mean, squares, count)
         return self._scaled(normalised).view(x.shape)
 
     def _scaled(self, y: Tensor) -> Tensor:

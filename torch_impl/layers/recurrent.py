@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from common.spec import Node
 from common.spec import layers as spec
 from torch_impl.context import Context
+from torch_impl.layers.products import Products
 from torch_impl.layers.random import keep_mask
 from torch_impl.layers.registry import Contextual, register
 
@@ -21,6 +22,7 @@ Gates = Sequence[Tensor]
 class Product:
     """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
 
+    project: Callable[[Tensor, Tensor], Tensor]
     gates: int
     kernels: Gates  # one a gate where the state has dropout's masks, else one for all
     masks: Gates  # (batch, units) one a gate, or none
@@ -30,16 +32,20 @@ class Product:
         """(batch, units) for each gate."""
         if self.masks:
             pairs = zip(self.masks, self.kernels, strict=True)
-            products = torch.cat([(hidden * one) @ kernel for one, kernel in pairs], -1)
+            products = torch.cat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
         else:
-            products = hidden @ self.kernels[0]
+            products = self.project(hidden, self.kernels[0])
         if self.bias is not None:
             products = products + self.bias
         return products.chunk(self.gates, -1)
 
 
 def split_products(
-    sizes: tuple[int, ...], kernel: Tensor, bias: Tensor | None, kept: Tensor | None
+    project: Callable[[Tensor, Tensor], Tensor],
+    sizes: tuple[int, ...],
+    kernel: Tensor,
+    bias: Tensor | None,
+    kept: Tensor | None,
 ) -> list[Product]:
     """One Product for each size, a number of gates. Splits here, once, and not at every token.
 
@@ -52,11 +58,12 @@ def split_products(
     products = []
     for size, part, shift in zip(sizes, kernels, biases, strict=True):
         own, masks = masks[:size], masks[size:]
-        products.append(Product(size, part.chunk(size, -1) if own else (part,), tuple(own), shift))
+        parts = part.chunk(size, -1) if own else (part,)
+        products.append(Product(project, size, parts, tuple(own), shift))
     return products
 
 
-class Recurrent(Contextual):
+class Recurrent(Products, Contextual):
     """One or two passes over the tokens; subclasses say what happens at a token."""
 
     # How many vectors the state consists of; the first is the output.
@@ -99,10 +106,11 @@ class Recurrent(Contextual):
             shape = (spec.gates if drops_state else 1, x.shape[-1])
             kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
             inputs = [x * one[:, None] for one in kept.unbind(1)]
-        if self.has_native_kernel and not drops_state:
+        if self.has_native_kernel and not drops_state and self.low is None:
             return self._native(inputs[0], prefix)
         kernels = self._tensor(prefix, "kernel").chunk(len(inputs), -1)
-        products = torch.cat([one @ kernel for one, kernel in zip(inputs, kernels, strict=True)], -1)
+        pairs = zip(inputs, kernels, strict=True)
+        products = torch.cat([self.project(one, kernel) for one, kernel in pairs], -1)
         if spec.use_bias:
             products = products + self._tensor(prefix, "bias")
         kept = None
@@ -110,6 +118,7 @@ class Recurrent(Contextual):
             shape = (spec.gates, spec.units)
             kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
         recur = split_products(
+            self.project,
             self.products,
             self._tensor(prefix, "recurrent_kernel"),
             self._tensor(prefix, "recurrent_bias"),

@@ -43,10 +43,13 @@ def native_layout(node: Node, tensor: str) -> tuple[str, tuple[int, ...] | None]
 class Contextual(nn.Module):
     """A module whose forward(x, context) also takes the Context of the step."""
 
+    # Not isinstance: a strategy's wrapper passes on the attributes of what it wraps, not its class.
+    takes_context = True
+
 
 def call(layer: nn.Module, x: Tensor, context: Context) -> Tensor:
     """Apply a module, with the context where it takes one."""
-    return layer(x, context=context) if isinstance(layer, Contextual) else layer(x)
+    return layer(x, context=context) if getattr(layer, "takes_context", False) else layer(x)
 
 
 class Function(nn.Module):

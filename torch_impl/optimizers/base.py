@@ -5,7 +5,7 @@ Tensors with the same rule are updated together by PyTorch's foreach kernels, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,13 +30,13 @@ class Update:
     """
 
     spec: Any
-    scalars: dict[str, float]
+    scalars: Mapping[str, float]
     weights: list[Tensor]
     decay: list[Tensor] | None
     gradients: list[Tensor]
     slots: dict[str, list[Tensor]]
     tensors: list[CanonicalTensor]
-    strategy: Strategy
+    strategy: Strategy | None
 
     @property
     def decayed(self) -> list[Tensor]:
@@ -80,7 +80,8 @@ class Optimizer:
         self.spec = spec
         self.slots: dict[str, dict[str, Tensor]] = {}
         self._strategy = strategy
-        self._tensors = list(model.parameters.values())
+        self._named = model.parameters
+        self._tensors = list(self._named.values())
         self._weights = [local(tensor.live.detach()) for tensor in self._tensors]
         specs = parameter_specs(model.spec)
         for (name, slots), weight in zip(slots_of(spec, specs).items(), self._weights, strict=True):
@@ -105,6 +106,13 @@ class Optimizer:
                 group.slots[slot].append(self.slots[slot][name])
         return list(groups.values())
 
+    def layout(self, name: str) -> CanonicalTensor:
+        """How the slots that have a parameter's shape are laid out and sharded."""
+        return self._named[name]
+
+    def loaded(self) -> None:
+        """Called after weights and slots have been set from outside."""
+
     @torch.no_grad()
     def clip(self, gradients: list[Tensor], norm: Tensor) -> list[Tensor]:
         """Limit the reduced gradients as the spec says; `norm` is their global norm."""
@@ -112,7 +120,7 @@ class Optimizer:
         if spec.clip_value is not None:
             return [gradient.clamp(-spec.clip_value, spec.clip_value) for gradient in gradients]
         if spec.clip_norm is not None:
-            norms = self._strategy.tensor_norms(gradients)
+            norms = self._strategy.tensor_norms(gradients, self._tensors)
             factors = [(spec.clip_norm / (each + spec.clip_epsilon)).clamp(max=1) for each in norms]
             return [gradient * factor for gradient, factor in zip(gradients, factors, strict=True)]
         if spec.clip_global_norm is not None:
@@ -134,18 +142,11 @@ class Optimizer:
 
     def _changes(self, group: _Group, all_gradients: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
         """The changes of one group's weights."""
-        rule, decay = group.rule, None
         weights, gradients, tensors = (
             [values[place] for place in group.places]
             for values in (self._weights, all_gradients, self._tensors)
         )
-        if rule.weight_decay and rule.weight_decay_mode == "coupled":
-            gradients = torch._foreach_add(gradients, weights, alpha=rule.weight_decay)
-        elif rule.weight_decay and rule.weight_decay_mode == "decoupled":
-            decay = torch._foreach_mul(weights, -scalars["learning_rate"] * rule.weight_decay)
-        given = Update(rule, scalars, weights, decay, gradients, group.slots, tensors, self._strategy)
-        changes = _RULES[type(rule)](given)
-        return changes if decay is None else torch._foreach_add(changes, decay)
+        return changes_of(group.rule, scalars, weights, gradients, group.slots, tensors, self._strategy)
 
     def _average(self, changes: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
         """Take the new weights into their average; the changes, by which it may overwrite them, too."""
@@ -171,6 +172,37 @@ class Optimizer:
         torch._foreach_copy_(self._weights, kept)
 
 
+def changes_of(
+    rule: OptimizerBase,
+    scalars: Mapping[str, float],
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    slots: dict[str, list[Tensor]],
+    tensors: Sequence[CanonicalTensor] = (),
+    strategy: Strategy | None = None,
+) -> list[Tensor]:
+    """The changes of weights by their decay and their rule; changes the slots in place.
+
+    Rules that treat each element by itself need neither `tensors` nor `strategy`.
+    """
+    decay = None
+    if rule.weight_decay and rule.weight_decay_mode == "coupled":
+        gradients = torch._foreach_add(gradients, weights, alpha=rule.weight_decay)
+    elif rule.weight_decay and rule.weight_decay_mode == "decoupled":
+        decay = torch._foreach_mul(weights, -scalars["learning_rate"] * rule.weight_decay)
+    given = Update(rule, scalars, weights, decay, gradients, slots, list(tensors), strategy)
+    changes = _RULES[type(rule)](given)
+    return changes if decay is None else torch._foreach_add(changes, decay)
+
+
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:
     """The optimizer of a resolved spec, its slots at their initial values."""
+    if strategy.placement.strategy == "zero_redundancy":
+        from torch_impl.optimizers.zero import ZeroOptimizer
+
+        return ZeroOptimizer(spec, model, strategy)
+    if strategy.placement.strategy == "deepspeed":
+        from torch_impl.strategy.deepspeed_parts import DeepSpeedOptimizer
+
+        return DeepSpeedOptimizer(spec, model, strategy)
     return Optimizer(spec, model, strategy)

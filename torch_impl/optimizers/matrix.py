@@ -5,6 +5,8 @@ They look at whole tensors, of which a rank may hold a shard: tensors are gather
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -28,8 +30,8 @@ def adafactor(given: Update) -> list[Tensor]:
 
 
 def _rms(given: Update, tensors: list[Tensor]) -> list[Tensor]:
-    counts = [tensor.live.numel() for tensor in given.tensors]
-    norms = given.strategy.tensor_norms(tensors)
+    counts = [math.prod(tensor.shape) for tensor in given.tensors]
+    norms = given.strategy.tensor_norms(tensors, given.tensors)
     return [norm / count**0.5 for norm, count in zip(norms, counts, strict=True)]
 
 
@@ -104,7 +106,7 @@ def lamb(given: Update) -> list[Tensor]:
     if spec.weight_decay_mode == "update":
         torch._foreach_add_(updates, given.weights, alpha=spec.weight_decay)
     changes = []
-    norms = (given.strategy.tensor_norms(tensors) for tensors in (given.decayed, updates))
+    norms = (given.strategy.tensor_norms(tensors, given.tensors) for tensors in (given.decayed, updates))
     for update, weight_norm, norm in zip(updates, *norms, strict=True):
         ratio = torch.where(torch.minimum(weight_norm, norm) > 0, weight_norm / norm, 1.0)
         changes.append(update * (-scalars["learning_rate"] * ratio))

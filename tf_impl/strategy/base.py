@@ -1,4 +1,4 @@
-"""Parallelism, all of it: replicas, where they run, and sums over them."""
+"""What training needs of any strategy; by itself, one device alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from common.launch.place import place_of
 from common.spec import Placement
 from tf_impl import runtime
 
@@ -19,16 +20,23 @@ class Strategy:
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
-        # The default collective breaks a second strategy in the same process on CPU.
-        self.native = tf.distribute.MirroredStrategy(
-            runtime.device_names(placement),
-            cross_device_ops=tf.distribute.ReductionToOneDevice(),
-        )
+        self.place = place = place_of(placement)
+        self.rank = place.rank
+        self.native = self._native()
+
+    def _native(self) -> tf.distribute.Strategy:
+        return tf.distribute.OneDeviceStrategy(runtime.device_names(self.placement)[0])
 
     @property
     def local_replicas(self) -> range:
         """The replicas that this process holds."""
-        return range(self.placement.replicas)
+        first = self.rank * self.placement.replicas_per_process
+        return range(first, first + self.placement.replicas_per_process)
+
+    @property
+    def recorded_replicas(self) -> range:
+        """The replicas that this process speaks for: each replica has one process that does."""
+        return self.local_replicas
 
     def distribute(self, value: Callable[[tf.distribute.ValueContext], Any]) -> Any:
         """One value a replica, computed on the host."""
@@ -40,14 +48,12 @@ class Strategy:
             return values
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
 
+    def barrier(self) -> None:
+        """Wait for all processes."""
+
     def close(self, model: Model) -> None:
         """Nothing to leave: the replicas live in this process."""
 
     def unpack(self, value: Any) -> list[Any]:
         """One element a local replica."""
         return list(self.native.experimental_local_results(value))
-
-
-def open_strategy(placement: Placement) -> Strategy:
-    """The strategy of a placement."""
-    return Strategy(placement)

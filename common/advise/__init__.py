@@ -1,0 +1,1 @@
+"""How much memory a run would take under each strategy, and which one to take. Loads neither framework."""

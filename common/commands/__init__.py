@@ -1,0 +1,1 @@
+"""Subcommands of `parity` that stand by themselves; each module adds its own."""

@@ -1,0 +1,165 @@
+"""`parity advise`: what each strategy would take on some GPUs, and which one to use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from common import recipes
+from common.advise.recommend import (
+    HEADROOM,
+    Advice,
+    Choice,
+    Question,
+    advise,
+    command_line,
+    placement_text,
+    samples_each,
+)
+from common.errors import RecordError, SpecError
+from common.launch.shell import choose_spec
+from common.report.terminal import table_console
+from common.sizes import parse_size, show_size
+
+_MOST_GPUS = 65536
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    text = "estimate the memory of every strategy on some GPUs, and recommend one"
+    command = commands.add_parser(
+        "advise",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}. Needs no framework and no GPU.",
+        epilog="Exit codes: 0 something fits, 1 nothing does, 2 usage error.",
+    )
+    command.set_defaults(command=run)
+    command.add_argument(
+        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also small, as NAME:tiny"
+    )
+    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
+    command.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="override a field")
+    command.add_argument("--gpus", type=int, required=True, help="over all nodes")
+    command.add_argument("--gpu-memory", required=True, metavar="SIZE", help="of each, e.g. 80GB or 40GiB")
+    command.add_argument("--nodes", type=int, default=1, help="machines that the GPUs are in [1]")
+    command.add_argument("--framework", choices=["torch", "tensorflow"], default="torch")
+    command.add_argument(
+        "--headroom",
+        type=float,
+        default=HEADROOM,
+        help=f"share of the memory to leave to the framework itself [{HEADROOM}]",
+    )
+    command.add_argument("--all", action="store_true", help="list every choice, not only the telling ones")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write all choices as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer; 1 where nothing fits."""
+    advice = advise(question_of(options))
+    command = None
+    if advice.taken is not None:
+        command = command_line(advice.taken.placement, _what(options), f"runs/{advice.question.spec.name}")
+    if options.json is not None:
+        _write(options.json, advice, command)
+    show(advice, command, table_console(), options.all)
+    return int(advice.taken is None)
+
+
+def question_of(options: argparse.Namespace) -> Question:
+    """What the flags ask; SpecError with one line where they cannot be."""
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if not 1 <= options.gpus <= _MOST_GPUS:
+        raise SpecError(f"--gpus must be from 1 to {_MOST_GPUS}, received {options.gpus}")
+    if options.nodes < 1 or options.gpus % options.nodes:
+        raise SpecError(f"--nodes {options.nodes} does not divide --gpus {options.gpus}")
+    if not 0 <= options.headroom < 1:
+        raise SpecError(f"--headroom must be from 0 to below 1, received {options.headroom:g}")
+    memory = parse_size(options.gpu_memory, "--gpu-memory")
+    return Question(spec, options.framework, options.gpus, memory, options.nodes, options.headroom)
+
+
+def _what(options: argparse.Namespace) -> list[str]:
+    given = ["--recipe", options.recipe] if options.recipe else ["--spec", options.spec]
+    return given + [word for assignment in options.set for word in ("--set", assignment)]
+
+
+def show(advice: Advice, command: str | None, console: Console, everything: bool) -> None:
+    """The table, the recommendation, and how to start it."""
+    question = advice.question
+    table = Table(
+        title=f"{question.spec.name}, global batch {question.spec.global_batch_size}, {question.spec.precision}:"
+        f" bytes of the fullest of {question.gpus} GPUs",
+        box=None,
+    )
+    table.add_column("placement", no_wrap=True)
+    for name in ("batch", "parameters", "gradients", "optimizer", "activations", "temporary", "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("fits")
+    for choice in _told(advice, everything):
+        table.add_row(*_cells(choice, question))
+    console.print(table)
+    refused = [choice for choice in advice.choices if choice.refused]
+    if refused:
+        console.print(
+            f"not possible here: {escape(refused[0].refused)}"
+            + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
+    if advice.taken is None:
+        console.print(f"[red]✗[/red] {escape(advice.reason)}", highlight=False, soft_wrap=True)
+        return
+    console.print(f"[green]✓[/green] {escape(advice.reason)}", highlight=False, soft_wrap=True)
+    console.print(f"  placement: {placement_text(advice.taken.placement)}", highlight=False, soft_wrap=True)
+    console.print(f"  start it:  {escape(command or '')}", highlight=False, soft_wrap=True, markup=True)
+
+
+def _told(advice: Advice, everything: bool) -> list[Choice]:
+    """Of the choices that cut the batch only the first that fits of its kind, unless all are wanted."""
+    possible = [choice for choice in advice.choices if choice.estimate is not None]
+    if everything:
+        return possible
+    told: list[Choice] = []
+    seen: set[tuple[str, str]] = set()
+    for choice in possible:
+        kind = (choice.placement.strategy, choice.placement.options.fingerprint())
+        if not choice.placement.accumulates or (choice.fits and kind not in seen) or choice is advice.taken:
+            told.append(choice)
+        if choice.placement.accumulates and choice.fits:
+            seen.add(kind)
+    return told
+
+
+def _cells(choice: Choice, question: Question) -> list[str]:
+    found = choice.estimate
+    assert found is not None
+    parts = (found.parameters, found.gradients, found.slots, found.activations, found.temporary, found.total)
+    host = f" + {show_size(found.host)} host" if found.host else ""
+    mark = "[green]✓[/green]" if choice.fits else "[red]✗[/red]"
+    name = placement_text(choice.placement).partition(":")[2]
+    return [name, samples_each(choice, question.spec), *map(show_size, parts), mark + host]
+
+
+def _write(path: Path, advice: Advice, command: str | None) -> None:
+    question = advice.question
+    data = {
+        "spec": question.spec.name,
+        "gpus": question.gpus,
+        "nodes": question.nodes,
+        "gpu_bytes": question.memory,
+        "usable_bytes": question.usable,
+        "taken": None if advice.taken is None else placement_text(advice.taken.placement),
+        "reason": advice.reason,
+        "command": command,
+        "choices": [choice.to_dict() for choice in advice.choices],
+    }
+    try:
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None

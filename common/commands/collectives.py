@@ -1,0 +1,134 @@
+"""`parity collectives`: the collective operations of both frameworks, checked and timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from common.collectives.bench import DTYPES, Plan
+from common.collectives.operations import OPERATIONS
+from common.collectives.run import Row, collect
+from common.errors import RecordError, RunError, SpecError
+from common.report.terminal import table_console
+from common.sizes import parse_sizes, show_size
+from common.spec.strategies import Framework
+
+_LARGEST = 2**31
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    text = "check collective operations against NumPy, and time them over sizes"
+    command = commands.add_parser(
+        "collectives",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog="Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error.",
+    )
+    command.set_defaults(command=run)
+    command.add_argument("--framework", choices=["torch", "tensorflow", "both"], default="both")
+    command.add_argument("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
+    command.add_argument(
+        "--sizes", default="1KiB:16MiB:x4", help="FIRST:LAST:xFACTOR, or a list 1KiB,1MiB [1KiB:16MiB:x4]"
+    )
+    command.add_argument("--dtype", choices=DTYPES, default="float32")
+    command.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    command.add_argument("--operations", help=f"some of {','.join(OPERATIONS)} [all]")
+    command.add_argument("--repeats", type=int, default=20, help="timed runs of each case [20]")
+    command.add_argument("--timeout-seconds", type=int, default=60, help="an operation's longest wait [60]")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run what was asked for; 1 where a result was wrong."""
+    plan = plan_of(options)
+    frameworks: list[Framework] = ["torch", "tensorflow"]
+    if options.framework != "both":
+        frameworks = [options.framework]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="parity-") as name:
+        for framework in frameworks:
+            folder = Path(name) / framework
+            folder.mkdir()
+            try:
+                rows += collect(framework, plan, folder)
+            except RunError as error:
+                # The log that it names goes with the folder.
+                raise RunError(f"{framework}: {str(error).partition(' (log:')[0]}") from None
+    if options.json is not None:
+        _write(options.json, plan, rows)
+    show(rows, plan, table_console())
+    return int(any(row.wrong for row in rows))
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """The plan that the flags describe; SpecError with one line where they cannot be."""
+    for flag, value in (("--ranks", options.ranks), ("--repeats", options.repeats)):
+        if not 1 <= value <= 1024:
+            raise SpecError(f"{flag} must be from 1 to 1024, received {value}")
+    if options.timeout_seconds < 1:
+        raise SpecError(f"--timeout-seconds must be at least 1, received {options.timeout_seconds}")
+    sizes = parse_sizes(options.sizes)
+    if max(sizes) > _LARGEST:
+        raise SpecError(f"--sizes {options.sizes}: the largest is {show_size(_LARGEST)}")
+    chosen = tuple(OPERATIONS) if options.operations is None else tuple(options.operations.split(","))
+    for operation in chosen:
+        if operation not in OPERATIONS:
+            raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}")
+    return Plan(
+        ranks=options.ranks,
+        sizes=sizes,
+        dtype=options.dtype,
+        device=options.device,
+        repeats=options.repeats,
+        operations=chosen,
+        timeout_seconds=options.timeout_seconds,
+    )
+
+
+def show(rows: list[Row], plan: Plan, console: Console) -> None:
+    """The table, and one line on whether all was right."""
+    title = f"{plan.ranks} ranks, {plan.dtype}, median of {plan.repeats}; time of the slowest rank"
+    table = Table(title=title, box=None)
+    for name in ("operation", "what is called"):
+        table.add_column(name, no_wrap=name == "operation")
+    for name in ("size", "elements", "time us", "algbw GB/s", "busbw GB/s", "wrong"):
+        table.add_column(name, justify="right", no_wrap=True)
+    before = None
+    for row in rows:
+        new = (row.framework, row.operation) != before
+        before = (row.framework, row.operation)
+        sized = row.bytes > 0
+        table.add_row(
+            f"{row.framework} {row.operation}" if new else "",
+            row.how if new else "",
+            show_size(row.bytes) if sized else "-",
+            f"{row.elements:,}" if sized else "-",
+            f"{row.median_seconds * 1e6:,.1f}",
+            f"{row.algorithm_bandwidth / 1e9:.3f}" if sized else "-",
+            f"{row.bus_bandwidth / 1e9:.3f}" if sized else "-",
+            f"[red]✗ {row.wrong:,}[/red]" if row.wrong else "[green]✓ 0[/green]",
+        )
+    console.print(table)
+    wrong = sorted({f"{row.framework} {row.operation}" for row in rows if row.wrong})
+    if wrong:
+        console.print(f"[red]✗ wrong results[/red]: {', '.join(wrong)}", highlight=False)
+    else:
+        console.print(f"[green]✓ all {len(rows)} cases equal NumPy's results on every rank[/green]")
+
+
+def _write(path: Path, plan: Plan, rows: list[Row]) -> None:
+    facts = {"ranks": plan.ranks, "dtype": plan.dtype, "device": plan.device, "repeats": plan.repeats}
+    sizes = {name: op.size_is for name, op in OPERATIONS.items() if name in plan.operations}
+    factors = {name: OPERATIONS[name].bus_factor(plan.ranks) for name in plan.operations}
+    data = {**facts, "size_is": sizes, "bus_factors": factors, "rows": [row.to_dict() for row in rows]}
+    try:
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,79 @@
+"""`parity manifest`: Kubernetes objects that train a spec on a placement."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from common import recipes
+from common.launch import kubernetes
+from common.launch.process import on_each_node
+from common.launch.shell import choose_spec
+from common.spec import Placement
+from common.spec.run import check_run
+
+# Pods come up minutes apart where nodes must be made or images fetched.
+_TIMEOUT_SECONDS = 900
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    text = "print Kubernetes objects that train a spec, for kubectl apply -f -"
+    command = commands.add_parser("manifest", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    command.set_defaults(command=run)
+    command.add_argument(
+        "--kind",
+        choices=kubernetes.KINDS,
+        required=True,
+        help="of Kubeflow's training operator: pytorchjob or tfjob; job needs no operator",
+    )
+    command.add_argument(
+        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also small, as NAME:tiny"
+    )
+    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead, sent along as a ConfigMap")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="override a field; repeatable"
+    )
+    command.add_argument(
+        "--placement",
+        required=True,
+        metavar="FRAMEWORK:STRATEGY:REPLICAS[,FIELD=VALUE...]",
+        help="nodes=N is the number of pods, e.g. torch:ddp:4,nodes=4,device=gpu",
+    )
+    command.add_argument("--image", required=True, help="an image with python and this toolkit installed")
+    command.add_argument("--name", help="of the job [the spec's name]")
+    command.add_argument("--namespace", help="[kubectl's]")
+    command.add_argument("--cpus", help="of each pod [threads of its replicas]")
+    command.add_argument("--memory", default="4Gi", help="of each pod [4Gi]")
+    command.add_argument(
+        "--claim",
+        default="parity-records",
+        help="PersistentVolumeClaim that all pods can write [parity-records]",
+    )
+    command.add_argument("--folder", default="/records", help="where it is mounted [/records]")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the objects."""
+    spec = choose_spec(options.recipe, options.spec, options.set)
+    placement = Placement.from_text(options.placement, timeout_seconds=_TIMEOUT_SECONDS)
+    check_run(spec.resolved(), placement)
+    flags = (
+        (f"--recipe={options.recipe}", *(f"--set={text}" for text in options.set)) if options.recipe else ()
+    )
+    here = on_each_node(placement)
+    request = kubernetes.Request(
+        kind=options.kind,
+        name=options.name or kubernetes.job_name(spec.name),
+        spec=spec,
+        spec_flags=flags,
+        placement=placement,
+        image=options.image,
+        cpus=options.cpus or str(here * placement.threads_per_replica),
+        memory=options.memory,
+        claim=options.claim,
+        folder=options.folder,
+        namespace=options.namespace,
+    )
+    print(kubernetes.manifest(request), end="")
+    return 0

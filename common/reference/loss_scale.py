@@ -1,0 +1,44 @@
+"""The loss scale of each step, and which updates were made."""
+
+from __future__ import annotations
+
+from common.reference.optimizers.base import known
+from common.spec.train import TrainSpec
+
+# Within these, neither a scaled loss nor a scaled count leaves the normal float32 numbers.
+SMALLEST, LARGEST = 2.0**-64, 2.0**64
+
+
+class ScaleKeeper:
+    """Counts the updates of a run and moves its loss scale; without float16 every step is an update.
+
+    `observe` must be told every step in order. So neither scale nor count is part of the canonical
+    state: a resumed run tells it the recorded steps, as it does for a plateau.
+
+    updates: made so far; what bias corrections and the average of the weights count.
+    scale: what the next step multiplies its loss by.
+    """
+
+    def __init__(self, spec: TrainSpec) -> None:
+        self._rule = spec.loss_scale
+        self.updates = 0
+        self.scale = 1.0 if self._rule is None else known(self._rule.initial)
+        self._in_a_row = 0
+
+    def schedule_step(self, step: int) -> int:
+        """Where the schedule stands at a step of the run."""
+        waits = self._rule is not None and self._rule.schedule == "waits"
+        return self.updates if waits else step
+
+    def observe(self, updated: bool) -> None:
+        """Take note of whether a step updated the weights."""
+        self.updates += updated
+        rule = self._rule
+        if rule is None:
+            return
+        self._in_a_row = self._in_a_row + 1 if updated else 0
+        factor = 1.0 if updated else rule.backoff
+        if self._in_a_row == rule.growth_interval:
+            self._in_a_row, factor = 0, rule.growth
+        if SMALLEST <= self.scale * factor <= LARGEST:
+            self.scale *= factor

@@ -1,0 +1,166 @@
+"""The strategies of both frameworks, and what each leaves to choose. None of it may change the curve."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from common.spec.base import PositiveInt, Spec
+
+Framework = Literal["tensorflow", "torch"]
+
+
+class Options(Spec):
+    """What a strategy leaves to choose: nothing."""
+
+    # Whether a replica is a process of its own.
+    process_per_replica: ClassVar[bool] = True
+    # Whether there can be more than one replica.
+    parallel: ClassVar[bool] = True
+
+
+class OneProcess(Options):
+    """One replica in one process."""
+
+    process_per_replica: ClassVar[bool] = False
+    parallel: ClassVar[bool] = False
+
+
+class Mirrored(Options):
+    """MirroredStrategy: all replicas in one process."""
+
+    process_per_replica: ClassVar[bool] = False
+    cross_device: Literal["one_device", "hierarchical_copy", "nccl"] = Field(
+        "one_device", description="what reduces gradients: tf.distribute's cross_device_ops"
+    )
+
+
+class MultiWorker(Options):
+    """MultiWorkerMirroredStrategy: processes that meet through TF_CONFIG."""
+
+    replicas_per_worker: PositiveInt = Field(1, description="devices of each worker process")
+    communication: Literal["auto", "ring", "nccl"] = Field("ring", description="collective implementation")
+
+
+class DataParallel(Options):
+    """nn.DataParallel: one process that scatters each batch over its GPUs."""
+
+    process_per_replica: ClassVar[bool] = False
+
+
+class Blocks(Options):
+    """Strategies that can treat the model block by block.
+
+    A block is a child of the model that has children of its own, such as a transformer block; in a
+    model without such children, every child that has parameters. Where all blocks are inside one child,
+    as between an embedding and the logits tied to it, they are that child's.
+    """
+
+    checkpoint: bool = Field(
+        False, description="keep only the blocks' inputs for the backward pass, compute the rest again"
+    )
+
+
+class DDP(Blocks):
+    """DistributedDataParallel."""
+
+    find_unused_parameters: bool = False
+    gradient_as_bucket_view: bool = True
+    static_graph: bool = False
+    bucket_mb: PositiveInt = Field(25, description="gradients are reduced in buckets of this many MiB")
+
+
+class FSDP1(Blocks):
+    """FullyShardedDataParallel, the first of its name."""
+
+    sharding: Literal["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"] = "full_shard"
+    shard_group: PositiveInt | None = Field(
+        None, description="hybrid_shard: replicas that share one copy; copies are replicated"
+    )
+    wrap: Literal["root", "blocks"] = "root"
+
+    @model_validator(mode="after")
+    def _hybrid_has_groups(self) -> FSDP1:
+        if self.sharding != "hybrid_shard" and self.shard_group is not None:
+            raise ValueError("shard_group belongs to sharding=hybrid_shard")
+        # With groups of one, FSDP only warns, and never synchronises.
+        if self.sharding == "hybrid_shard" and (self.shard_group or 0) < 2:
+            raise ValueError(
+                "hybrid_shard needs a shard_group of 2 or more;"
+                " where nothing is to be sharded take sharding=no_shard"
+            )
+        return self
+
+
+class FSDP2(Blocks):
+    """fully_shard."""
+
+    reshard: bool | None = Field(
+        None,
+        description="free whole parameters between forward and backward pass; default: all but the root's",
+    )
+    shard_group: PositiveInt | None = Field(
+        None, description="hybrid sharding: replicas that share one copy; default: all of them"
+    )
+    wrap: Literal["root", "blocks"] = "root"
+    cpu_offload: bool = Field(False, description="keep shards in host memory")
+
+
+class DeepSpeed(Options):
+    """DeepSpeed ZeRO."""
+
+    stage: Literal[1, 2, 3] = Field(
+        2, description="1 shards optimizer slots, 2 gradients too, 3 parameters too"
+    )
+    offload_optimizer: bool = False
+    offload_parameters: bool = Field(False, description="stage 3 only")
+    config: str | None = Field(
+        None, description="a DeepSpeed JSON file to start from; its 'auto' is resolved"
+    )
+
+    @model_validator(mode="after")
+    def _parameters_of_stage_3(self) -> DeepSpeed:
+        if self.offload_parameters and self.stage != 3:
+            raise ValueError(
+                f"offload_parameters needs stage 3, which divides parameters, received {self.stage}"
+            )
+        return self
+
+
+class TensorParallel(Options):
+    """Attention heads and feed-forward columns divided over ranks, through DTensor."""
+
+    ranks: PositiveInt = Field(2, description="that share one replica")
+
+
+OPTIONS: dict[Framework, dict[str, type[Options]]] = {
+    "tensorflow": {"mirrored": Mirrored, "single": OneProcess, "multi_worker": MultiWorker},
+    "torch": {
+        "single": OneProcess,
+        "ddp": DDP,
+        "fsdp2": FSDP2,
+        "fsdp1": FSDP1,
+        "manual": Options,
+        "zero_redundancy": Options,
+        "deepspeed": DeepSpeed,
+        "tensor_parallel": TensorParallel,
+        "data_parallel": DataParallel,
+    },
+}
+STRATEGIES: dict[Framework, tuple[str, ...]] = {name: tuple(kinds) for name, kinds in OPTIONS.items()}
+
+# Who runs the loop, and over which strategies it can.
+ENGINES: dict[Framework, dict[str, tuple[str, ...]]] = {
+    "tensorflow": {"own": STRATEGIES["tensorflow"], "keras": ("single", "mirrored")},
+    "torch": {
+        "own": STRATEGIES["torch"],
+        "lightning": ("single", "ddp", "fsdp1", "fsdp2", "deepspeed"),
+        "fabric": ("single", "ddp", "fsdp2"),
+        "accelerate": ("single", "ddp"),
+    },
+}
+LAUNCHERS: dict[Framework, tuple[str, ...]] = {
+    "tensorflow": ("local", "environment", "srun", "kubernetes"),
+    "torch": ("local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"),
+}

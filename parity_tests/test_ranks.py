@@ -1,0 +1,158 @@
+"""Ranks on one machine: none is left behind, none is waited for in vain, and the one at fault is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import RunError
+from common.launch import ranks
+from common.launch.ranks import run_ranks
+from parity_tests.launching import ROOT, runs, wait_until
+
+SECONDS = 60.0
+
+
+def run(body: str, folder: Path, count: int = 2, timeout_seconds: float | None = None) -> None:
+    function = f"parity_tests.rank_bodies:{body}"
+    run_ranks(function, (folder,), count, folder / "logs", [], timeout_seconds)
+
+
+def pids(folder: Path) -> dict[str, int]:
+    return {path.stem: int(path.read_text()) for path in folder.glob("*.pid")}
+
+
+def all_gone(folder: Path) -> bool:
+    return not any(map(runs, pids(folder).values()))
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[object]:
+    """Starts a process with two ranks in a session of its own; ends what a failed test leaves."""
+    started = []
+
+    def start(body: str, how: str, *awaited: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "parity_tests.rank_bodies", body, how, str(tmp_path)]
+        child = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        started.append(child)
+        wait_until("the ranks did not start", lambda: pids(tmp_path).keys() >= set(awaited))
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+    for pid in filter(runs, pids(tmp_path).values()):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_all_ranks_return(tmp_path: Path) -> None:
+    run("returns", tmp_path, 3, timeout_seconds=SECONDS)
+    assert pids(tmp_path).keys() == {"rank_0", "rank_1", "rank_2"}
+
+
+def test_a_rank_that_raises_ends_the_others(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone \(log: "
+    ):
+        run("one_raises", tmp_path)
+    assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
+
+
+def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^rank 1 was killed by signal 9: last words of rank 1 \(log: "):
+        run("one_is_killed", tmp_path)
+    assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
+
+
+def test_of_several_that_failed_the_first_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ranks.wait
+
+    def late(*arguments: object) -> object:
+        wait_until("they did not end", lambda: len(pids(tmp_path)) == 3 and all_gone(tmp_path))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ranks, "wait", late)
+    with pytest.raises(RunError, match=r"^rank 2 ended with code 1: ValueError: the cause"):
+        run("others_follow", tmp_path, 3)
+
+
+def test_a_rank_that_ignores_the_signal_is_ended_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_GRACE_SECONDS", 0.3)
+    with pytest.raises(RunError, match=r"^rank 1 ended with code 1"):
+        run("deaf", tmp_path)
+    assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
+
+
+def test_a_rank_that_hangs_at_its_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.monotonic
+    # The time is over as soon as both have come as far as they will.
+    monkeypatch.setattr(ranks.time, "monotonic", lambda: real() + (1000 if len(pids(tmp_path)) == 2 else 0))
+    with pytest.raises(
+        RunError, match=r"^rank 1 was not ready within 999 s: rank 1 waits for its device \(log: "
+    ):
+        run("one_is_late", tmp_path, timeout_seconds=999)
+    assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
+
+
+def test_a_rank_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    def start(target: object, arguments: object, count: int) -> Iterator[object]:
+        yield from rank_bodies.spawned(target, arguments, 1)  # type: ignore[arg-type]
+        raise OSError("no memory for another process")
+
+    from parity_tests import rank_bodies
+
+    with pytest.raises(RunError, match=r"^rank 1 could not be started: no memory for another process"):
+        run_ranks("parity_tests.rank_bodies:unwatched", (tmp_path,), 2, tmp_path / "logs", [], None, start)
+    assert all_gone(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["forked", "spawned"])
+@pytest.mark.parametrize("body", ["unwatched", "holds_the_lock"])
+def test_ranks_die_with_a_killed_parent(parent, tmp_path: Path, body: str, how: str) -> None:
+    child = parent(body, how, "rank_0", "rank_1")
+    child.kill()
+    wait_until(f"{pids(tmp_path)} outlived their parent", lambda: all_gone(tmp_path))
+
+
+def test_ranks_that_were_not_told_outlive_their_parent(parent, tmp_path: Path) -> None:
+    """The control of the test above."""
+    child = parent("unwatched", "unarmed", "rank_0", "rank_1")
+    child.kill()
+    child.wait()
+    time.sleep(1)
+    assert all(map(runs, pids(tmp_path).values()))
+
+
+def test_children_of_a_rank_die_with_it(parent, tmp_path: Path) -> None:
+    child = parent("has_a_child", "forked", "rank_0", "rank_1", "child_0", "child_1")
+    child.kill()
+    wait_until(f"{pids(tmp_path)} outlived the rank", lambda: all_gone(tmp_path))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_parent_leaves_nothing(parent, tmp_path: Path, number: signal.Signals) -> None:
+    child = parent("unwatched", "forked", "rank_0", "rank_1")
+    # As a terminal does: to everyone in the foreground.
+    os.killpg(child.pid, number)
+    assert child.wait(SECONDS) != 0
+    wait_until(f"{pids(tmp_path)} outlived their parent", lambda: all_gone(tmp_path))
+    if number == signal.SIGINT:
+        left = [path.name for path in tmp_path.iterdir() if re.match("parity-|pymp-", path.name)]
+        assert left == []

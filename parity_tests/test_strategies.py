@@ -1,0 +1,175 @@
+"""Every way to train against one replica of PyTorch: the curve is the spec's alone."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.parity.budget import Budget, ensemble_budget, proof_budget
+from common.parity.compare import Comparison, compare
+from common.record import RunRecord
+from common.spec import Placement, TrainSpec
+from parity_tests.conftest import Farm
+from parity_tests.matrix import torch
+from parity_tests.strategies import CUT, MICRO_BATCHES, RECIPES, ROWS, Row, StrategyTable, missing, spec_of
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = torch("single", 1)
+
+CUT_IN_CI = ("tensorflow:mirrored", "tensorflow:multi_worker", "torch:ddp", "torch:fsdp1", "torch:fsdp2")
+
+# A test may have to wait for the runs of all tests before it.
+pytestmark = pytest.mark.timeout(3000)
+
+
+def skip_without_its_package(row: Row) -> None:
+    if not row.installed:
+        pytest.skip(f"{row.package} is not installed")
+
+
+def possible(row: Row, recipe: str) -> bool:
+    """A convolutional net and a net of two dense layers have nothing that tensor parallelism divides."""
+    return "tensor_parallel" not in row.name or recipe == "digits_transformer"
+
+
+def cases() -> list:
+    """In CI each strategy as it usually is, at its most replicas, on one recipe; the rest where the page is written.
+
+    Rows with options are also started there, for three steps, from the command line.
+    """
+    params = []
+    for row, recipe in itertools.product(ROWS, RECIPES):
+        for replicas in row.replicas if possible(row, recipe) else ():
+            chosen = recipe == "digits_transformer" and replicas == row.replicas[-1] and not row.options
+            marks = pytest.mark.slow if chosen else pytest.mark.exhaustive
+            params.append(
+                pytest.param(row, replicas, recipe, marks=marks, id=f"{row.key}-x{replicas}-{recipe}")
+            )
+    return params
+
+
+def cut_cases() -> list:
+    """Strategies and engines by 2 and by 3 on both recipes; other options once."""
+    params = []
+    for row, recipe, count in itertools.product(ROWS, CUT, MICRO_BATCHES):
+        rare = "engine" not in row.options and row.options and (recipe, count) != ("digits_transformer", 3)
+        if not row.accumulates or not possible(row, recipe) or rare:
+            continue
+        chosen = recipe == "digits_transformer" and count == 3 and row.key in CUT_IN_CI
+        marks = pytest.mark.slow if chosen else pytest.mark.exhaustive
+        params.append(pytest.param(row, recipe, count, marks=marks, id=f"{row.key}-{recipe}-by{count}"))
+    return params
+
+
+def budget_of(farm: Farm, spec: TrainSpec, reference: RunRecord) -> Budget:
+    if spec.precision == "float64":
+        return proof_budget(reference)
+    members = [REFERENCE.model_copy(update={"sample_order_seed": seed}) for seed in range(4)]
+    return ensemble_budget(reference, [farm.record(spec, member) for member in members])
+
+
+def proved(farm: Farm, spec: TrainSpec, placement: Placement) -> tuple[RunRecord, RunRecord, Comparison]:
+    reference, candidate = farm.record(spec, REFERENCE), farm.record(spec, placement)
+    if placement.label == REFERENCE.label:
+        # The reference itself, made a second time.
+        candidate = farm.record(spec, placement.model_copy(update={"stop_at_step": spec.steps}))
+    comparison = compare(reference, candidate, budget_of(farm, spec, reference))
+    assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
+    assert len(candidate.steps) == 50
+    if spec.precision == "float64":
+        assert comparison.loss_deviation.max() <= 1e-12
+    replicas_equal = [check for check in comparison.checks if check.name == "replicas equal"]
+    assert len(replicas_equal) == (placement.replicas > 1), "replicas were not compared"
+    assert [len(digests) for digests in candidate.digests] == [50] * placement.replicas
+    return reference, candidate, comparison
+
+
+@pytest.fixture(scope="session")
+def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+    """Begin the runs of every selected case, so that neither framework waits for the other."""
+    for item in request.session.items:
+        given = getattr(item, "callspec", None)
+        if given is None or "row" not in given.params or not given.params["row"].installed:
+            continue
+        if item.function is test_a_strategy_does_not_change_the_curve:
+            placement = given.params["row"].placement(given.params["replicas"])
+        elif item.function is test_micro_batches_do_not_change_the_curve:
+            row = given.params["row"]
+            placement = row.placement(row.replicas[-1], f"accumulation={given.params['count']}")
+        else:
+            continue
+        spec = spec_of(given.params["row"], given.params["recipe"])
+        # The reference first: every test waits for it.
+        farm.begin(spec, REFERENCE)
+        farm.begin(spec, placement)
+
+
+@pytest.mark.usefixtures("both_at_work")
+@pytest.mark.parametrize(("row", "replicas", "recipe"), cases())
+def test_a_strategy_does_not_change_the_curve(
+    farm: Farm, strategies: StrategyTable, row: Row, replicas: int, recipe: str
+) -> None:
+    skip_without_its_package(row)
+    reference, candidate, comparison = proved(farm, spec_of(row, recipe), row.placement(replicas))
+    strategies.saw(row, recipe, comparison)
+    if recipe == "digits_transformer":
+        strategies.holds(row, candidate, reference)
+
+
+@pytest.mark.usefixtures("both_at_work")
+@pytest.mark.parametrize(("row", "recipe", "count"), cut_cases())
+def test_micro_batches_do_not_change_the_curve(
+    farm: Farm, strategies: StrategyTable, row: Row, recipe: str, count: int
+) -> None:
+    """17 samples of a replica by 3 are 6, 6 and 5; 4 by 3 are 2, 1 and 1."""
+    skip_without_its_package(row)
+    placement = row.placement(row.replicas[-1], f"accumulation={count}")
+    *_, comparison = proved(farm, spec_of(row, recipe), placement)
+    strategies.saw(row, "micro-batches", comparison)
+
+
+def test_every_strategy_engine_and_option_has_its_row() -> None:
+    # A user's own file, and GPUs, are tried elsewhere.
+    elsewhere = {
+        "tensorflow:multi_worker:communication",
+        "torch:deepspeed:config",
+        "torch:fsdp1:checkpoint",
+        "torch:tensor_parallel:ranks",
+    }
+    assert set(missing()) <= elsewhere
+
+
+def test_rows_are_told_apart() -> None:
+    assert len({row.key for row in ROWS}) == len(ROWS)
+    labels = [row.placement(row.replicas[-1]).label for row in ROWS]
+    assert len(set(labels)) == len(labels)
+
+
+def groups() -> dict[tuple[str, ...], list[Row]]:
+    """Rows that can be compared with each other: those of one spec."""
+    return {key: [row for row in ROWS if row.overrides == key] for key in {row.overrides for row in ROWS}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", groups(), ids=lambda key: " ".join(key) or "usual")
+def test_every_row_starts_from_the_command_line(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    out = tmp_path / "session"
+    command = ["run", "--recipe=digits_transformer", "--set=steps=3", "--digests", "--timing-rounds=0"]
+    command += [f"--set={override}" for override in ("global_batch_size=34", *overrides)]
+    command += [f"--out={out}", "--placement=torch:single:1"]
+    rows = [row for row in groups()[overrides] if row.key != "torch:single" and row.installed]
+    if not rows:
+        pytest.skip("none of their packages is installed")
+    for row in rows:
+        replicas = next((count for count in row.replicas if count > 1), 1)
+        command.append(f"--placement={row.text(replicas)}")
+    done = subprocess.run(
+        [sys.executable, "-m", "common.cli", *command], capture_output=True, text=True, timeout=900, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list((out / "runs").iterdir())) == len(rows) + 1
+    assert done.stderr.count("effective batch") == len(rows) + 1

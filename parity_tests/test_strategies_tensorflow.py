@@ -1,0 +1,356 @@
+"""What is particular to TensorFlow's strategies: their options, how workers meet and part, and stock `fit`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import RunError
+from common.launch.ranks import run_ranks
+from common.launch.worker import Worker
+from common.parity.budget import proof_budget
+from common.parity.compare import Comparison, compare
+from common.record import RunRecord, read_record
+from common.spec import Placement, TrainSpec, override
+from parity_tests.matrix import small
+from parity_tests.strategies import DROPOUT
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = "tensorflow:mirrored:1"
+# Three batches an epoch, of 34, 34 and 2: over four replicas 1, 1, none and none.
+SHORT = ("data.train_samples=70", "data.eval_samples=35", "steps=7")
+PRELOAD = ["tf_impl.train", "sklearn.datasets"]
+
+
+class Bench:
+    """One TensorFlow process that trains what it is asked to."""
+
+    def __init__(self, worker: Worker, folder: Path) -> None:
+        self._worker, self._folder = worker, folder
+        self._made: dict[tuple, RunRecord] = {}
+
+    def record(self, spec: TrainSpec, text: str, inside: str | None = None) -> RunRecord:
+        """The record of a run, with digests; each is made once."""
+        key = (spec.fingerprint(), text, inside)
+        if key not in self._made:
+            out = self._folder / str(len(list(self._folder.iterdir())))
+            self._worker.train(spec, Placement.from_text(text, digests=True), out, inside)
+            self._made[key] = read_record(out)
+        return self._made[key]
+
+    def compared(self, spec: TrainSpec, text: str, reference: str = REFERENCE) -> Comparison:
+        first = self.record(spec, reference)
+        return compare(first, self.record(spec, text), proof_budget(first))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Worker("tensorflow", 4, tmp_path_factory.mktemp("bench_log") / "log") as worker:
+        yield Bench(worker, tmp_path_factory.mktemp("bench"))
+
+
+def in_tensorflow(script: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+    )
+
+
+OPTIONS = """
+import json
+from common.errors import RunError
+from common.spec import Placement
+from tf_impl import runtime
+from tf_impl.strategy import open_strategy
+said = {}
+for text in TEXTS:
+    placement = Placement.from_text(text)
+    try:
+        runtime.configure(placement, 4)
+        native = open_strategy(placement).native
+        reduces = getattr(native.extended, "_cross_device_ops", None)
+        said[text] = [type(native).__name__, type(reduces).__name__]
+        if "multi_worker" in text:
+            said[text] += [native.extended._communication_options.implementation.name, native.num_replicas_in_sync]
+    except RunError as error:
+        said[text] = str(error)
+print(json.dumps(said))
+"""
+
+
+def test_options_take_effect_and_what_needs_gpus_is_refused() -> None:
+    expected = {
+        "tf:single:1": ["OneDeviceStrategy", "NoneType"],
+        "tf:mirrored:2": ["MirroredStrategy", "ReductionToOneDevice"],
+        "tf:mirrored:2,cross_device=hierarchical_copy": ["MirroredStrategy", "HierarchicalCopyAllReduce"],
+        "tf:mirrored:2,cross_device=nccl,device=cpu": (
+            "tensorflow mirrored x2 cross_device=nccl: cross_device=nccl needs GPUs; on CPU take"
+            " cross_device=one_device"
+        ),
+        "tf:multi_worker:2,communication=nccl,device=cpu": (
+            "tensorflow multi_worker x2 communication=nccl: communication=nccl needs GPUs; on CPU take"
+            " communication=ring"
+        ),
+        "tf:multi_worker:1": ["CollectiveAllReduceStrategy", "CollectiveAllReduce", "RING", 1],
+        "tf:multi_worker:1,communication=auto": [
+            "CollectiveAllReduceStrategy",
+            "CollectiveAllReduce",
+            "AUTO",
+            1,
+        ],
+    }
+    done = in_tensorflow(OPTIONS.replace("TEXTS", repr(list(expected))))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == expected
+
+
+@contextmanager
+def regrouped_sums() -> Iterator[None]:
+    """TensorFlow's rewriting of chains of additions, as it is by default; runs inside a worker."""
+    import tensorflow as tf
+
+    keep_off = tf.config.optimizer.set_experimental_options
+    keep_off({"arithmetic_optimization": True})
+    tf.config.optimizer.set_experimental_options = lambda options: None
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options = keep_off
+
+
+def parted(record: RunRecord) -> list[int]:
+    """The steps after which the replicas did not hold the same bits."""
+    return [step for step, digests in enumerate(zip(*record.digests, strict=True)) if len(set(digests)) > 1]
+
+
+def test_replicas_hold_the_same_bits_because_sums_are_not_regrouped(bench: Bench) -> None:
+    spec = small("digits_mlp", "steps=3", "optimizer={kind: adamw, learning_rate: 0.003}")
+    assert parted(bench.record(spec, "tensorflow:mirrored:2")) == []
+    # Another seed: what was traced for the first spec would be used again.
+    control = bench.record(
+        override(spec, ["seed=1"]),
+        "tensorflow:mirrored:2",
+        "parity_tests.test_strategies_tensorflow:regrouped_sums",
+    )
+    assert parted(control) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more", "text"),
+    [
+        ("digits_cnn", (), "tensorflow:multi_worker:4,replicas_per_worker=2"),
+        ("digits_mlp", (DROPOUT,), "tensorflow:multi_worker:2,accumulation=3"),
+    ],
+)
+def test_workers_train_as_one_replica_does(
+    bench: Bench, recipe: str, more: tuple[str, ...], text: str
+) -> None:
+    spec = small(recipe, *SHORT, *more)
+    comparison = bench.compared(spec, text)
+    assert comparison.verdict == "parity", comparison.reason
+    record = bench.record(spec, text)
+    replicas = record.placement.replicas
+    assert parted(record) == [] and len(record.digests) == replicas
+    sizes = [len(record.splits[replica][2]) for replica in range(replicas)]
+    assert sizes == ([1, 1, 0, 0] if replicas == 4 else [1, 1])
+    assert len(record.memory) == 2, "each worker says what it holds"
+    logs = [path.read_text() for path in sorted((record.folder / "logs").iterdir())]
+    assert len(logs) == 2 and not any("Traceback" in log for log in logs)
+
+
+WAIT = """
+import os, sys, time
+from common.errors import RunError
+from common.spec import Placement
+from tf_impl import runtime
+from tf_impl.strategy import open_strategy
+placement = Placement.from_text("tf:multi_worker:2,timeout_seconds=2")
+runtime.configure(placement)
+try:
+    open_strategy(placement)
+except RunError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_waiting_for_a_worker_that_does_not_come_ends(tmp_path: Path, rank: int) -> None:
+    """Before its address is known, and in TensorFlow itself, which would wait for ever."""
+    meeting = tmp_path / "rendezvous"
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "PARITY_RENDEZVOUS": str(meeting)}
+    other = 1 - rank
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        for known, code, who in ((False, 1, f"rank {other};"), (True, -9, f"rank {other} at {address};")):
+            if known:
+                Path(f"{meeting}.worker_{other}").write_text(address)
+            done = in_tensorflow(WAIT, place)
+            assert done.returncode == code, done.stderr[-2000:]
+            said = done.stderr.strip().splitlines()[-1]
+            assert said.startswith(f"rank {rank} on {socket.gethostname()} waited 2 s for {who}"), said
+
+
+def rank_one_leaves(signal_name: str, *arguments: Any) -> None:
+    """A rank's training, where rank 1 sends itself a signal before its sixth step."""
+    from tf_impl import train
+
+    batches = train.data.batches
+
+    def some(*given: Any) -> Iterator[Any]:
+        for number, batch in enumerate(batches(*given)):
+            if number == 5 and os.environ["RANK"] == "1":
+                os.kill(os.getpid(), signal.Signals[signal_name])
+            yield batch
+
+    train.data.batches = some
+    train._train_rank(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("signal_name", "said"),
+    [
+        ("SIGKILL", "rank 1 was killed by signal 9"),
+        pytest.param("SIGSTOP", "lost rank 1", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_worker_that_dies_ends_the_run(tmp_path: Path, signal_name: str, said: str) -> None:
+    spec = small("digits_mlp", "steps=500").resolved()
+    placement = Placement.from_text("tf:multi_worker:2,timeout_seconds=60")
+    with pytest.raises(RunError) as caught:
+        run_ranks(
+            "parity_tests.test_strategies_tensorflow:rank_one_leaves",
+            (signal_name, spec, placement, tmp_path, False),
+            2,
+            tmp_path / "logs",
+            PRELOAD,
+        )
+    message = str(caught.value)
+    assert said in message and "\n" not in message
+    # Rank 0 may have been a step behind; what it wrote is whole.
+    rows = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
+
+
+def own_address() -> str:
+    """An address of this machine that others can reach; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
+        try:
+            unsent.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has the loopback address only")
+        address: str = unsent.getsockname()[0]
+    return address
+
+
+def test_a_server_can_be_kept_to_this_machine() -> None:
+    """Loaded from its file: the package around it would load TensorFlow."""
+    path = ROOT / "tf_impl" / "strategy" / "loopback.py"
+    description = importlib.util.spec_from_file_location("loopback", path)
+    assert description is not None and description.loader is not None
+    loopback = importlib.util.module_from_spec(description)
+    description.loader.exec_module(loopback)
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        port = server.getsockname()[1]
+
+        def reached(address: str) -> bool:
+            try:
+                with (
+                    socket.create_connection((address, port), timeout=1) as client,
+                    server.accept()[0] as peer,
+                ):
+                    client.sendall(b"x" * 1000)
+                    return peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+            except TimeoutError:
+                return False
+
+        addresses = ("127.0.0.1", "::1", own_address())
+        assert [reached(address) for address in addresses] == [True, True, True]
+        assert loopback.accept_only_this_machine(port)
+        assert [reached(address) for address in addresses] == [True, True, False]
+        assert not loopback.accept_only_this_machine(1), "nothing listens there"
+
+
+EVEN = ("data.tail=drop", "global_batch_size=36", "data.train_samples=100", "data.eval_samples=35", "steps=6")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ("digits_mlp", (DROPOUT, "optimizer={kind: adamw, learning_rate: 0.003, decay_mask: matrices}")),
+        ("digits_cnn", ("optimizer.weight_decay=0.01",)),
+    ],
+)
+def test_stock_fit_agrees_on_even_batches(bench: Bench, recipe: str, more: tuple[str, ...]) -> None:
+    comparison = bench.compared(small(recipe, *EVEN, *more), "tensorflow:mirrored:2,engine=keras")
+    assert comparison.verdict == "parity", comparison.reason
+    assert comparison.loss_deviation.max() <= 1e-12
+
+
+def test_stock_fit_agrees_on_one_replica_whatever_the_tail(bench: Bench) -> None:
+    comparison = bench.compared(small("digits_mlp", *SHORT), "tensorflow:single:1,engine=keras")
+    assert comparison.verdict == "parity", comparison.reason
+
+
+def test_stock_fit_parts_at_the_first_uneven_batch(bench: Bench) -> None:
+    """Of 97 samples the third batch has 29: 15 and 14, each mean of which stock fit takes for a half."""
+    spec = small("digits_mlp", "data.train_samples=97", "steps=6")
+    comparison = bench.compared(spec, "tensorflow:mirrored:2,engine=keras")
+    assert comparison.verdict == "divergent"
+    failed = comparison.first_failure
+    assert failed is not None and (failed.name, failed.where) == ("loss curve", "step 3")
+    assert (
+        "averages the means of the replicas" in comparison.reason and "first at step 2;" in comparison.reason
+    )
+    gradients = next(check for check in comparison.checks if check.name == "gradient norm")
+    assert not gradients.passed and gradients.where == "step 2"
+    assert (comparison.loss_deviation[:3] <= 1e-12).all()
+
+
+def test_our_own_loop_does_not_part_there(bench: Bench) -> None:
+    spec = small("digits_mlp", "data.train_samples=97", "steps=6")
+    assert bench.compared(spec, "tensorflow:mirrored:2").verdict == "parity"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "text", "said"),
+    [
+        (
+            ("optimizer={kind: adamw, learning_rate: 0.003, convention: torch}",),
+            ":1",
+            "epsilon_place 'outside'",
+        ),
+        (("optimizer={kind: lamb, learning_rate: 0.003}",), ":1", "'lamb' is not wired to stock Keras"),
+        (("optimizer.ema={decay: 0.9}",), ":1", "sets the weights to their average"),
+        (("optimizer.clip_global_norm=1", "optimizer.clip_epsilon=1e-6"), ":1", "clip_epsilon 0.0 only"),
+        (("loss.l2=0.1",), ":1", "no penalty on all weights"),
+        (("loss.label_smoothing=0.1",), ":1", "smooths distributions only"),
+        (("data.split=strided",), ":2", "contiguous shares"),
+        (("global_batch_size=35",), ":2", "first batch, here of 35"),
+        ((), ":1,accumulation=2", "does not cut a batch"),
+    ],
+)
+def test_what_stock_fit_cannot_say_is_refused(
+    bench: Bench, assignments: tuple[str, ...], text: str, said: str
+) -> None:
+    with pytest.raises(RunError, match=said) as caught:
+        bench.record(small("digits_mlp", *assignments), f"tensorflow:mirrored{text},engine=keras")
+    message = str(caught.value)
+    assert "\n" not in message and any(word in message for word in ("; set", "; take", "; choose", "; leave"))

@@ -1,0 +1,243 @@
+"""Engine `keras`: the same spec through `model.compile` and `model.fit`, as users train today.
+
+Stock: the optimizer, the loss and its reduction, the splitting of batches over replicas, the loop. Ours:
+the layers, the initial values, the order of samples, and what is read for the record:
+
+loss sum and count   Keras's own loss tracker, emptied before each batch. What `fit` prints of a batch is the
+                     mean of the replicas' means.
+sample ids           handed to the model as an input beside the samples; each replica says what it received.
+gradients            summed over the replicas as the optimizer is about to sum them.
+norms                of the variables, before and after a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.data.plan import BatchPlan, Ids
+from common.data.samples import Samples
+from common.errors import SpecError
+from common.spec import Placement, TrainSpec
+from common.spec.model import walk
+from tf_impl.engines import stock
+from tf_impl.model import Model
+from tf_impl.step import StepResult
+from tf_impl.strategy import Strategy
+
+
+def check(spec: TrainSpec, placement: Placement) -> None:
+    """Raise SpecError for what stock `fit` cannot express."""
+    stock.check_optimizer(spec.optimizer)
+    stock.stock_loss(spec.loss)
+    if placement.accumulates:
+        raise SpecError(
+            "engine 'keras': stock fit does not cut a batch (gradient_accumulation_steps joins batches, and"
+            " fails under a strategy); leave accumulation at 1, or use the own engine"
+        )
+    if spec.precision not in ("float32", "float64"):
+        raise SpecError(
+            f"engine 'keras': precision '{spec.precision}' is not wired to stock Keras; take float32 or float64"
+        )
+    first = min(spec.global_batch_size, spec.data.train_samples)
+    if first % placement.replicas:
+        raise SpecError(
+            f"engine 'keras': stock fit fails where the first batch, here of {first}, is split unevenly over"
+            f" {placement.replicas} replicas; choose a global_batch_size that they divide, or use the own engine"
+        )
+    if 0 < spec.data.eval_samples < placement.replicas:
+        raise SpecError(
+            f"engine 'keras': stock evaluate fails on {spec.data.eval_samples} samples over {placement.replicas}"
+            " replicas; set data.eval_samples to no fewer than the replicas"
+        )
+    if spec.data.split != "contiguous" and placement.replicas > 1:
+        raise SpecError(
+            f"engine 'keras': Keras splits a batch into contiguous shares, received data.split"
+            f" '{spec.data.split}'; set it to contiguous"
+        )
+    for node in walk(spec.model.tree()):
+        if node.spec.kind == "activity_penalty":
+            raise SpecError(
+                f"engine 'keras': {node.path!r} penalises activities, which is not wired to stock Keras"
+            )
+
+
+class KerasModel(keras.Model):
+    """Our layers as a `keras.Model` of (samples, sample ids, step of each sample)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self._model = model
+        self.root = model.root
+        self.received: list[tuple[int, Ids]] = []
+        self.built = True
+
+    def call(self, inputs: tuple, training: bool | None = None) -> tf.Tensor:
+        samples, ids, steps = inputs
+        if training:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            tf.py_function(self._receive, [replica, ids], [])
+        # Masks are keyed by step and sample, so each sample carries its step.
+        context = self._model.context(bool(training), samples, ids, steps[:, None])
+        return self._model(samples, context)
+
+    def _receive(self, replica: tf.Tensor, ids: tf.Tensor) -> None:
+        self.received.append((int(replica), ids.numpy()))
+
+
+def _watched(optimizer: keras.optimizers.Optimizer, gradients: list[tf.Variable]) -> None:
+    """Have an optimizer leave the gradients it is given, summed over the replicas, in variables."""
+    apply = optimizer.apply
+
+    def watching(grads: list[Any], trainable_variables: list[Any] | None = None) -> None:
+        context = tf.distribute.get_replica_context()
+        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
+        if context.num_replicas_in_sync > 1:
+            dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
+        for variable, gradient in zip(gradients, dense, strict=True):
+            variable.assign(gradient)
+        apply(grads, trainable_variables)
+
+    optimizer.apply = watching
+
+
+class StockOptimizer:
+    """A Keras optimizer where our own is expected: its slots by canonical name, and no average."""
+
+    def __init__(self, spec: TrainSpec, model: Model, keras_model: KerasModel) -> None:
+        self.native = stock.stock_optimizer(spec.optimizer, model)
+        variables = keras_model.trainable_variables
+        self.native.build(variables)
+        names = {id(native): name for name, native in model.parameters.items()}
+        order = [names[id(variable.value)] for variable in variables]
+        self.slots = stock.slots_of(spec.optimizer, self.native, order)
+        self._gradients = {
+            name: tf.Variable(
+                tf.zeros(native.shape, native.dtype),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            for name, native in model.parameters.items()
+        }
+        _watched(self.native, [self._gradients[name] for name in order])
+
+    @property
+    def gradients(self) -> list[tf.Tensor]:
+        """Of the last step, in the order of `model.parameters`."""
+        return [tf.convert_to_tensor(variable) for variable in self._gradients.values()]
+
+
+class Fit:
+    """Training and evaluation through Keras's own loops."""
+
+    def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
+        self._spec, self._strategy, self._model = spec, strategy, model
+        with strategy.native.scope():
+            self._keras_model = KerasModel(model)
+            self.optimizer = StockOptimizer(spec, model, self._keras_model)
+            self._accuracy = stock.StockAccuracy(spec.loss) if spec.loss.classes else None
+            self._keras_model.compile(
+                optimizer=self.optimizer.native,
+                loss=stock.stock_loss(spec.loss),
+                metrics=[] if self._accuracy is None else [self._accuracy],
+                # XLA cannot call back into Python, and rounds otherwise.
+                jit_compile=False,
+            )
+        self._counted = spec.loss.counted(spec.model.output_shape())
+
+    def train(
+        self,
+        plan: BatchPlan,
+        samples: Samples,
+        steps: range,
+        scalars: Callable[[int], dict[str, float]],
+        record: Callable[[int, dict[str, float], StepResult], None],
+    ) -> None:
+        """`fit` over the plan's batches; `record` is called after each with what it did."""
+        items = [(lambda s=step: (plan.global_ids(s), plan.epoch(s), s)) for step in steps]
+        watcher = _Watcher(self, steps, scalars, record)
+        self._keras_model.fit(self._dataset(items, samples), shuffle=False, verbose=0, callbacks=[watcher])
+
+    def evaluate(self, plan: BatchPlan, samples: Samples) -> tuple[float, float, int]:
+        """(loss sum, count, correct) of `evaluate` over all samples."""
+        if not len(samples):
+            return 0.0, 0, 0
+        # It fails where its first batch is split unevenly, so what the replicas can share comes first.
+        items = []
+        for ids in plan.chunks(len(samples), samples.first_id):
+            even = len(ids) - len(ids) % plan.replicas
+            items += [(lambda i=part: (i, 0, 0)) for part in (ids[:even], ids[even:]) if len(part)]
+        self._keras_model.evaluate(self._dataset(items, samples), verbose=0)
+        correct = 0 if self._accuracy is None else round(self._summed(self._accuracy.total))
+        return *self.totals(), correct
+
+    def totals(self) -> tuple[float, float]:
+        """Loss sum and count since the metrics were last emptied."""
+        tracker = self._keras_model.metrics[0]
+        return self._summed(tracker.total) * self._counted, self._summed(tracker.count) * self._counted
+
+    def _summed(self, variable: keras.Variable) -> float:
+        """A metric's variable, of which each replica has its own part."""
+        return sum(float(part) for part in self._strategy.unpack(variable.value))
+
+    def _dataset(self, items: list[Callable[[], tuple]], samples: Samples) -> tf.data.Dataset:
+        """Global batches ((inputs, ids, steps), targets), which Keras splits over the replicas itself.
+
+        Each item gives the sample ids, the epoch and the step of one; Keras goes through them more than once.
+        """
+        spec = self._spec
+
+        def batches() -> Iterator[tuple]:
+            for item in items:
+                ids, epoch, step = item()
+                inputs, targets = samples.rows(ids, epoch)
+                yield (inputs, ids, np.full(len(ids), step)), targets
+
+        def of(shape: tuple[int, ...], dtype: Any) -> tf.TensorSpec:
+            return tf.TensorSpec([None, *shape], dtype)
+
+        signature = (
+            (of(spec.model.input_shape, spec.input_dtype), of((), tf.int64), of((), tf.int64)),
+            of(spec.target_shape, spec.target_dtype),
+        )
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(items)))
+
+
+class _Watcher(keras.callbacks.Callback):
+    """Sets each batch's learning rate before it, and reads what it did after it."""
+
+    def __init__(self, fit: Fit, steps: range, scalars: Callable, record: Callable) -> None:
+        super().__init__()
+        self._fit, self._steps, self._scalars_of, self._record = fit, steps, scalars, record
+        self._weights = list(fit._model.parameters.values())
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        del logs
+        self._scalars = self._scalars_of(self._steps[batch])
+        self.model.optimizer.learning_rate = np.float64(self._scalars["learning_rate"])
+        self.model.reset_metrics()
+        self.model.received.clear()
+        self._before = [np.array(weight.numpy()) for weight in self._weights]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        del logs
+        after = [np.array(weight.numpy()) for weight in self._weights]
+        changes = [new - old for new, old in zip(after, self._before, strict=True)]
+        gradients = self._fit.optimizer.gradients
+        norms = [float(tf.linalg.global_norm(tensors)) for tensors in (gradients, after, changes)]
+        received = dict(self.model.received)
+        ids = [tf.constant(received[replica], tf.int64) for replica in sorted(received)]
+        numbers = tf.constant([*self._fit.totals(), *norms], tf.float64)
+        self._record(self._steps[batch], self._scalars, StepResult(numbers, ids, gradients))
+
+
+def build(spec: TrainSpec, model: Model, strategy: Strategy) -> tuple[StockOptimizer, Fit]:
+    """The optimizer and the loop of a checked spec."""
+    fit = Fit(spec, model, strategy)
+    return fit.optimizer, fit

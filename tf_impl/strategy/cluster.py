@@ -1,0 +1,107 @@
+"""How the workers of a run find each other, and how long they wait."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tensorflow as tf
+
+from common.errors import RunError
+from common.launch.place import Place, place_of
+from common.spec import Placement
+from tf_impl.strategy import watchdog
+
+_POLL_SECONDS = 0.02
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+class Meeting:
+    """The workers' addresses in rank order, and a limit to waiting for them. Use as a context manager."""
+
+    def __init__(self, placement: Placement, place: Place) -> None:
+        self._place = place
+        self._seconds = placement.timeout_seconds
+        self._port: socket.socket | None = None
+        self._watchdog: subprocess.Popen | None = None
+
+    def __enter__(self) -> list[str]:
+        known = self._place.workers
+        workers = list(known) if known else self._exchange()
+        limits = [os.getpid(), self._place.rank, self._seconds]
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", watchdog.__file__, *map(str, limits), *workers],
+            stdin=subprocess.PIPE,
+        )
+        return workers
+
+    def __exit__(self, *_: object) -> None:
+        if self._watchdog is not None:
+            self._watchdog.communicate(b"met")
+        if self._port is not None:
+            self._port.close()
+
+    def _exchange(self) -> list[str]:
+        """On one machine: each takes a free port, writes it beside the rendezvous, and reads the others'."""
+        if self._place.rendezvous is None:
+            raise RunError(
+                f"rank {self._place.rank} knows no addresses of workers; the launcher must give them, in rank order"
+            )
+        self._port = _held_port()
+        files = [Path(f"{self._place.rendezvous}.worker_{rank}") for rank in range(self._place.processes)]
+        partial = files[self._place.rank].with_suffix(".partial")
+        partial.write_text(f"127.0.0.1:{self._port.getsockname()[1]}")
+        partial.rename(files[self._place.rank])
+        deadline = time.monotonic() + self._seconds
+        while missing := [f"rank {rank}" for rank, file in enumerate(files) if not file.exists()]:
+            if time.monotonic() > deadline:
+                raise RunError(watchdog.waited(self._place.rank, self._seconds, missing))
+            time.sleep(_POLL_SECONDS)
+        return [file.read_text() for file in files]
+
+
+@contextmanager
+def lost_peers(placement: Placement) -> Iterator[None]:
+    """Around a process's part of a run: a peer that has gone, or is silent, ends it with one line.
+
+    Raises:
+        RunError: names this rank, and the peer where TensorFlow knows it.
+    """
+    try:
+        yield
+    except _LOST as error:
+        if placement.processes == 1:
+            raise
+        said = str(error)
+        peer = re.search(r"/job:worker/(?:replica:0/)?task:(\d+)", said)
+        late = isinstance(error, tf.errors.DeadlineExceededError)
+        what = f"waited {placement.timeout_seconds} s in a collective for" if late else "lost"
+        cause = re.search(
+            r"(Collective ops is aborted by|Collective has timed out|recvmsg|Socket)[^\n]*", said
+        )
+        raise RunError(
+            f"rank {place_of(placement).rank} on {socket.gethostname()} {what}"
+            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__});"
+            " the first rank to fail says why"
+        ) from None
+
+
+def _held_port() -> socket.socket:
+    """A free port of the loopback address, held until TensorFlow's server has bound it besides."""
+    os.environ["TF_GRPC_REUSE_PORT"] = "1"
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held

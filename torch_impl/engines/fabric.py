@@ -1,0 +1,96 @@
+"""Lightning Fabric in our loop: it joins the process group, wraps the module and runs the backward pass."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import lightning.fabric
+from lightning.fabric.strategies import DDPStrategy, ModelParallelStrategy
+from torch import Tensor, nn
+
+from common.spec import Placement
+from torch_impl.engines.environment import RankEnvironment
+from torch_impl.engines.joining import ddp_options, prepare_blocks, quiet, timeout_of
+from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.sharded import FSDP2
+
+if TYPE_CHECKING:
+    from torch_impl.model import Model
+
+
+class Fabric(Strategy):
+    """One device, or Fabric's DDPStrategy."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.fabric: Any = None
+        super().__init__(placement)
+        if self.fabric is None:
+            self.fabric = self._fabric("auto")
+        self.averages_over = placement.replicas
+
+    def _join(self, backend: str) -> None:
+        self.fabric = self._fabric(self._strategy(backend))
+        self.fabric.launch()
+
+    def _strategy(self, backend: str) -> Any:
+        return DDPStrategy(
+            process_group_backend=backend, timeout=timeout_of(self.placement), **ddp_options(self.placement)
+        )
+
+    def _fabric(self, strategy: Any) -> Any:
+        quiet()
+        alone = self.placement.strategy == "single"
+        return lightning.fabric.Fabric(
+            accelerator="cuda" if self.device.startswith("cuda") else "cpu",
+            devices=self.placement.processes // self.placement.nodes,
+            num_nodes=self.placement.nodes,
+            strategy=strategy,
+            plugins=[] if alone else [RankEnvironment(self.place, self.placement)],
+            # The module has the spec's own type, float64 too. Fabric's "64-true" would cast what it
+            # returns to torch's default type, float32.
+            precision="32-true",
+        )
+
+    def wrap(self, model: Model) -> None:
+        if self.placement.strategy == "ddp":
+            prepare_blocks(self.placement, model)
+        model.module = self.fabric.setup_module(model.module)
+
+    def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        # Fabric warns where there is nothing to hold back.
+        alone = self.placement.strategy == "single"
+        return self.fabric.no_backward_sync(model.module, enabled=not (last or alone))
+
+    def backward(self, loss_sum: Tensor) -> None:
+        self.fabric.backward(loss_sum)
+
+
+class FabricFSDP2(Fabric, FSDP2):
+    """Fabric's ModelParallelStrategy, by which the module is sharded as by our own fully_shard."""
+
+    def _strategy(self, backend: str) -> Any:
+        return ModelParallelStrategy(
+            self._sharded,
+            data_parallel_size=self.placement.processes,
+            tensor_parallel_size=1,
+            process_group_backend=backend,
+            timeout=timeout_of(self.placement),
+        )
+
+    def _sharded(self, module: nn.Module, mesh: Any) -> nn.Module:
+        del module, mesh  # ours: it also knows of groups of shards
+        FSDP2.wrap(self, self._model)
+        return self._model.module
+
+    def wrap(self, model: Model) -> None:
+        self._model = model
+        try:
+            super().wrap(model)
+        finally:
+            del self._model
+
+
+def strategy_of(placement: Placement) -> type[Strategy]:
+    """The class that works a placement through Fabric."""
+    return FabricFSDP2 if placement.strategy == "fsdp2" else Fabric

@@ -1,0 +1,60 @@
+"""Strategies whose ranks each hold the whole model."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from common.spec import Placement, strategies
+from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.blocks import Checkpointed, wrap_blocks
+
+if TYPE_CHECKING:
+    from torch_impl.model import Model
+
+
+class Manual(Strategy):
+    """Every gradient summed by an all-reduce of its own after the backward pass, as tutorials teach it."""
+
+    def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
+        for gradient in gradients:
+            dist.all_reduce(gradient)
+        return gradients
+
+
+class DDP(Strategy):
+    """DistributedDataParallel: gradients averaged in buckets while the backward pass goes on."""
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement)
+        self.averages_over = placement.replicas
+
+    def wrap(self, model: Model) -> None:
+        given = self.placement.options
+        options = given if isinstance(given, strategies.DDP) else strategies.DDP()
+        if options.checkpoint:
+            wrap_blocks(model.module, Checkpointed)
+        model.module = DistributedDataParallel(
+            model.module,
+            # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
+            forward_sync_buffers=False,
+            bucket_cap_mb=options.bucket_mb,
+            find_unused_parameters=options.find_unused_parameters,
+            gradient_as_bucket_view=options.gradient_as_bucket_view,
+            static_graph=options.static_graph,
+        )
+
+    def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        # A static graph may not skip a reduction (an internal assertion of torch 2.13). Reduced each time,
+        # what was averaged before stays as it is, being equal on all ranks.
+        if last or getattr(self.placement.options, "static_graph", False):
+            return nullcontext()
+        return model.module.no_sync()
+
+
+class ZeroRedundancy(DDP):
+    """DDP whose optimizer slots are divided over the ranks, parameter by parameter."""
