@@ -43,6 +43,10 @@ class Row:
     def placement(self, replicas: int, more: str = "") -> Placement:
         return Placement.from_text(self.text(replicas, more), digests=True)
 
+    def trains(self, recipe: str) -> bool:
+        """A convolutional net and one of two dense layers have nothing that tensor parallelism divides."""
+        return "tensor_parallel" not in self.name or recipe == "digits_transformer"
+
     @property
     def package(self) -> str | None:
         """The optional package that this way needs."""
@@ -193,7 +197,6 @@ class StrategyTable:
 
     deviations: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     held: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
     def saw(self, row: Row, column: str, comparison: Comparison) -> None:
@@ -231,4 +234,6 @@ class StrategyTable:
         found = self.deviations.get((row.key, column))
         if found:
             return f"{max(found):.1e}"
-        return self.refused.get((row.key, column), "not run")
+        if column == "micro-batches" and not row.accumulates:
+            return "refused"
+        return "not run" if column == "micro-batches" or row.trains(column) else "nothing to divide"

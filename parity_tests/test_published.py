@@ -150,7 +150,7 @@ def against(peers: dict[str, Peer], stock: str, given: dict[str, Any], changes: 
     ("kind", "size"),
     [
         *((kind, SMALL[kind]) for kind in SMALL),
-        *(pytest.param(kind, FULL[kind], marks=pytest.mark.slow) for kind in FULL),
+        *(pytest.param(kind, FULL[kind], marks=pytest.mark.exhaustive) for kind in FULL),
     ],
     ids=lambda value: value if isinstance(value, str) else f"width {value['width']}",
 )

@@ -31,11 +31,6 @@ def skip_without_its_package(row: Row) -> None:
         pytest.skip(f"{row.package} is not installed")
 
 
-def possible(row: Row, recipe: str) -> bool:
-    """A convolutional net and a net of two dense layers have nothing that tensor parallelism divides."""
-    return "tensor_parallel" not in row.name or recipe == "digits_transformer"
-
-
 def cases() -> list:
     """In CI each strategy as it usually is, at its most replicas, on one recipe; the rest where the page is written.
 
@@ -43,7 +38,7 @@ def cases() -> list:
     """
     params = []
     for row, recipe in itertools.product(ROWS, RECIPES):
-        for replicas in row.replicas if possible(row, recipe) else ():
+        for replicas in row.replicas if row.trains(recipe) else ():
             chosen = recipe == "digits_transformer" and replicas == row.replicas[-1] and not row.options
             marks = pytest.mark.slow if chosen else pytest.mark.exhaustive
             params.append(
@@ -57,7 +52,7 @@ def cut_cases() -> list:
     params = []
     for row, recipe, count in itertools.product(ROWS, CUT, MICRO_BATCHES):
         rare = "engine" not in row.options and row.options and (recipe, count) != ("digits_transformer", 3)
-        if not row.accumulates or not possible(row, recipe) or rare:
+        if not row.accumulates or not row.trains(recipe) or rare:
             continue
         chosen = recipe == "digits_transformer" and count == 3 and row.key in CUT_IN_CI
         marks = pytest.mark.slow if chosen else pytest.mark.exhaustive
