@@ -37,6 +37,10 @@ _PLACEMENT_FLAGS = (
     "sample_order_seed",
     "stop_at_step",
     "digests",
+    "taps",
+    "phase_repeats",
+    "compile",
+    "steps_per_call",
     "timeout_seconds",
 )
 
@@ -98,6 +102,10 @@ def _define(framework: Framework) -> Any:
     )
     flags.DEFINE_integer("timeout_seconds", 120, "A collective, or a start, that takes longer ends the run.")
     flags.DEFINE_bool("digests", False, "Record a digest of every replica's parameters after each step.")
+    flags.DEFINE_bool("taps", False, "Record digests of every activation and gradient at every step.")
+    flags.DEFINE_integer("phase_repeats", 0, "Time each phase of a step this often, after the last step.")
+    flags.DEFINE_bool("compile", False, "Compile the step: torch.compile, or XLA for TensorFlow.")
+    flags.DEFINE_integer("steps_per_call", 1, "TensorFlow: steps that one call of the graph takes.")
     flags.DEFINE_integer("threads_per_replica", 1, "CPU threads a replica.")
     flags.DEFINE_bool("pin", False, "Bind each replica to its own cores.")
     flags.DEFINE_integer(

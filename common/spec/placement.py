@@ -58,6 +58,12 @@ class Placement(Spec):
     stop_at_step: PositiveInt | None = Field(None, description="end early; the spec's schedule stands")
     recording: Literal["full", "off"] = Field("full", description="off: only timings, for benchmarks")
     digests: bool = Field(False, description="record a digest of every replica's parameters after each step")
+    taps: bool = Field(False, description="record digests of every activation and gradient of every step")
+    phase_repeats: NonNegativeInt = Field(
+        0, description="how often to time each phase of a step, once the last step is done"
+    )
+    compile: bool = Field(False, description="torch.compile, or XLA for TensorFlow")
+    steps_per_call: PositiveInt = Field(1, description="TensorFlow: steps that one call of the graph takes")
     loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
     prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
     timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
@@ -106,6 +112,8 @@ class Placement(Spec):
         shard_group = getattr(self.options, "shard_group", None)
         if shard_group is not None and self.replicas % shard_group:
             raise ValueError(f"{self.replicas} replicas cannot be divided by shard_group {shard_group}")
+        if self.framework != "tensorflow" and self.steps_per_call != 1:
+            raise ValueError("steps_per_call is TensorFlow's; PyTorch takes its steps one by one")
         return self
 
     @property
@@ -153,6 +161,10 @@ class Placement(Spec):
             named["engine"] = self.engine
         if self.launcher != "local":
             named["launcher"] = self.launcher
+        if self.compile:
+            named["compile"] = True
+        if self.steps_per_call > 1:
+            named["steps_per_call"] = self.steps_per_call
         if self.accumulates:
             plain = len(self.accumulation) == 1
             pairs = (f"{epoch}to{count}" for epoch, count in self.accumulation)
