@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_randomly
@@ -62,40 +63,34 @@ def pytest_configure() -> None:
     pytest_randomly.entrypoint_reseeds = []
 
 
+# What the tests measure, collected over the session and written where an option asks for it.
+COLLECTED = {
+    "figures": (Figures, "what the matrix and the faults showed"),
+    "strategies": (StrategyTable, "what the tests of strategies showed"),
+    "vocabulary": (Vocabulary, "what the tests of single entries showed"),
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--figures", type=Path, help="write what the matrix and the faults showed, as Markdown")
-    parser.addoption("--strategies", type=Path, help="write what the tests of strategies showed")
-    parser.addoption("--vocabulary", type=Path, help="write what the tests of single entries showed")
+    for name, (_, shown) in COLLECTED.items():
+        parser.addoption(f"--{name}", type=Path, help=f"write {shown}, as Markdown")
 
 
-@pytest.fixture(scope="session")
-def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
-    """Collects what the tests measured; written at the end where --figures asks for it."""
-    collected = Figures()
-    yield collected
-    path = request.config.getoption("--figures")
-    if path is not None:
-        collected.write(path)
+def _collected(name: str) -> Any:
+    kind, shown = COLLECTED[name]
+
+    def collected(request: pytest.FixtureRequest) -> Iterator[Any]:
+        table = kind()
+        yield table
+        path = request.config.getoption(f"--{name}")
+        if path is not None:
+            table.write(path)
+
+    collected.__doc__ = f"Collects {shown}; written at the end where --{name} asks for it."
+    return pytest.fixture(scope="session", name=name)(collected)
 
 
-@pytest.fixture(scope="session")
-def vocabulary(request: pytest.FixtureRequest) -> Iterator[Vocabulary]:
-    """Collects what the tests of single entries measured; written where --vocabulary asks for it."""
-    collected = Vocabulary()
-    yield collected
-    path = request.config.getoption("--vocabulary")
-    if path is not None:
-        collected.write(path)
-
-
-@pytest.fixture(scope="session")
-def strategies(request: pytest.FixtureRequest) -> Iterator[StrategyTable]:
-    """Collects what the tests of strategies measured; written where --strategies asks for it."""
-    collected = StrategyTable()
-    yield collected
-    path = request.config.getoption("--strategies")
-    if path is not None:
-        collected.write(path)
+figures, strategies, vocabulary = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")
