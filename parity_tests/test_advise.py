@@ -209,8 +209,8 @@ def test_every_choice_can_be_typed_in_again(framework: str, gpus: int, nodes: in
         usual = {"device": "gpu"}
         assert Placement.from_text(placement_text(choice.placement), **usual) == choice.placement
         words = shlex.split(command_line(choice.placement, ["--recipe", "gpt2"], "runs/x"))
-        options = [words[i + 1] for i, word in enumerate(words) if word == "--option"]
-        given = {words[i][2:]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}
+        options = [word.removeprefix("--option=") for word in words if word.startswith("--option=")]
+        given = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
         fields = {"framework": framework, "strategy": given["strategy"], "replicas": int(given["replicas"])}
         text = ",".join([":".join(map(str, fields.values())), *options])
         more = {"nodes": int(given.get("nodes", 1)), "accumulation": int(given.get("accumulation", 1))}
@@ -225,7 +225,7 @@ def test_the_table_and_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "placement: torch:ddp:2" in out
     assert (
-        "python -m torch_impl --recipe gpt2:tiny --set precision=float32 --strategy ddp --replicas 2" in out
+        "python -m torch_impl --recipe gpt2:tiny --set precision=float32 --strategy=ddp --replicas=2" in out
     )
     data = json.loads(file.read_text())
     assert data["taken"] == "torch:ddp:2" and data["usable_bytes"] == 72 * 10**9

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.advise.memory import Estimate, estimate, largest_micro_batch
 from common.errors import SpecError
+from common.launch.flags import flags_of
 from common.sizes import show_size
 from common.spec import Placement, TrainSpec
 from common.spec.run import check_run
@@ -183,36 +184,8 @@ def _what(taken: Choice) -> str:
 
 
 def placement_text(placement: Placement) -> str:
-    """The placement as `--placement` takes it."""
-    usual = type(placement.options)()
-    more = [
-        f"{name}={_plain(getattr(placement.options, name))}"
-        for name in type(usual).model_fields
-        if getattr(placement.options, name) != getattr(usual, name)
-    ]
-    if placement.nodes > 1:
-        more.append(f"nodes={placement.nodes}")
-    if placement.accumulates:
-        more.append(f"accumulation={placement.accumulation[0][1]}")
-    return ",".join([f"{placement.framework}:{placement.strategy}:{placement.replicas}", *more])
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def flags(placement: Placement) -> list[str]:
-    """The flags of `python -m torch_impl` or `tf_impl` that describe a placement."""
-    usual = type(placement.options)()
-    found = ["--strategy", placement.strategy, "--replicas", str(placement.replicas), "--device", "gpu"]
-    for name in type(usual).model_fields:
-        if getattr(placement.options, name) != getattr(usual, name):
-            found += ["--option", f"{name}={_plain(getattr(placement.options, name))}"]
-    if placement.accumulates:
-        found += ["--accumulation", str(placement.accumulation[0][1])]
-    if placement.nodes > 1:
-        found += ["--nodes", str(placement.nodes)]
-    return found
+    """The placement as `--placement` takes it; that it is on GPUs goes without saying."""
+    return placement.text(leave_out=("device",))
 
 
 def command_line(placement: Placement, what: list[str], out: str) -> str:
@@ -222,7 +195,7 @@ def command_line(placement: Placement, what: list[str], out: str) -> str:
     first one's address for HEAD; for TensorFlow srun starts one process a node.
     """
     package = "torch_impl" if placement.framework == "torch" else "tf_impl"
-    train = ["-m", package, *what, *flags(placement), "--out", out]
+    train = ["-m", package, *what, *flags_of(placement), "--out", out]
     if placement.nodes == 1:
         return shlex.join(["python", *train])
     if placement.framework == "tensorflow":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -151,12 +151,7 @@ class Placement(Spec):
     @property
     def label(self) -> str:
         """Short name for tables: 'torch ddp x2', and whatever is not as usual: 'static_graph=true'."""
-        usual = type(self.options)()
-        named = {
-            name: getattr(self.options, name)
-            for name in type(usual).model_fields
-            if getattr(self.options, name) != getattr(usual, name)
-        }
+        named = self.options.chosen()
         if self.engine != "own":
             named["engine"] = self.engine
         if self.launcher != "local":
@@ -169,8 +164,26 @@ class Placement(Spec):
             plain = len(self.accumulation) == 1
             pairs = (f"{epoch}to{count}" for epoch, count in self.accumulation)
             named["accumulation"] = self.accumulation[0][1] if plain else "+".join(pairs)
-        more = "".join(f" {name}={_plain(value)}" for name, value in named.items())
+        more = "".join(f" {name}={said(value).rpartition('/')[2]}" for name, value in named.items())
         return f"{self.framework} {self.strategy} x{self.replicas}{more}"
+
+    def chosen(self) -> dict[str, Any]:
+        """The fields that are not as usual, but for framework, strategy, replicas and options."""
+        usual = Placement(framework=self.framework, strategy=self.strategy, replicas=self.replicas)
+        names = Placement.model_fields.keys() - {"framework", "strategy", "replicas", "options"}
+        found = {name: getattr(self, name) for name in sorted(names)}
+        found = {name: value for name, value in found.items() if value != getattr(usual, name)}
+        if "accumulation" in found:
+            # One number where it stays the same.
+            plain = len(self.accumulation) == 1
+            found["accumulation"] = self.accumulation[0][1] if plain else dict(self.accumulation)
+        return found
+
+    def text(self, leave_out: Collection[str] = ()) -> str:
+        """What `from_text` makes this placement of, but for the fields left out."""
+        fields = {**self.options.chosen(), **self.chosen()}
+        more = "".join(f",{name}={said(value)}" for name, value in fields.items() if name not in leave_out)
+        return f"{self.framework}:{self.strategy}:{self.replicas}{more}"
 
     @classmethod
     def from_text(cls, text: str, **usual: Any) -> Placement:
@@ -235,5 +248,6 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).rpartition("/")[2]
+def said(value: Any) -> str:
+    """The text that `parse_value` takes for this value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,12 @@ class Options(Spec):
     process_per_replica: ClassVar[bool] = True
     # Whether there can be more than one replica.
     parallel: ClassVar[bool] = True
+
+    def chosen(self) -> dict[str, Any]:
+        """The fields that are not as usual."""
+        usual = type(self)()
+        names = type(self).model_fields
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
 
 
 class OneProcess(Options):
