@@ -20,16 +20,28 @@ from rich.table import Table
 from rich.tree import Tree
 
 from common import __version__, recipes
-from common.commands import advise, collectives, manifest
+from common.commands import (
+    add_command,
+    add_spec_flags,
+    advise,
+    baseline,
+    collectives,
+    make_folder,
+    manifest,
+    scale,
+    steps,
+)
 from common.data.plan import BatchPlan
-from common.errors import MissingPackageError, ParityError, RecordError, SpecError
+from common.errors import MissingPackageError, ParityError, SpecError
 from common.launch import session
+from common.launch.scale import is_scale
 from common.launch.shell import choose_spec
 from common.launch.worker import MODULES, require
 from common.parity.result import Result, judge, read_session
 from common.record import read_record
 from common.report.files import write_json, write_junit
 from common.report.terminal import print_checks, print_verdict, table_console
+from common.scaling.baseline import THRESHOLD
 from common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
 from common.state import parameter_specs
 
@@ -74,8 +86,10 @@ def _parser() -> Any:
     parser.add_argument("--version", action="version", version=f"parity {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = _command(commands, "run", _run, "train a spec on several placements, compare them, write a report")
-    _add_spec_flags(run)
+    run = add_command(
+        commands, "run", _run, "train a spec on several placements, compare them, write a report"
+    )
+    add_spec_flags(run)
     run.add_argument("--out", type=Path, default=None, help="new folder for records and report [runs/NAME]")
     run.add_argument("--replicas", type=int, default=2, help="replicas of the default placements [2]")
     run.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
@@ -90,59 +104,63 @@ def _parser() -> Any:
     run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
     run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
 
-    compare = _command(commands, "compare", _compare, "compare run records; needs neither framework")
-    compare.add_argument("reference", type=Path)
-    compare.add_argument("candidates", type=Path, nargs="+")
+    compare = add_command(
+        commands,
+        "compare",
+        _compare,
+        "compare run records, or with --baseline versions; needs neither framework",
+        "Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive. With --baseline: 0 no"
+        " regression, 1 regression, 2 usage or run error, 3 undecided.",
+    )
+    compare.add_argument("reference", type=Path, help="a record; with --baseline also a session, the old one")
+    compare.add_argument("candidates", type=Path, nargs="+", help="likewise; with --baseline the new ones")
+    compare.add_argument(
+        "--baseline",
+        action="store_true",
+        help="find regressions between versions of a framework: in numbers, speed and memory",
+    )
+    compare.add_argument(
+        "--threshold",
+        type=float,
+        default=THRESHOLD,
+        help=f"with --baseline: the share by which speed may drop [{THRESHOLD:g}]",
+    )
     compare.add_argument(
         "--floor", type=Path, nargs="+", default=[], help="float32: permuted runs that show the noise floor"
     )
-    compare.add_argument("--out", type=Path, help="folder for report.html, report.json and report.xml")
+    compare.add_argument(
+        "--out",
+        type=Path,
+        help="folder for report.html, report.json and report.xml; with --baseline for baseline.json",
+    )
     compare.add_argument("--checks", action="store_true", help="list every check")
 
-    report = _command(commands, "report", _report, "write the reports of a finished 'parity run' again")
-    report.add_argument("session", type=Path, help="the folder that 'parity run' wrote")
-    report.add_argument("--checks", action="store_true", help="list every check")
+    report = add_command(commands, "report", _report, "analyse a finished session, write its reports again")
+    report.add_argument("session", type=Path, help="the folder that 'parity run' or 'parity scale' wrote")
+    report.add_argument("--checks", action="store_true", help="list every check of 'parity run'")
 
-    plan = _command(commands, "plan", _plan, "print which replica gets which samples; needs no framework")
-    _add_spec_flags(plan)
+    plan = add_command(commands, "plan", _plan, "print which replica gets which samples; needs no framework")
+    add_spec_flags(plan)
     plan.add_argument("--replicas", type=int, default=2)
     plan.add_argument("--steps", type=int, default=4, help="how many steps to print [4]")
     plan.add_argument("--first-step", type=int, default=0)
     plan.add_argument("--json", action="store_true", help="one JSON line a step, all sample ids")
 
-    _command(commands, "recipes", _recipes, "list the recipes")
+    add_command(commands, "recipes", _recipes, "list the recipes")
 
-    show = _command(commands, "show", _show, "print a spec: its layer tree, or as YAML or JSON")
+    show = add_command(commands, "show", _show, "print a spec: its layer tree, or as YAML or JSON")
     show.add_argument("recipe", nargs="?")
     show.add_argument("--spec", help="a spec file instead of a recipe")
     show.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     show.add_argument("--format", choices=["tree", "yaml", "json"], default="tree")
     show.add_argument("--schema", action="store_true", help="JSON Schema of a spec, for editors")
 
-    _command(commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here")
-    for module in (collectives, advise, manifest):
+    add_command(
+        commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
+    )
+    for module in (scale, steps, collectives, advise, manifest):
         module.add(commands)
     return parser
-
-
-def _command(commands: Any, name: str, function: Any, text: str) -> Any:
-    command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    command.set_defaults(command=function)
-    return command
-
-
-def _add_spec_flags(command: Any) -> None:
-    command.add_argument(
-        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also made small, as NAME:tiny"
-    )
-    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="override a field, e.g. optimizer.learning_rate=0.05; repeatable",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -160,19 +178,18 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    if options.baseline:
+        return baseline.run(options)
     records = [read_record(path) for path in (options.reference, *options.candidates)]
     result = judge(records, [read_record(path) for path in options.floor])
     if options.out is not None:
-        try:
-            options.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(
-                f"{options.out}: cannot be used as an output folder: {error.strerror}"
-            ) from None
+        make_folder(options.out)
     return _conclude(result, options.out, options.checks)
 
 
 def _report(options: argparse.Namespace) -> int:
+    if is_scale(options.session):
+        return scale.report(options.session)
     return _conclude(read_session(options.session), options.session, options.checks)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,8 @@ RECIPES = ("digits_cnn", "digits_transformer", "dropout")
 # Batch norm of the whole global batch cannot be cut into micro-batches; it is refused.
 CUT = ("digits_transformer", "dropout")
 MICRO_BATCHES = (2, 3)
+# What torch.compile looks for, where CXX names no other.
+COMPILER = "g++"
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,13 @@ class Row:
         return Placement.from_text(self.text(replicas, more), digests=True)
 
     def trains(self, recipe: str) -> bool:
-        """A convolutional net and one of two dense layers have nothing that tensor parallelism divides."""
+        """Whether this way trains a recipe.
+
+        A convolutional net and one of two dense layers have nothing that tensor parallelism divides. XLA
+        cannot sum the statistics of batch norm over replicas.
+        """
+        if self.name.startswith("tensorflow") and "compile=true" in self.options:
+            return recipe != "digits_cnn"
         return "tensor_parallel" not in self.name or recipe == "digits_transformer"
 
     @property
@@ -53,12 +63,16 @@ class Row:
         placement = self.placement(self.replicas[0])
         if placement.strategy == "deepspeed":
             return "deepspeed"
+        if placement.compile and placement.framework == "torch":
+            return COMPILER
         return {"lightning": "lightning", "fabric": "lightning", "accelerate": "accelerate"}.get(
             placement.engine
         )
 
     @property
     def installed(self) -> bool:
+        if self.package == COMPILER:
+            return shutil.which(os.environ.get("CXX", COMPILER)) is not None
         return self.package is None or importlib.util.find_spec(self.package) is not None
 
     @property
@@ -76,6 +90,7 @@ ROWS = [
     Row("tensorflow:single", replicas=(1,)),
     Row("tensorflow:mirrored"),
     Row("tensorflow:mirrored", "cross_device=hierarchical_copy", (4,)),
+    Row("tensorflow:mirrored", "compile=true", (2,)),
     Row("tensorflow:multi_worker"),
     Row("tensorflow:multi_worker", "replicas_per_worker=2", (4,)),
     Row(
@@ -117,6 +132,9 @@ ROWS = [
     Row("torch:fsdp2", "wrap=blocks,checkpoint=true", (4,)),
     Row("torch:fsdp2", "cpu_offload=true", (2,)),
     Row("torch:zero_redundancy"),
+    Row("torch:single", "compile=true", (1,)),
+    Row("torch:ddp", "compile=true", (2,)),
+    Row("torch:fsdp2", "compile=true", (2,)),
     Row("torch:tensor_parallel", replicas=(1, 2), caveat="Models with attention or feed-forward blocks."),
     Row("torch:deepspeed", "stage=1", (2, 4), overrides=("precision=float32",), caveat=_FLOAT32),
     Row("torch:deepspeed", "stage=2", (2, 4), overrides=("precision=float32",), caveat=_FLOAT32),
@@ -236,4 +254,6 @@ class StrategyTable:
             return f"{max(found):.1e}"
         if column == "micro-batches" and not row.accumulates:
             return "refused"
-        return "not run" if column == "micro-batches" or row.trains(column) else "nothing to divide"
+        if column == "micro-batches" or row.trains(column):
+            return "not run"
+        return "refused" if "compile=true" in row.options else "nothing to divide"

@@ -171,13 +171,6 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def edit_line(path: Path, row: int, **changes: Any) -> None:
-    """Replace fields of one line of a JSON-lines file."""
-    lines = path.read_text().splitlines()
-    lines[row] = json.dumps({**json.loads(lines[row]), **changes})
-    path.write_text("".join(line + "\n" for line in lines))
-
-
 def one_line(error: object) -> str:
     """The message of an expected error; it must be a single line that says something."""
     text = str(error)

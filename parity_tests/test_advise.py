@@ -16,7 +16,7 @@ from common.advise.memory import estimate
 from common.advise.passes import passes
 from common.advise.recommend import Question, advise, command_line, placement_text
 from common.commands import advise as command
-from common.errors import SpecError
+from common.errors import RecordError, SpecError
 from common.sizes import parse_size
 from common.spec import Placement, TrainSpec, layers
 from common.spec.layers import LayerSpec
@@ -230,6 +230,8 @@ def test_the_table_and_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     data = json.loads(file.read_text())
     assert data["taken"] == "torch:ddp:2" and data["usable_bytes"] == 72 * 10**9
     assert data["choices"][0]["bytes"]["parameters"] == 65376
+    with pytest.raises(RecordError, match=r"nowhere/advice\.json: cannot be written: No such file"):
+        command.run(parsed(*flags, "--json", str(tmp_path / "nowhere" / "advice.json")))
 
 
 @pytest.mark.parametrize(

@@ -18,36 +18,10 @@ from common import cli, recipes
 from common.data.plan import BatchPlan
 from common.launch import session, worker
 from common.spec import Placement, TrainSpec, walk
+from parity_tests.command_line import Cli
 from parity_tests.synthetic import DDP, MIRRORED, TORCH, Run, one_line, recipe_spec, tiny_spec
 
 ROOT = Path(__file__).parent.parent
-
-
-class Cli:
-    """The command without a process of its own, run inside an empty folder."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        """(exit code, standard output, standard error)."""
-        self._capsys.readouterr()
-        code = cli._dispatch(cli._parser().parse_args([str(argument) for argument in arguments]))
-        captured = self._capsys.readouterr()
-        return code, captured.out, captured.err
-
-    def refused(self, *arguments: object) -> str:
-        """The one line on standard error of a command that must fail and write nothing."""
-        before = self.listing()
-        code, out, err = self(*arguments)
-        assert (code, out) == (2, "")
-        assert self.listing() == before, "something was written"
-        assert one_line(err).startswith("parity: error: ")
-        return err
-
-    def listing(self) -> list[tuple[str, int]]:
-        return sorted((str(p.relative_to(self.folder)), p.lstat().st_size) for p in self.folder.rglob("*"))
 
 
 @pytest.fixture
@@ -183,10 +157,10 @@ def cut(name: str, size: int) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (cut("steps.jsonl", 300), ("b", "truncated")),
+        (cut("steps.f64", 100), ("b", "truncated")),
         (cut("header.json", 300), ("header.json", "cut short")),
         (cut("final.safetensors", 3), ("final.safetensors",)),
-        (cut("splits/replica_1.jsonl", 99), ("replica_1",)),
+        (cut("splits/replica_0.ids", 99), ("splits", "replica 1")),
         (lambda folder: (folder / "summary.json").unlink(), ("did not finish",)),
         (lambda folder: (folder / "initial.safetensors").unlink(), ("initial", "missing")),
         (lambda folder: (folder / "header.json").unlink(), ("not a run record",)),

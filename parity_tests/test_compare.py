@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +12,23 @@ import numpy as np
 import pytest
 
 from common.errors import AlignmentError, RecordError
+from common.parity import compare as compare_module
+from common.parity import result as result_module
 from common.parity.compare import Comparison
 from common.parity.result import judge
 from common.record import RunRecord
 from common.spec import Placement, TrainSpec
-from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, one_line, recipe_spec, tiny_spec
+from parity_tests.synthetic import (
+    DDP,
+    MIRRORED,
+    TENSORFLOW,
+    TORCH,
+    Run,
+    one_line,
+    recipe_spec,
+    tiny_spec,
+    write_pair,
+)
 
 Change = Callable[[Run], object]
 KERNEL = "parameters/dense_1/kernel"
@@ -213,7 +227,7 @@ def test_equal_runs_are_parity(tmp_path: Path) -> None:
         "final state",
         "evaluation",
     }
-    assert comparison.steps == tuple(range(6)) and len(comparison.loss_deviation) == 6
+    assert comparison.steps.tolist() == list(range(6)) and len(comparison.loss_deviation) == 6
     assert comparison.excepted == () and comparison.first_failure is None
 
 
@@ -615,3 +629,32 @@ def test_the_ledger_hides_no_fault(tmp_path: Path, fault: str) -> None:
     comparison = compared(tmp_path, change, TRANSFORMER)
     assert comparison.verdict == "divergent"
     assert not check or failures(comparison) == {check}
+
+
+COMPARES = """
+import sys
+from common import cli
+code = cli._dispatch(cli._parser().parse_args(["compare", *sys.argv[1:3], "--out", sys.argv[3]]))
+heavy = {"scipy", "sklearn", "pandas", "pyarrow", "matplotlib", "tensorflow", "keras", "torch"}
+print(code, sorted(heavy & sys.modules.keys()))
+"""
+
+
+def test_comparing_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
+    write_pair(tmp_path, tiny_spec("precision=float64"))
+    command = [sys.executable, "-c", COMPARES, *(tmp_path / n for n in ("reference", "candidate", "report"))]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, cwd=Path(__file__).parent.parent
+    )
+    assert done.stdout.splitlines()[-1:] == ["0 []"], done
+
+
+def test_each_record_is_audited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = result_module.audit
+    monkeypatch.setattr(result_module, "audit", lambda record: asked.append(record.label) or real(record))
+    monkeypatch.setattr(compare_module, "audit", result_module.audit)
+    spec = tiny_spec("precision=float64")
+    records = [Run.of(spec, how).write(tmp_path / how.label) for how in (TORCH, DDP, MIRRORED)]
+    assert judge(records).verdict == "parity"
+    assert asked == [record.label for record in records]

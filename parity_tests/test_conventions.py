@@ -68,6 +68,20 @@ CASES = [
     ("mlp", {"kind": "rmsprop", "learning_rate": 0.003}, "RMSprop", {}, {}),
     ("recurrent", {"kind": "adam", "learning_rate": 0.01}, "Adam", BETAS, {}),
 ]
+# Seconds each, and both rules are held against the stock ones step by step in test_optimizers.
+MARKS = {
+    "recurrent Adam": pytest.mark.slow,
+    "cnn SGD": pytest.mark.exhaustive,
+    "mlp RMSprop": pytest.mark.exhaustive,
+}
+
+
+def cases() -> list:
+    names = [f"{case[0]} {case[2]}" for case in CASES]
+    return [
+        pytest.param(case, marks=MARKS.get(name, ()), id=name)
+        for case, name in zip(CASES, names, strict=True)
+    ]
 
 
 def spec_of(model: str, optimizer: dict[str, Any], convention: str) -> TrainSpec:
@@ -196,13 +210,13 @@ def torch_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str
     return max(deviation(torch_layout(ours, ended[ours]), theirs[name]) for ours, name in names.items())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
+@pytest.mark.parametrize("case", cases())
 def test_torch_trains_as_stock_keras_does(farm: Farm, peers: dict[str, Peer], case: Any) -> None:
     record = farm.record(spec_of(case[0], case[1], "keras"), matrix.torch("ddp", 2))
     assert keras_deviation(peers, record, case[3], case) <= LIMIT
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
+@pytest.mark.parametrize("case", cases())
 def test_tensorflow_trains_as_stock_torch_does(farm: Farm, peers: dict[str, Peer], case: Any) -> None:
     record = farm.record(spec_of(case[0], case[1], "torch"), matrix.tensorflow(2))
     assert torch_deviation(peers, record, case[4], case) <= LIMIT

@@ -472,7 +472,7 @@ def descendants(pid: int) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["local", "mp_spawn"])
+@pytest.mark.parametrize("launcher", ["local", pytest.param("mp_spawn", marks=pytest.mark.exhaustive)])
 def test_a_killed_training_leaves_no_rank_and_no_loader_worker(tmp_path: Path, launcher: str) -> None:
     script = f"""
 if __name__ == "__main__":
@@ -486,7 +486,7 @@ if __name__ == "__main__":
     (tmp_path / "main.py").write_text(script)
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     with together([([sys.executable, str(tmp_path / "main.py")], environment)]) as (training,):
-        steps = tmp_path / "run" / "steps.jsonl"
+        steps = tmp_path / "run" / "steps.f64"
         wait_until("the training did not start", lambda: steps.exists() and steps.stat().st_size)
         family = descendants(training.pid)
         assert len(family) >= 4, "two ranks, each with a loader worker"

@@ -6,6 +6,7 @@ import math
 import time
 import tracemalloc
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -157,6 +158,48 @@ def test_changing_ids_that_were_given_out_changes_no_later_ones() -> None:
     plan.global_ids(3)[:] = -1
     plan.local_ids(3, 1)[:] = -1
     assert np.array_equal(plan.global_ids(3), wanted)
+
+
+@given(PLANS, st.integers(0, 40), st.integers(0, 12))
+@settings(max_examples=100, deadline=None)
+def test_shares_of_many_steps_are_those_of_each(plan: BatchPlan, first: int, count: int) -> None:
+    ids, sizes = plan.shares(first, first + count)
+    each = [
+        [plan.local_ids(first + row, replica) for replica in range(plan.replicas)] for row in range(count)
+    ]
+    assert sizes.shape == (count, plan.replicas)
+    assert sizes.tolist() == [[len(local) for local in row] for row in each]
+    assert np.array_equal(
+        ids, np.concatenate([np.empty(0, np.int64), *(local for row in each for local in row)])
+    )
+    assert plan.batch_sizes(np.arange(first, first + count)).tolist() == sizes.sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("split", ["contiguous", "strided"])
+@pytest.mark.parametrize("size", [8191, 8192, 20_000])
+def test_shares_of_large_batches_are_computed_alone_and_are_the_same(
+    size: int, split: Literal["contiguous", "strided"]
+) -> None:
+    plan = BatchPlan(samples=50_001, global_batch_size=size, replicas=7, split=split)
+    for step in (0, plan.steps_per_epoch - 1, plan.steps_per_epoch):
+        ids = plan.global_ids(step)
+        for replica in range(7):
+            assert np.array_equal(plan.local_ids(step, replica), plan.share(ids, replica))
+
+
+def test_a_plan_of_1024_replicas_takes_the_same_memory_at_every_step() -> None:
+    plan = BatchPlan(samples=10**8, global_batch_size=32 * 1024, replicas=1024)
+    peaks = []
+    for steps in (range(3), range(3, 30), range(3000, 3030)):
+        tracemalloc.start()
+        try:
+            for step in steps:
+                ids = plan.global_ids(step)
+                assert sum(len(plan.share(ids, replica)) for replica in range(1024)) == 32 * 1024
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert max(peaks) < 4 * 2**20, peaks
 
 
 @pytest.mark.parametrize("size", [1, 100, 16384, 16385, 40_000])

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from common.record import read_record
 from parity_tests.launching import ROOT, cluster, free_port, outcomes, plain
 
 __all__ = ["cluster"]
 
 STEPS = 3
 WITNESS = str(Path(__file__).parent / "witness")
-WRITTEN = (".jsonl", ".json", ".safetensors")
+WRITTEN = (".jsonl", ".json", ".safetensors", ".f64", ".ids")
 # Lines on standard output: the effective batch, and what came out.
 LINES = ("effective batch", f"{STEPS} steps")
 
@@ -51,11 +52,11 @@ def writes(folder: Path) -> dict[str, Counter[str]]:
 
 def own(rank: int) -> set[str]:
     """What a rank writes of itself: its replica's samples and digests, and its memory."""
-    return {f"splits/replica_{rank}.jsonl", f"digests/replica_{rank}.jsonl", f"memory/rank_{rank}.json"}
+    return {f"splits/replica_{rank}.ids", f"digests/replica_{rank}.jsonl", f"memory/rank_{rank}.json"}
 
 
 ONCE = {
-    *("header.json", "steps.jsonl", "summary.json"),
+    *("header.json", "steps.f64", "summary.json"),
     *("initial.safetensors", "first_gradients.safetensors", "final.safetensors"),
 }
 
@@ -78,10 +79,9 @@ def check(folder: Path, out: str, ranks: int, logs: bool = False) -> None:
     assert len(lines) == len(LINES), out
     assert all(text in line for text, line in zip(LINES, lines, strict=True)), out
     record = folder / "run"
-    for name in (
-        "steps.jsonl",
-        *(f"{kind}/replica_{r}.jsonl" for kind in ("splits", "digests") for r in range(ranks)),
-    ):
+    assert len(read_record(record).steps) == STEPS
+    assert [len(ids) for ids in read_record(record).splits] == [STEPS] * ranks
+    for name in (f"digests/replica_{rank}.jsonl" for rank in range(ranks)):
         assert len((record / name).read_text().splitlines()) == STEPS, name
     assert len(list((record / "tensorboard").iterdir())) == 1
     assert not list(record.rglob("*.partial"))
@@ -98,7 +98,7 @@ def test_local(tmp_path: Path) -> None:
     check(tmp_path, out, 4, logs=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torchrun(tmp_path: Path) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command = [*agent, "--nproc-per-node=4", *run("torch_impl", tmp_path, "torchrun", "ddp", 4)]
@@ -133,8 +133,8 @@ def test_tensorflow_in_two_processes(tmp_path: Path, launcher: str) -> None:
     ("rank", "name", "count", "problem"),
     [
         ("1", "header.json", 1, "rank 1 wrote header.json"),
-        ("1", "splits/replica_0.jsonl", 1, "rank 1 wrote splits/replica_0.jsonl"),
-        ("0", "steps.jsonl", 1, "rank 0 wrote steps.jsonl 2 times"),
+        ("1", "splits/replica_0.ids", 1, "rank 1 wrote splits/replica_0.ids"),
+        ("0", "steps.f64", 1, "rank 0 wrote steps.f64 2 times"),
         ("0", "final.safetensors", -1, "rank 0 did not write final.safetensors"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from common.errors import AlignmentError, RecordError
 from common.parity.result import judge
-from common.record import RecordWriter, claim_folder, read_record
+from common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
 from common.spec import Placement
 from parity_tests.synthetic import (
     DDP,
@@ -25,7 +26,6 @@ from parity_tests.synthetic import (
     TORCH,
     Run,
     edit_json,
-    edit_line,
     one_line,
     tiny_spec,
 )
@@ -119,7 +119,7 @@ def test_with_recording_off_nothing_is_written_before_the_end(tmp_path: Path) ->
     writer = RecordWriter(tmp_path, run.spec, run.placement, range(1), FACTS)
     for step in range(6):
         run.write_step(writer, step)
-        assert (tmp_path / "steps.jsonl").read_text() == ""
+        assert (tmp_path / "steps.f64").read_bytes() == b""
     writer.finish(run.evaluation)
     assert len(read_record(tmp_path).steps) == 6
 
@@ -134,11 +134,11 @@ def test_whole_steps_are_on_disk_as_soon_as_they_are_done(tmp_path: Path) -> Non
     writer.close()
 
 
-@pytest.mark.parametrize("cut", [1, 10, 60])
+@pytest.mark.parametrize("cut", [1, 10, 71])
 def test_a_killed_run_is_readable_to_its_last_whole_step_but_not_comparable(tmp_path: Path, cut: int) -> None:
     run = Run.of(tiny_spec(), TORCH)
     run.write(tmp_path / "killed", finished=False)
-    steps = tmp_path / "killed" / "steps.jsonl"
+    steps = tmp_path / "killed" / "steps.f64"
     steps.write_bytes(steps.read_bytes()[:-cut])
     record = read_record(tmp_path / "killed")
     assert record.summary is None
@@ -155,54 +155,99 @@ def spoil(name: str, change: Callable[[str], str]) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(change((folder / name).read_text()))
 
 
-SPLIT = "splits/replica_1.jsonl"
+def rows(name: str, kind: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Callable[[Path], object]:
+    """Damage to a file of 64-bit words, in place or as a new array; rows of steps.f64."""
+
+    def damage(folder: Path) -> None:
+        words = np.fromfile(folder / name, kind)
+        if name == STEPS:
+            words = words.reshape(-1, 1 + len(STEP_FIELDS))
+        changed = change(words)
+        (words if changed is None else changed).tofile(folder / name)
+
+    return damage
+
+
+def steps(change: Callable[[np.ndarray], np.ndarray | None]) -> Callable[[Path], object]:
+    return rows(STEPS, "<f8", change)
+
+
+def ids(change: Callable[[np.ndarray], np.ndarray | None]) -> Callable[[Path], object]:
+    return rows(SPLIT, "<i8", change)
+
+
+def put(at: object, value: float) -> Callable[[np.ndarray], None]:
+    return lambda array: array.__setitem__(at, value)
+
+
+STEPS = "steps.f64"
+# One process holds both replicas. An entry is step, replica, number of ids, and the ids: 8 and 8 in the
+# first two steps, 3 and 2 in the third.
+SPLIT = "splits/replica_0.ids"
+ENTRY = 3 + 8
 DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
-    "fewer lines than the summary": (
-        spoil("steps.jsonl", lambda t: "".join(t.splitlines(True)[:-1])),
-        ("truncated", "6", "5"),
+    "fewer rows than the summary": (steps(lambda rows: rows[:-1]), ("truncated", "6", "5")),
+    "more rows than the summary": (lambda f: edit_json(f / "summary.json", steps=4), ("4", "6")),
+    "half a last row and a summary": (
+        lambda f: (f / STEPS).write_bytes((f / STEPS).read_bytes()[:-9]),
+        ("truncated",),
     ),
-    "more lines than the summary": (lambda f: edit_json(f / "summary.json", steps=4), ("4", "6")),
-    "half a last line and a summary": (spoil("steps.jsonl", lambda t: t[:-9]), ("truncated",)),
     "digest": (lambda f: edit_json(f / "header.json", digest="0" * 16), ("digest",)),
     "spec changed by hand": (
         lambda f: spoil("header.json", lambda t: t.replace('"seed": 0', '"seed": 1'))(f),
         ("digest",),
     ),
-    "a step twice": (spoil("steps.jsonl", lambda t: t.splitlines(True)[0] + t), ("consecutive",)),
-    "a hole in the middle": (
-        spoil("steps.jsonl", lambda t: "".join(line for i, line in enumerate(t.splitlines(True)) if i != 2)),
-        ("consecutive",),
+    "a step twice": (steps(lambda rows: np.concatenate([rows[:1], rows])), (STEPS, "consecutive")),
+    "a hole in the middle": (steps(lambda rows: np.delete(rows, 2, axis=0)), (STEPS, "consecutive")),
+    "a step that is no number": (steps(put((1, 0), math.nan)), (STEPS, "consecutive")),
+    "steps that are not whole": (steps(put((slice(None), 0), 0.5)), (STEPS, "consecutive")),
+    "half steps": (steps(lambda rows: rows + 0.5), (STEPS, "whole numbers")),
+    "steps before the first": (steps(lambda rows: rows - 3), (STEPS, "consecutive")),
+    "a column is not named": (lambda f: edit_columns(f, lambda names: names[:-1]), ("steps.f64", "seconds")),
+    "a column is named twice": (
+        lambda f: edit_columns(f, lambda names: [*names, "count"]),
+        ("steps.f64", "count"),
     ),
-    "no number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum=None), ("steps.jsonl",)),
-    "text for a number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum="many"), ("steps.jsonl",)),
-    "a list for a number": (lambda f: edit_line(f / "steps.jsonl", 1, loss_sum=[1.0]), ("steps.jsonl",)),
-    "another program's lines": (spoil("steps.jsonl", lambda t: '{"epoch": 1}\n'), ("steps.jsonl",)),
-    "a list a line": (spoil("steps.jsonl", lambda t: "[1]\n" * 6), ("steps.jsonl",)),
-    "not JSON": (spoil("steps.jsonl", lambda t: t.replace("{", "<", 1)), ("steps.jsonl", "not JSON")),
-    "deep nesting": (spoil("steps.jsonl", lambda t: "[" * 100_000 + "\n"), ("steps.jsonl",)),
-    "no steps file": (lambda f: (f / "steps.jsonl").unlink(), ("steps.jsonl",)),
-    "no split file": (lambda f: (f / SPLIT).unlink(), ("replica_1",)),
-    "split of other steps": (lambda f: edit_line(f / SPLIT, 3, step=7), ("replica_1", "steps")),
-    "split cut short": (spoil(SPLIT, lambda t: "".join(t.splitlines(True)[:3])), ("replica_1", "steps")),
-    "split without ids": (spoil(SPLIT, lambda t: t.replace('"ids"', '"samples"')), ("replica_1", "ids")),
-    "ids are text": (lambda f: edit_line(f / SPLIT, 0, ids=["a"]), ("replica_1", "ids")),
-    "ids are one number": (lambda f: edit_line(f / SPLIT, 0, ids=5), ("replica_1", "ids")),
-    "ids are nested": (lambda f: edit_line(f / SPLIT, 0, ids=[[1, 2]]), ("replica_1", "ids")),
-    "ids are fractions": (lambda f: edit_line(f / SPLIT, 0, ids=[1.5, 2.5]), ("replica_1", "ids")),
-    "ids beyond 64 bits": (lambda f: edit_line(f / SPLIT, 0, ids=[2**70]), ("replica_1", "ids")),
+    "a column too many is named": (
+        lambda f: edit_columns(f, lambda names: [*names, "entropy"]),
+        (STEPS, "consecutive"),
+    ),
+    "another program's numbers": (lambda f: (f / STEPS).write_text('{"epoch": 1}\n' * 60), (STEPS,)),
+    "no steps file": (lambda f: (f / STEPS).unlink(), (STEPS,)),
+    "no ids file": (lambda f: (f / SPLIT).unlink(), ("splits", "replica 0 at step 0")),
+    "ids of other steps": (ids(put(4 * ENTRY + 11, 7)), ("splits", "replica 0 at step 3")),
+    "ids of another replica": (ids(put(4 * ENTRY + 7, 4)), ("splits", "replica 1 at step 2")),
+    "ids twice": (
+        ids(lambda words: np.concatenate([words[:ENTRY], words])),
+        ("splits", "replica 1 at step 0"),
+    ),
+    "ids of a third replica": (
+        ids(lambda words: np.concatenate([words, [5, 2, 0]])),
+        ("splits", "replica 2 at step 5", "there is not"),
+    ),
+    "ids cut short": (ids(lambda words: words[: 4 * ENTRY + 10]), ("splits", "replica 1 at step 2")),
+    "fewer ids than none": (ids(put(2, -1)), ("replica_0", "-1 sample ids")),
+    "more ids than there are": (ids(put(2, 2**40)), ("splits", "replica 0 at step 0")),
     "header is a list": (spoil("header.json", lambda t: "[]"), ("header.json",)),
     "header cut short": (spoil("header.json", lambda t: t[:100]), ("header.json", "cut short")),
     "header of another program": (spoil("header.json", lambda t: '{"version": 3}'), ("header.json",)),
     "header without its host": (spoil("header.json", lambda t: t.replace('"host"', '"hast"')), ("host",)),
+    "deep nesting": (spoil("header.json", lambda t: "[" * 100_000 + "\n"), ("header.json", "not JSON")),
     "another format": (lambda f: edit_json(f / "header.json", format="mlflow"), ("another format", "mlflow")),
-    "a later schema": (lambda f: edit_json(f / "header.json", schema_version=2), ("another format", "2")),
+    "an older schema": (lambda f: edit_json(f / "header.json", schema_version=1), ("another format", "1")),
+    "a later schema": (lambda f: edit_json(f / "header.json", schema_version=3), ("another format", "3")),
     "a later schema with more in it": (
-        lambda f: edit_json(f / "header.json", schema_version=2, cluster="x"),
-        ("another format", "2"),
+        lambda f: edit_json(f / "header.json", schema_version=3, cluster="x"),
+        ("another format", "3"),
     ),
     "summary cut short": (spoil("summary.json", lambda t: t[:9]), ("summary.json", "cut short")),
     "summary of another program": (spoil("summary.json", lambda t: '{"loss": 1}'), ("summary.json",)),
 }
+
+
+def edit_columns(folder: Path, change: Callable[[list[str]], list[str]]) -> None:
+    path = folder / "header.json"
+    edit_json(path, columns=change(json.loads(path.read_text())["columns"]))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -215,12 +260,12 @@ def test_damage_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
     refused(folder, *words)
 
 
-@pytest.mark.parametrize("name", ["header.json", "steps.jsonl", "summary.json", SPLIT])
+@pytest.mark.parametrize("name", ["header.json", STEPS, "summary.json", SPLIT])
 def test_binary_garbage_is_named_in_one_line(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     Run.of(tiny_spec(), MIRRORED).write(folder)
     (folder / name).write_bytes(os.urandom(400) + b"\xff\n")
-    refused(folder, Path(name).name)
+    refused(folder, "splits" if name == SPLIT else name)
 
 
 def test_what_is_no_record_is_called_so(tmp_path: Path) -> None:
@@ -254,10 +299,10 @@ def test_a_folder_is_claimed_only_where_it_is_empty(tmp_path: Path) -> None:
 def test_a_writer_never_writes_over_a_record(tmp_path: Path) -> None:
     run = Run.of(tiny_spec(), TORCH)
     run.write(tmp_path / "run")
-    before = (tmp_path / "run" / "steps.jsonl").read_text()
+    before = (tmp_path / "run" / STEPS).read_bytes()
     with pytest.raises(FileExistsError):
         RecordWriter(tmp_path / "run", run.spec, TORCH, range(1), FACTS)
-    assert (tmp_path / "run" / "steps.jsonl").read_text() == before
+    assert (tmp_path / "run" / STEPS).read_bytes() == before
 
 
 def test_headers_hold_plain_json(tmp_path: Path) -> None:
@@ -266,3 +311,78 @@ def test_headers_hold_plain_json(tmp_path: Path) -> None:
     assert header["format"] == "parity-run-record"
     assert header["spec"]["optimizer"]["momentum_form"] == "velocity", "the spec is written resolved"
     assert header["placement"]["strategy"] == "ddp"
+
+
+TAPPED = Placement(framework="torch", strategy="ddp", replicas=2, taps=True, phase_repeats=2)
+NAMES = ("activations/dense", "gradients/dense/kernel", "updates/dense/kernel")
+
+
+def tapped(folder: Path, finished: bool = True) -> np.ndarray:
+    """A record with taps and phases; returns its taps [replica, row, name, 2]."""
+    folder.mkdir()
+    run = Run.of(tiny_spec(), TAPPED)
+    values = np.random.default_rng(0).standard_normal((2, 6, 3, 2))
+    for rank in (0, 1):
+        writer = RecordWriter(folder, run.spec, TAPPED, range(rank, rank + 1), FACTS)
+        writer.tap_names(NAMES)
+        for step in range(6):
+            run.write_step(writer, step, range(rank, rank + 1))
+            writer.taps(step, [values[rank, step]])
+        writer.phases(rank, {"seconds": {"forward": [0.1, 0.2]}, "messages": [["all_reduce", 8 + rank]]})
+        if finished:
+            writer.finish(run.evaluation)
+        else:
+            writer.close()
+    return values
+
+
+def test_taps_and_phases_are_read_back(tmp_path: Path) -> None:
+    values = tapped(tmp_path / "run")
+    record = read_record(tmp_path / "run")
+    assert record.taps is not None and record.taps.names == NAMES
+    assert np.array_equal(record.taps.values, values)
+    assert [facts["messages"] for facts in record.phases] == [[["all_reduce", 8]], [["all_reduce", 9]]]
+    without = Run.of(tiny_spec(), TORCH).write(tmp_path / "without")
+    assert without.taps is None and without.phases == []
+
+
+def test_taps_of_a_killed_run_end_where_the_first_replica_ends(tmp_path: Path) -> None:
+    values = tapped(tmp_path / "run", finished=False)
+    path = tmp_path / "run" / "taps" / "replica_1.f64"
+    path.write_bytes(path.read_bytes()[:-1])
+    found = read_record(tmp_path / "run").taps
+    assert found is not None and np.array_equal(found.values, values[:, :5])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: (f / "names.json").unlink(),
+        lambda f: (f / "replica_1.f64").unlink(),
+        lambda f: (f / "replica_1.f64").write_bytes((f / "replica_1.f64").read_bytes()[:-1]),
+        lambda f: (f / "names.json").write_text('["one"]'),
+        lambda f: rows("replica_1.f64", "<f8", put(7, 5.0))(f),
+    ],
+    ids=["no names", "no replica", "a torn last row", "other names", "another step"],
+)
+def test_damaged_taps_are_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    tapped(tmp_path / "run")
+    damage(tmp_path / "run" / "taps")
+    with pytest.raises(RecordError, match="taps") as error:
+        read_record(tmp_path / "run").taps  # noqa: B018
+    one_line(error.value)
+
+
+def test_the_time_of_several_steps_at_once_is_divided(tmp_path: Path) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    writer = RecordWriter(tmp_path, run.spec, TORCH, range(1), FACTS)
+    writer.start_clock()
+    time.sleep(0.03)
+    writer.divide_time(3)
+    for step in range(3):
+        run.write_step(writer, step)
+    run.write_step(writer, 3)
+    writer.close()
+    seconds = read_record(tmp_path).columns["seconds"]
+    assert seconds[0] == seconds[1] == seconds[2] >= 0.01
+    assert seconds[3] > 0

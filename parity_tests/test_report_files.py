@@ -16,10 +16,11 @@ from rich.console import Console
 
 from common.parity.compare import LedgerEntry
 from common.parity.result import Result, judge
-from common.parity.scaling import Ratio, Scaling
 from common.report.files import to_json, write_json, write_junit
 from common.report.terminal import print_checks, print_verdict
+from common.scaling.result import Ratio, Scaling
 from common.spec import Placement
+from parity_tests.scaled import full_scaling
 from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, tiny_spec, write_pair
 
 HOSTILE = "[red]<b>&amp;\"'[/] \\[x] \x00\x07\x1b[31m \ud800 \ufffe ]]>"
@@ -109,7 +110,10 @@ def test_the_strict_parser_refuses_nan(tmp_path: Path) -> None:
 
 def test_json_keeps_speeds_that_are_not_numbers_and_hostile_text(tmp_path: Path) -> None:
     ratio = Ratio(HOSTILE, 2, math.nan, -math.inf, math.inf, 3)
-    scaling = Scaling({HOSTILE: math.nan}, (ratio,), (), True, 30)
+    full = full_scaling()
+    unknown = replace(full.configurations[0].samples_per_second, median=math.nan)
+    configuration = replace(full.configurations[0], label=HOSTILE, samples_per_second=unknown)
+    scaling = replace(full, configurations=(configuration,), speedups=(ratio,))
     result = replace(hostile(pair(tmp_path)), scaling=scaling)
     write_json(result, tmp_path / "report.json")
     data = strict(tmp_path / "report.json")
@@ -178,7 +182,7 @@ def test_four_candidates_with_speedups_take_a_dozen_lines(tmp_path: Path) -> Non
     placements = [TORCH, TENSORFLOW, MIRRORED, DDP, FSDP]
     result = judge([run.copy(p).write(tmp_path / p.label) for p in placements])
     speedups = tuple(Ratio(p.label, 2, 1.61, 1.5, 1.7, 3) for p in (MIRRORED, DDP, FSDP))
-    lines = shown(replace(result, scaling=Scaling({}, speedups, (), True, 90)), "out/report.html")
+    lines = shown(replace(result, scaling=Scaling((), speedups, (), True, 90, 3)), "out/report.html")
     assert len(lines) <= 12
     text = "\n".join(lines)
     for words in (

@@ -17,13 +17,14 @@ import pytest
 
 from common.errors import MissingPackageError, RecordError
 from common.parity.result import Result, judge
-from common.parity.scaling import Ratio, Scaling
 from common.recipes.digits import digits_mlp, digits_transformer
 from common.record import RunRecord, read_record
 from common.report.html import why, write_html
 from common.report.html_plots import loss_figure, plot_text, thin, to_json
 from common.report.html_splits import NOBODY, SEVERAL, received, split_figure, split_positions, split_rows
+from common.scaling.result import Ratio, Scaling
 from common.spec import Placement, TrainSpec
+from parity_tests.scaled import full_scaling
 from parity_tests.synthetic import Run
 
 pytest.importorskip("plotly", reason="the report needs plotly")
@@ -41,6 +42,7 @@ CHROMIUM_FLAGS = (
     "--dump-dom",
     "--virtual-time-budget=10000",
 )
+SCALING_SECTIONS = ["speed", "phases", "losses", "laws", "projection", "targets", "memory"]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
@@ -82,9 +84,7 @@ def spoil_header(folder: Path, text: str) -> None:
 
 def timing() -> Scaling:
     speedups = tuple(Ratio(f"torch ddp x{n}", n, 0.9 * n, 0.8 * n, 0.95 * n, 3) for n in (2, 4, 8))
-    between = (Ratio("torch single x1 / tensorflow mirrored x1", 1, 1.05, 1.0, 1.1, 3),)
-    throughputs = {"torch single x1": 1000.0, **{r.name: 1000 * r.median for r in speedups}}
-    return Scaling(throughputs, speedups, between, False, 60)
+    return replace(full_scaling(), speedups=speedups)
 
 
 class Page(HTMLParser):
@@ -126,14 +126,16 @@ def test_a_pair_within_budget_is_shown_as_parity_with_all_its_parts(tmp_path: Pa
     page = Page(tmp_path / "report.html")
     assert page.attribute("data-verdict") == ["parity"]
     sections = [attributes["id"] for tag, attributes in page.elements if tag == "section"]
-    assert sections == ["checks", "loss", "deviation", "splits", "speed", "runs"]
+    assert sections == ["checks", "loss", "deviation", "splits", *SCALING_SECTIONS, "runs"]
     assert page.attribute("data-figure") == [
         "figure-loss",
         "figure-deviation",
         "figure-split-1",
         "figure-speedup",
+        "figure-phases",
+        "figure-projection",
     ]
-    assert len(page.json) == 5  # as above, and the split of the other record
+    assert len(page.json) == 7  # as above, and the split of the other record
     assert all(json.loads(text)["data"] for text in page.json)
     for words in (
         result.records[0].header.digest,
@@ -317,8 +319,10 @@ def test_a_real_browser_draws_every_figure_without_an_error(tmp_path: Path) -> N
     assert page.attribute("data-error") == []
     assert page.attribute("data-plots") == ["drawn"]
     classes = [str(name).split() for name in page.attribute("class")]
-    assert sum("js-plotly-plot" in names for names in classes) == 4
-    assert sum("main-svg" in names for names in classes) >= 4
+    assert sum("js-plotly-plot" in names for names in classes) == 6
+    assert sum("main-svg" in names for names in classes) >= 6
+    bars = [a for tag, a in page.elements if tag == "path" and "stroke-opacity" in str(a.get("style"))]
+    assert len(bars) > 30  # the phases of ten configurations
     assert sum("heatmaplayer" in names for names in classes) >= 1
     # Lines really have points: the path of each trace is drawn.
     paths = [a.get("d") for tag, a in page.elements if tag == "path" and a.get("class") == "js-line"]

@@ -73,6 +73,31 @@ def test_keys_differ_by_seed_purpose_and_context() -> None:
     assert all(0 <= word < 2**32 for key in keys for word in key)
 
 
+@given(KEYS, st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8), st.integers(0, 2**32 - 1))
+def test_the_short_cut_to_the_first_word_is_philox(key: rng.Key, low: list[int], high: int) -> None:
+    words = np.array(low, np.uint64)
+    zero = np.zeros_like(words)
+    wanted = rng.philox_block(key, (words, np.full_like(words, high), zero, zero))[:, 0]
+    assert np.array_equal(rng._first_word(key, words, high), wanted)
+    assert words.tolist() == low, "the argument was changed"
+
+
+def test_permutations_are_the_same_for_ever_and_however_many_at_once() -> None:
+    """Numbers of the first release: records and other implementations depend on them."""
+    key = rng.derive_key(0, "shuffle", 0)
+    assert rng.permute(key, np.arange(5), 60_000).tolist() == [2179, 24253, 12379, 42234, 21236]
+    assert rng.permute(key, np.arange(5), 10**8).tolist() == [
+        28981115,
+        81476845,
+        85664014,
+        46097030,
+        60928372,
+    ]
+    many = rng.permute(key, np.arange(40_000), 60_000)
+    assert np.array_equal(rng.permute(key, np.arange(40_000).reshape(4, -1), 60_000), many.reshape(4, -1))
+    assert np.array_equal(rng.permute(key, np.arange(16_380, 16_390), 60_000), many[16_380:16_390])
+
+
 @given(KEYS, st.integers(1, 5000), st.randoms())
 @settings(max_examples=60, deadline=None)
 def test_permute_is_a_bijection_and_any_subset_agrees(key: rng.Key, size: int, random: object) -> None:

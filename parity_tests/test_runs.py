@@ -107,7 +107,7 @@ def test_empty_local_batches_were_really_trained_on(farm: Farm) -> None:
         assert seen.empty_local_batches == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_twenty_clean_pairs_are_green(farm: Farm) -> None:
     specs = [small("digits_mlp", "steps=46", f"seed={seed}") for seed in range(20)]
     pair = (tensorflow(2), torch("ddp", 2))
@@ -147,6 +147,7 @@ def test_one_changed_default_is_divergent_in_float32(farm: Farm) -> None:
     assert compare(reference, faulty, budget).verdict == "divergent"
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_same_curve(farm: Farm, tmp_path: Path) -> None:
     spec = small("digits_mlp", "steps=46")
     command = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
@@ -177,10 +178,11 @@ def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Worker("tensorflow", 1, tmp_path / "log") as worker, last_words:
         fault = "parity_tests.faults.tensorflow:the_process_dies"
         worker.train(spec, tensorflow(1), tmp_path / "run", inside=fault)
-    # What was written up to the last whole step is still there, and known to be unfinished.
+    # What was written is still there, and known to be unfinished. It dies while it launches step 5; step 4 has
+    # been launched too, and would have been read after that.
     record = read_record(tmp_path / "run")
     assert record.summary is None
-    assert len(record.steps) == 5
+    assert len(record.steps) == 4
 
 
 def test_more_replicas_than_devices(farm: Farm) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,16 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from common.errors import RunError
+from common.errors import RunError, SpecError
 from common.launch.ranks import run_ranks
 from common.launch.worker import Worker
 from common.parity.budget import proof_budget
 from common.parity.compare import Comparison, compare
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec, override
+from common.spec.run import check_run
 from parity_tests.matrix import small
 from parity_tests.strategies import DROPOUT
 
@@ -30,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = "tensorflow:mirrored:1"
 # Three batches an epoch, of 34, 34 and 2: over four replicas 1, 1, none and none.
 SHORT = ("data.train_samples=70", "data.eval_samples=35", "steps=7")
+EVEN = ("data.tail=drop", "global_batch_size=36", "data.train_samples=100", "data.eval_samples=35", "steps=6")
 PRELOAD = ["tf_impl.train", "sklearn.datasets"]
 
 
@@ -37,15 +42,17 @@ class Bench:
     """One TensorFlow process that trains what it is asked to."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
-        self._worker, self._folder = worker, folder
+        self.worker, self._folder = worker, folder
         self._made: dict[tuple, RunRecord] = {}
 
-    def record(self, spec: TrainSpec, text: str, inside: str | None = None) -> RunRecord:
-        """The record of a run, with digests; each is made once."""
+    def record(
+        self, spec: TrainSpec, text: str, inside: str | None = None, digests: bool = True
+    ) -> RunRecord:
+        """The record of a run; each is made once."""
         key = (spec.fingerprint(), text, inside)
         if key not in self._made:
             out = self._folder / str(len(list(self._folder.iterdir())))
-            self._worker.train(spec, Placement.from_text(text, digests=True), out, inside)
+            self.worker.train(spec, Placement.from_text(text, digests=digests), out, inside)
             self._made[key] = read_record(out)
         return self._made[key]
 
@@ -173,6 +180,247 @@ def test_workers_train_as_one_replica_does(
     assert len(logs) == 2 and not any("Traceback" in log for log in logs)
 
 
+@contextmanager
+def compiled() -> Iterator[None]:
+    """Fails where nothing was given to XLA; runs inside a worker."""
+    import tensorflow as tf
+
+    given, real = [], tf.function
+    with patch.object(tf, "function", lambda *a, **more: given.append(more) or real(*a, **more)):
+        yield
+    assert any(more.get("jit_compile") for more in given), "nothing was compiled"
+
+
+COMPILED = "parity_tests.test_strategies_tensorflow:compiled"
+
+
+@pytest.mark.slow
+def test_compiled_the_curve_is_the_same(bench: Bench) -> None:
+    """Against one replica, over four, two of which have no samples in the last step of an epoch."""
+    spec = small("digits_mlp", *SHORT, DROPOUT)
+    bench.record(spec, "tensorflow:mirrored:4,compile=true", COMPILED)
+    comparison = bench.compared(spec, "tensorflow:mirrored:4,compile=true")
+    assert comparison.verdict == "parity", comparison.reason
+    assert 0 < comparison.loss_deviation.max() <= 1e-12, "XLA adds in another order"
+    with pytest.raises(RunError, match="nothing was compiled"):
+        bench.record(override(spec, ["seed=3"]), "tensorflow:mirrored:4", COMPILED)
+
+
+def test_several_steps_a_call_change_no_bit(bench: Bench) -> None:
+    """Calls of 1, 4 and 2 steps over two epochs, each of which ends in a batch that leaves two replicas nothing."""
+    spec = small("digits_mlp", *SHORT, DROPOUT, "schedule={kind: step, every: 2, factor: 0.5}")
+    text = "tensorflow:mirrored:4,accumulation=2"
+    one, several = (bench.record(spec, text + more, digests=False) for more in ("", ",steps_per_call=4"))
+    for name in set(one.columns) - {"seconds"}:
+        assert np.array_equal(one.columns[name], several.columns[name]), name
+    assert [[ids.tolist() for ids in row] for row in one.splits] == [
+        [ids.tolist() for ids in row] for row in several.splits
+    ]
+    for state in ("first_gradients", "final"):
+        ours, theirs = one.state(state), several.state(state)
+        assert ours.keys() == theirs.keys() and all(np.array_equal(ours[n], theirs[n]) for n in ours), state
+    # The time of a call is divided evenly over its steps; of single steps no two are alike.
+    parts = [len(set(record.columns["seconds"][1:5])) for record in (one, several)]
+    assert parts == [4, 1]
+
+
+class Order:
+    """What is launched and what is read, in the order in which it is; runs inside a worker."""
+
+    def __init__(self) -> None:
+        from common.record import RecordWriter
+        from tf_impl.step import Step
+
+        self.seen: list[tuple[str, int]] = []
+        self._patched = [
+            self._note("launched", Step, "__call__", 3),
+            self._note("read", RecordWriter, "step", 1),
+        ]
+
+    def _note(self, what: str, kind: type, name: str, place: int) -> Any:
+        real = getattr(kind, name)
+
+        def noting(*given: Any) -> Any:
+            self.seen.append((what, given[place]))
+            return real(*given)
+
+        return patch.object(kind, name, noting)
+
+    @contextmanager
+    def expected(self, behind: int) -> Iterator[None]:
+        with self._patched[0], self._patched[1]:
+            yield
+        steps = range(7)
+        order = [(step + behind + 0.5, ("read", step)) for step in steps]
+        order += [(step, ("launched", step)) for step in steps]
+        assert self.seen == [what for _, what in sorted(order)], f"not {behind} behind: {self.seen}"
+
+
+def read_one_behind() -> Any:
+    return Order().expected(1)
+
+
+def read_at_once() -> Any:
+    return Order().expected(0)
+
+
+PLATEAU = "schedule={kind: reduce_on_plateau, patience: 0}"
+
+
+def test_a_step_is_read_once_the_next_is_launched_unless_it_is_needed_before(bench: Bench) -> None:
+    here = "parity_tests.test_strategies_tensorflow"
+    plain, plateau = small("digits_mlp", *SHORT), small("digits_mlp", *SHORT, PLATEAU)
+    for spec, digests, inside in (
+        (plain, False, "read_one_behind"),
+        (plain, True, "read_at_once"),
+        (plateau, False, "read_at_once"),
+    ):
+        bench.record(spec, "tensorflow:mirrored:2", f"{here}:{inside}", digests)
+    with pytest.raises(RunError, match="not 1 behind"):
+        bench.record(plateau, "tensorflow:mirrored:2", f"{here}:read_one_behind", False)
+
+
+@contextmanager
+def third_step_fails() -> Iterator[None]:
+    """The graph's own error, which arrives after the call has returned; runs inside a worker."""
+    import tensorflow as tf
+
+    from tf_impl import train
+    from tf_impl.step import Step
+
+    real = Step.gradients
+
+    def failing(self: Any, batch: Any, number: Any, *more: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_less(number, tf.constant(2, tf.int64))]):
+            number = tf.identity(number)
+        return real(self, batch, number, *more)
+
+    train._build.cache_clear()
+    try:
+        with patch.object(Step, "gradients", failing):
+            yield
+    finally:
+        train._build.cache_clear()
+
+
+def test_an_error_of_a_call_that_had_returned_ends_only_its_own_run(bench: Bench) -> None:
+    # A token of the number must reach the loss: dropout is keyed by the step.
+    spec = small("digits_mlp", *SHORT, DROPOUT, "seed=4")
+    inside = "parity_tests.test_strategies_tensorflow:third_step_fails"
+    with pytest.raises(RunError, match="InvalidArgumentError"):
+        bench.record(spec, "tensorflow:mirrored:2", inside, digests=False)
+    assert bench.compared(spec, "tensorflow:mirrored:2").verdict == "parity"
+
+
+@contextmanager
+def no_fifth_batch() -> Iterator[None]:
+    """Samples that cannot be read; runs inside a worker."""
+    from tf_impl import data
+
+    real = data.batches
+
+    def batches(*given: Any) -> Iterator[Any]:
+        for number, batch in enumerate(real(*given)):
+            if number == 4:
+                raise OSError("cannot be read")
+            yield batch
+
+    with patch.object(data, "batches", batches):
+        yield
+
+
+def test_what_was_whole_when_a_run_fails_is_recorded(bench: Bench, tmp_path: Path) -> None:
+    placement = Placement.from_text("tensorflow:mirrored:2")
+    inside = "parity_tests.test_strategies_tensorflow:no_fifth_batch"
+    with pytest.raises(RunError, match="cannot be read"):
+        bench.worker.train(small("digits_mlp", *SHORT), placement, tmp_path / "run", inside)
+    assert read_record(tmp_path / "run").steps.tolist() == [0, 1, 2, 3]
+
+
+@contextmanager
+def never_fused() -> Iterator[None]:
+    """Batch norm in single operations, as in float64; runs inside a worker."""
+    from tf_impl import train
+    from tf_impl.layers.normalization import BatchNorm
+
+    train._build.cache_clear()
+    try:
+        with patch.object(BatchNorm, "_fuses", lambda self, x: False):
+            yield
+    finally:
+        train._build.cache_clear()
+
+
+@pytest.mark.parametrize("convention", ["keras", "torch"])
+def test_the_kernel_of_batch_norm_agrees_with_its_formula(bench: Bench, convention: str) -> None:
+    """Losses, parameters and running statistics, whose variance is unbiased in one convention alone."""
+    own = [f"model.layers.{place}.statistics=per_replica" for place in (1, 4)]
+    spec = small("digits_cnn", *EVEN, *own, "precision=float32", f"convention={convention}")
+    inside = "parity_tests.test_strategies_tensorflow:never_fused"
+    kernel = bench.record(spec, "tensorflow:mirrored:2", digests=False)
+    formula = bench.record(spec, "tensorflow:mirrored:2", inside, digests=False)
+    apart = np.abs(kernel.loss / formula.loss - 1)
+    assert 0 < apart.max() < 1e-5, "another kernel rounds otherwise, and only that"
+    ours, theirs = kernel.state("final"), formula.state("final")
+    for name in ours:
+        assert np.abs(ours[name] - theirs[name]).max() <= 1e-5 * np.abs(theirs[name]).max() + 1e-6, name
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "said"),
+    [
+        ("", "steps_per_call=2,digests=true", "digests are taken between two steps"),
+        (PLATEAU, "steps_per_call=2", "schedule reduce_on_plateau needs to see each step before the next"),
+        ("precision=float16_mixed", "steps_per_call=2", "its loss scale needs to see each step"),
+        ("", "steps_per_call=2,accumulation={0: 1, 2: 4}", "micro-batches changes between steps"),
+        ("", "steps_per_call=2,engine=keras", "engine 'keras' owns the loop"),
+        ("", "compile=true,engine=keras", "engine 'keras' compiles for itself"),
+        ("", "compile=true", "batch norm 'batch_norm_2' sums over the replicas, which XLA cannot"),
+    ],
+)
+def test_what_cannot_be_one_graph_is_refused(more: str, text: str, said: str) -> None:
+    recipe = "digits_mlp" if "accumulation" in text else "digits_cnn"
+    spec = small(recipe, *filter(None, [more])).resolved()
+    placement = Placement.from_text(f"tensorflow:mirrored:2,{text}")
+    with pytest.raises(SpecError, match=re.escape(said)) as caught:
+        check_run(spec, placement)
+    assert str(caught.value).startswith("tensorflow mirrored x2 ") and "\n" not in str(caught.value)
+    check_run(
+        small("digits_mlp").resolved(),
+        Placement.from_text("tensorflow:mirrored:2,compile=true,steps_per_call=2"),
+    )
+
+
+FILES = """
+import os, sys, tempfile
+from pathlib import Path
+from common import recipes
+from common.spec import Placement, override
+from tf_impl import runtime, train
+runtime.configure(Placement.from_text("tf:mirrored:2"), 2)
+for number, text in enumerate(["tf:mirrored:2,accumulation=2", "tf:single:1,engine=keras"]):
+    spec = override(recipes.get("digits_mlp"), ["steps=2"])
+    train.train(spec, Placement.from_text(text), Path(sys.argv[1], str(number)))
+print(os.listdir(tempfile.gettempdir()))
+import tensorflow as tf
+tf.function(runtime.thread_counts)()
+print(os.listdir(tempfile.gettempdir()))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_at_once_leaves_no_files(tmp_path: Path) -> None:
+    """TensorFlow writes every function that it converts to a file, and deletes it on an orderly exit only."""
+    (tmp_path / "temporary").mkdir()
+    script = FILES.replace("sys.argv[1]", repr(str(tmp_path / "runs")))
+    done = in_tensorflow(script, {"TMPDIR": str(tmp_path / "temporary")})
+    assert done.returncode == 0, done.stderr[-2000:]
+    ours, control = done.stdout.splitlines()[-2:]
+    assert ours == "[]" and "autograph" in control
+
+
 WAIT = """
 import os, sys, time
 from common.errors import RunError
@@ -244,8 +492,7 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path, signal_name: str, said:
     message = str(caught.value)
     assert said in message and "\n" not in message
     # Rank 0 may have been a step behind; what it wrote is whole.
-    rows = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
+    assert read_record(tmp_path).steps.tolist() in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
 
 
 def own_address() -> str:
@@ -285,9 +532,6 @@ def test_a_server_can_be_kept_to_this_machine() -> None:
         assert loopback.accept_only_this_machine(port)
         assert [reached(address) for address in addresses] == [True, True, False]
         assert not loopback.accept_only_this_machine(1), "nothing listens there"
-
-
-EVEN = ("data.tail=drop", "global_batch_size=36", "data.train_samples=100", "data.eval_samples=35", "steps=6")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ class Context:
     sample_ids: (batch,) int64.
     token_mask: (batch, tokens) bool, False where the input is padding; None where nothing can be.
     penalties: what layers add to the loss sum: scalars, summed over the local samples.
+    taps: called with (path, input, output) of every layer, gives the output to go on with; None: no taps.
     """
 
     training: bool
@@ -26,3 +27,4 @@ class Context:
     sample_ids: tf.Tensor | None = None
     token_mask: tf.Tensor | None = None
     penalties: list[tf.Tensor] = field(default_factory=list)
+    taps: Any = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from common.data.loading import in_order
@@ -19,25 +20,40 @@ from tf_impl.strategy import Strategy
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
     """Per step: (inputs, targets, sample ids), each with one value a replica."""
-    items = ((plan.global_ids(step), plan.epoch(step)) for step in steps)
+    items = ([(plan.global_ids(step), plan.epoch(step))] for step in steps)
     return _distributed(items, plan, samples, strategy)
+
+
+def joined(plan: BatchPlan, samples: Samples, strategy: Strategy, calls: Iterable[range]) -> Iterator[Any]:
+    """Per call: its steps' batches, one after another, and how many samples of a replica each step has."""
+    items = ([(plan.global_ids(step), plan.epoch(step)) for step in steps] for steps in calls)
+    return _distributed(items, plan, samples, strategy, sizes=True)
 
 
 def chunks(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Iterator[Any]:
     """All samples once, in batches split over the replicas as the plan splits."""
-    items = ((ids, 0) for ids in plan.chunks(len(samples), samples.first_id))
+    items = ([(ids, 0)] for ids in plan.chunks(len(samples), samples.first_id))
     return _distributed(items, plan, samples, strategy)
 
 
 def _distributed(
-    items: Iterable[tuple[Ids, int]], plan: BatchPlan, samples: Samples, strategy: Strategy
+    items: Iterable[list[tuple[Ids, int]]],
+    plan: BatchPlan,
+    samples: Samples,
+    strategy: Strategy,
+    sizes: bool = False,
 ) -> Iterator[Any]:
-    """Batches of (sample ids, epoch), made by threads where the placement asks for loader workers."""
+    """What is joined of (sample ids, epoch), made by threads where the placement asks for loader workers."""
     placement = strategy.placement
 
-    def rows(item: tuple[Ids, int]) -> list[tuple]:
-        shares = [plan.share(item[0], replica) for replica in strategy.local_replicas]
-        return [(*samples.rows(share, item[1]), share) for share in shares]
+    def local_rows(item: list[tuple[Ids, int]], replica: int) -> tuple:
+        shares = [(plan.share(ids, replica), epoch) for ids, epoch in item]
+        rows = [(*samples.rows(ids, epoch), ids) for ids, epoch in shares]
+        whole = rows[0] if len(rows) == 1 else tuple(map(np.concatenate, zip(*rows, strict=True)))
+        return (*whole, np.array([len(ids) for ids, _ in shares])) if sizes else whole
+
+    def rows(item: list[tuple[Ids, int]]) -> list[tuple]:
+        return [local_rows(item, replica) for replica in strategy.local_replicas]
 
     first = strategy.local_replicas.start
     workers = placement.loader_workers * len(strategy.local_replicas)

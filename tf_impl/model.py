@@ -13,6 +13,7 @@ from common.state import canonical_name
 from tf_impl import runtime
 from tf_impl.context import Context
 from tf_impl.layers import EmptySafe, build_layer
+from tf_impl.layers.normalization import BatchNorm
 from tf_impl.layers.products import low_of, set_low
 from tf_impl.strategy import Strategy
 
@@ -30,7 +31,7 @@ class Model:
         tree = spec.model.tree()
         self.root = build_layer(tree)
         for layer in self.root._flatten_layers():
-            if isinstance(layer, EmptySafe):
+            if isinstance(layer, EmptySafe | BatchNorm):
                 layer.guarded = may_be_empty
         set_low(self.root, low_of(spec, runtime.uses_gpu(placement)))
         self.tensors = tensors_of(tree, self.root)

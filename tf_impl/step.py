@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from common import reference
@@ -15,6 +17,7 @@ from tf_impl import losses
 from tf_impl.model import Model
 from tf_impl.optimizers import Optimizer
 from tf_impl.strategy import Strategy
+from tf_impl.taps import StepTaps
 
 
 class StepResult(NamedTuple):
@@ -24,12 +27,14 @@ class StepResult(NamedTuple):
     ids: the sample ids of each local replica.
     gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
     updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
+    taps: of each local replica, [names, 2]; empty where nothing is tapped.
     """
 
     numbers: Any
     ids: list[Any]
     gradients: list[Any]
     updated: Any = True
+    taps: Any = ()
 
 
 class Step:
@@ -43,38 +48,55 @@ class Step:
         self._weights = list(model.parameters.values())
         self._recording = recording
         self._needs_norm = recording or spec.optimizer.clip_global_norm is not None
+        self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
+        self._names = list(reference.RateKeeper(spec).scalars(0))
+        self._signature = _local_batch(spec) * len(strategy.local_replicas)
         self._traced: dict[int, Callable[..., tuple]] = {}
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         count = self.strategy.placement.micro_batches(self._plan.epoch(number))
         if count not in self._traced:
             self._traced[count] = self._trace(count)
-        values = tf.constant(list(scalars.values()), self.spec.master_dtype)
-        numbers, ids, gradients, updated = self._traced[count](batch, values, tf.constant(number, tf.int64))
-        return StepResult(numbers, ids, gradients, "loss_scale" not in scalars or bool(updated))
+        values = tf.constant([*scalars.values()], self.spec.master_dtype)
+        place = tf.constant(number, tf.int64)
+        numbers, ids, gradients, updated, taps = self._traced[count](*self._flat(batch), values, place)
+        return StepResult(numbers, ids, gradients, "loss_scale" not in scalars or bool(updated), taps)
+
+    def _flat(self, batch: Any) -> list[tf.Tensor]:
+        """The tensors of a distributed batch, one local replica after another.
+
+        TensorFlow takes 0.9 ms of Python to call a graph with values of several replicas, 0.2 ms with tensors.
+        """
+        return list(itertools.chain(*zip(*map(self.strategy.unpack, batch), strict=True)))
 
     def _trace(self, micro_batches: int) -> Callable[..., tuple]:
-        """The step as a graph, for one number of micro-batches."""
-        names = reference.RateKeeper(self.spec).scalars(0).keys()
+        """The step as a graph, for one number of micro-batches and batches of any size."""
+        scalars = tf.TensorSpec([len(self._names)], self.spec.master_dtype)
+        signature = [*self._signature, scalars, tf.TensorSpec([], tf.int64)]
+        # Called as it is: to find again which graph suits the arguments costs as much as a small step.
+        return tf.function(self._step(micro_batches), signature, autograph=False).get_concrete_function()
+
+    def _step(self, micro_batches: int) -> Callable[..., tuple]:
+        """step(*tensors of `_flat`, scalars, number), inside a graph."""
 
         def replica(
             inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor, number: tf.Tensor, scale: tf.Tensor | None
         ) -> tuple:
-            batch = inputs, targets, ids
-            return (*self.reduced(self._accumulated(batch, number, micro_batches, scale), scale), ids)
+            sums = self._accumulated((inputs, targets, ids), number, micro_batches, scale)
+            if self.taps is None:
+                return (*self.reduced(sums, scale), ids, ())
+            activations, *sums = sums
+            result = self.reduced(tuple(sums), scale)
+            return (*result, ids, self.taps.values(activations, sums[:-2], result[1], scale))
 
-        @tf.function(
-            input_signature=[
-                _any_batch(self.spec, self.strategy),
-                tf.TensorSpec([len(names)], self.spec.master_dtype),
-                tf.TensorSpec([], tf.int64),
-            ]
-        )
-        def step(batch: Any, scalars: tf.Tensor, number: tf.Tensor) -> tuple:
-            unpack = self.strategy.unpack
-            named = dict(zip(names, tf.unstack(scalars), strict=True))
+        def step(*tensors: tf.Tensor) -> tuple:
+            *flat, scalars, number = tensors
+            batch, unpack = self._regrouped(flat), self.strategy.unpack
+            named = dict(zip(self._names, tf.unstack(scalars), strict=True))
             arguments = (*batch, number, named.get("loss_scale"))
-            numbers, gradients, clipped, updated, ids = self.strategy.native.run(replica, args=arguments)
+            numbers, gradients, clipped, updated, ids, taps = self.strategy.native.run(
+                replica, args=arguments
+            )
             updated = unpack(updated)[0]
             if "loss_scale" in named:
                 named["updated"] = updated
@@ -84,26 +106,43 @@ class Step:
             if self._recording:
                 weights = [weight.read_value() for weight in self._weights]
                 norms = [tf.linalg.global_norm(weights), tf.linalg.global_norm(changes)]
-            return tf.stack([*numbers, *norms]), unpack(ids), [unpack(g)[0] for g in gradients], updated
+            taps = () if self.taps is None else unpack(taps)
+            return tf.stack([*numbers, *norms]), unpack(ids), [unpack(g)[0] for g in gradients], updated, taps
 
         return step
+
+    def _regrouped(self, flat: list[tf.Tensor]) -> Any:
+        """The distributed batch of `_flat`, inside a graph."""
+        first, size = self.strategy.local_replicas.start, len(_local_batch(self.spec))
+
+        def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+            start = (context.replica_id_in_sync_group - first) * size
+            return tuple(flat[start : start + size])
+
+        return self.strategy.distribute(local)
 
     def _accumulated(
         self, batch: tuple, number: tf.Tensor, micro_batches: int, scale: tf.Tensor | None
     ) -> tuple:
         """Gradients, loss sum and count of a local batch, added up over its micro-batches."""
+        gradients = self.gradients
+        if self.strategy.placement.compile:
+            # Each replica's own: XLA cannot compile what the replicas do together.
+            gradients = tf.function(gradients, jit_compile=True, autograph=False)
         if micro_batches == 1:
-            return self.gradients(batch, number, scale)
+            return gradients(batch, number, scale)
         rows, more = (part(tf.shape(batch[-1])[0], micro_batches) for part in (tf.math.floordiv, tf.math.mod))
 
         def add(place: tf.Tensor, *totals: tf.Tensor) -> tuple:
             start = place * rows + tf.minimum(place, more)
             stop = start + rows + tf.cast(place < more, tf.int32)
-            piece = self.gradients(tuple(tensor[start:stop] for tensor in batch), number, scale)
+            piece = gradients(tuple(tensor[start:stop] for tensor in batch), number, scale)
             return (place + 1, *(total + part for total, part in zip(totals, piece, strict=True)))
 
         zero = tf.zeros([], self.spec.master_dtype)
         zeros = (*(tf.zeros(weight.shape, weight.dtype) for weight in self._weights), zero, zero)
+        if self.taps is not None:
+            zeros = (self.taps.zeros, *zeros)
         # A loop, and one turn at a time, so that only one micro-batch needs memory.
         _, *totals = tf.while_loop(
             lambda place, *_: place < micro_batches, add, (tf.constant(0), *zeros), parallel_iterations=1
@@ -111,16 +150,27 @@ class Step:
         return tuple(totals)
 
     def gradients(self, batch: tuple, number: tf.Tensor, scale: tf.Tensor | None = None) -> tuple:
-        """(*gradients of the loss sum times `scale`, loss sum, count) of this replica's samples."""
+        """(*gradients of the loss sum times `scale`, loss sum, count) of this replica's samples.
+
+        Where the step is tapped, the digests of its activations come first.
+        """
         inputs, targets, ids = batch
         context = self.model.context(True, inputs, ids, number)
+        if self.taps is not None:
+            context = self.taps.opened(context)
         with tf.GradientTape() as tape:
             outputs = self.model(inputs, context)
             loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
             scaled = loss_sum if scale is None else loss_sum * scale
+        outputs = [] if self.taps is None else self.taps.watched(context)
         # Of an embedding it is sparse, with an entry for each use of a row.
-        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(scaled, self._weights)]
-        return (*gradients, loss_sum, count)
+        found = list(map(tf.convert_to_tensor, tape.gradient(scaled, [*self._weights, *outputs])))
+        gradients, of_outputs = found[: len(self._weights)], found[len(self._weights) :]
+        for gradient, weight in zip(gradients, self._weights, strict=True):
+            gradient.set_shape(weight.shape)  # a dense one that was sparse has lost it
+        if self.taps is None:
+            return (*gradients, loss_sum, count)
+        return (self.taps.activations(context, of_outputs, scale), *gradients, loss_sum, count)
 
     def reduced(self, sums: tuple, scale: tf.Tensor | None = None) -> tuple:
         """((loss sum, count, gradient norm), gradients, clipped gradients, whether finite), all global."""
@@ -135,11 +185,67 @@ class Step:
         return (loss_sum, count, norm), gradients, self.optimizer.clip(gradients, norm), finite
 
 
+class Steps(Step):
+    """Several steps a call, in a loop of the graph; between them nothing returns to Python."""
+
+    def __call__(self, batch: Any, scalars: list[dict[str, float]], steps: range) -> StepResult:
+        """As of one step, but with the numbers of each, and for ids (those of all steps, how many of each)."""
+        values = tf.constant([[*each.values()] for each in scalars], self.spec.master_dtype)
+        count = self.strategy.placement.micro_batches(0)
+        if count not in self._traced:
+            self._traced[count] = self._trace(count)
+        first = tf.constant(steps.start, tf.int64)
+        numbers, ids, gradients = self._traced[count](*self._flat(batch), values, first)
+        return StepResult(numbers, ids, gradients)
+
+    def _trace(self, micro_batches: int) -> Callable[..., tuple]:
+        step, replicas = self._step(micro_batches), len(self.strategy.local_replicas)
+        sizes, width = tf.TensorSpec([None], tf.int64), len(_local_batch(self.spec)) + 1
+
+        def calls(*tensors: tf.Tensor) -> tuple:
+            *flat, scalars, first = tensors
+            local = [flat[start : start + width] for start in range(0, len(flat), width)]
+            count = tf.shape(scalars)[0]
+            stops = [tf.cumsum(sizes) for *_, sizes in local]
+
+            def more(place: tf.Tensor, numbers: Any, ids: list, _: list) -> tuple:
+                cut = []
+                for (*batch, sizes), stop in zip(local, stops, strict=True):
+                    cut += [tensor[stop[place] - sizes[place] : stop[place]] for tensor in batch]
+                made, received, gradients, *_ = step(*cut, scalars[place], first + tf.cast(place, tf.int64))
+                ids = [array.write(place, some) for array, some in zip(ids, received, strict=True)]
+                return place + 1, numbers.write(place, made), ids, gradients
+
+            def array(dtype: Any, shape: list) -> tf.TensorArray:
+                return tf.TensorArray(dtype, count, element_shape=shape, infer_shape=False)
+
+            zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self._weights]
+            begun = array(self.spec.master_dtype, [5]), [array(tf.int64, [None]) for _ in local], zeros
+            _, numbers, ids, gradients = tf.while_loop(
+                lambda place, *_: place < count, more, (tf.constant(0), *begun), parallel_iterations=1
+            )
+            received = [(a.concat(), sizes) for a, (*_, sizes) in zip(ids, local, strict=True)]
+            return numbers.stack(), received, gradients
+
+        signature = [*_local_batch(self.spec), sizes] * replicas
+        scalars = tf.TensorSpec([None, len(self._names)], self.spec.master_dtype)
+        signature += [scalars, tf.TensorSpec([], tf.int64)]
+        return tf.function(calls, signature, autograph=False).get_concrete_function()
+
+
+def apart(result: StepResult) -> list[StepResult]:
+    """What each step of a call did."""
+    received = [np.split(joined.numpy(), np.cumsum(sizes.numpy())[:-1]) for joined, sizes in result.ids]
+    steps = zip(result.numbers.numpy(), *received, strict=True)
+    return [StepResult(numbers, ids, result.gradients) for numbers, *ids in steps]
+
+
 def build_step(
     spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
 ) -> Callable[[Any, Any, int], StepResult]:
     """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
-    return Step(spec, model, optimizer, strategy, recording)
+    kind = Step if strategy.placement.steps_per_call == 1 else Steps
+    return kind(spec, model, optimizer, strategy, recording)
 
 
 def _penalized(
@@ -157,19 +263,13 @@ def _penalized(
     return loss_sum, penalized
 
 
-def _any_batch(spec: TrainSpec, strategy: Strategy) -> Any:
-    """Type of a distributed batch of any size, so that the tail of an epoch is not traced anew."""
-
-    def of_size(size: int) -> Any:
-        def local(context: tf.distribute.ValueContext) -> tuple:
-            del context
-            inputs = tf.zeros([size, *spec.model.input_shape], spec.input_dtype)
-            return inputs, tf.zeros([size, *spec.target_shape], spec.target_dtype), tf.zeros([size], tf.int64)
-
-        return [tf.type_spec_from_value(value) for value in strategy.distribute(local)]
-
-    pairs = zip(of_size(1), of_size(2), strict=True)
-    return tuple(one.most_specific_common_supertype([two]) for one, two in pairs)
+def _local_batch(spec: TrainSpec) -> list[tf.TensorSpec]:
+    """Types of one replica's inputs, targets and sample ids, of any number of samples."""
+    return [
+        tf.TensorSpec([None, *spec.model.input_shape], spec.input_dtype),
+        tf.TensorSpec([None, *spec.target_shape], spec.target_dtype),
+        tf.TensorSpec([None], tf.int64),
+    ]
 
 
 def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, float, int]:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from common import reference
 from common.data import sources
@@ -12,12 +19,12 @@ from common.launch.place import find_folder, place_of, starts_ranks
 from common.launch.ranks import arrive, run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
+from common.spec.run import check_run, steps_behind
 from common.state import initial_state, save_state
-from tf_impl import data, engines, runtime, state, taps
+from tf_impl import data, engines, phases, runtime, state, taps
 from tf_impl.model import build_model
 from tf_impl.optimizers import build_optimizer
-from tf_impl.step import StepResult, build_step, evaluate
+from tf_impl.step import StepResult, apart, build_step, evaluate
 from tf_impl.strategy import open_strategy
 from tf_impl.strategy.cluster import lost_peers
 
@@ -67,11 +74,26 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
 
 
 def _loop(run: _Run) -> None:
-    """The loop, where no engine brings its own."""
-    batches = data.batches(run.plan, run.samples, run.strategy, run.steps)
-    for number, batch in zip(run.steps, batches, strict=True):
-        scalars = run.rates.scalars(number)
-        run.record(number, scalars, run.step(batch, scalars, number))
+    """The loop, where no engine brings its own: a step is read once the next has been launched."""
+    held: deque[tuple[Any, Any, StepResult]] = deque()
+    with runtime.launching_ahead(run.behind):
+        try:
+            for number, batch in run.batches():
+                scalars = run.scalars(number)
+                result = run.step(batch, scalars, number)
+                # Those of the first update are recorded; others only take memory while they wait.
+                held.append((number, scalars, result._replace(gradients=()) if run.rates.updates else result))
+                if len(held) > run.behind:
+                    run.record(*held[0])
+                    held.popleft()
+        except Exception:
+            # Where it was not the record that failed, the step before was whole, or is what failed.
+            with suppress(Exception):
+                if len(held) <= run.behind:
+                    run.record(*held[0])
+            raise
+        while held:
+            run.record(*held.popleft())
 
 
 class _Run:
@@ -88,7 +110,10 @@ class _Run:
             claim_folder(out_dir)
         # Neither the order of samples nor the last step is part of what was traced.
         self.strategy, self.model, self.optimizer, self.step = _build(
-            spec, placement.model_copy(update={"sample_order_seed": None, "stop_at_step": None})
+            spec,
+            placement.model_copy(
+                update={"sample_order_seed": None, "stop_at_step": None, "phase_repeats": 0}
+            ),
         )
         self.strategy.barrier()
         if claims:
@@ -98,6 +123,7 @@ class _Run:
         if primary:
             save_state(out_dir / "initial.safetensors", begun)
         self.steps = range(placement.steps_of(spec.steps))
+        self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
         facts = {
             "versions": runtime.versions(),
             "devices": runtime.device_names(placement),
@@ -107,15 +133,40 @@ class _Run:
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
         replicas = self.strategy.recorded_replicas
         self._writer = RecordWriter(out_dir, spec, placement, replicas, facts, board)
+        if placement.taps:
+            self._writer.tap_names(self.step.taps.names)
         self.rates = reference.RateKeeper(spec)
         self._writer.start_clock()
 
-    def record(self, number: int, scalars: dict[str, float], result: StepResult) -> None:
-        """Write what a step did. Every process must call it."""
-        numbers = result.numbers.numpy().tolist()
+    def batches(self) -> Iterator[tuple[Any, Any]]:
+        """(number, batch) of every step."""
+        given, size = (self.plan, self.samples, self.strategy), self.placement.steps_per_call
+        if size > 1:
+            # The first alone: its gradients are recorded.
+            starts = [0, *range(1, len(self.steps), size)]
+            calls = [self.steps[a:b] for a, b in itertools.pairwise([*starts, len(self.steps)])]
+            return zip(calls, data.joined(*given, calls), strict=True)
+        return zip(self.steps, data.batches(*given, self.steps), strict=True)
+
+    def scalars(self, number: Any) -> Any:
+        """The scalars of a step, or of each step of a call."""
+        if isinstance(number, range):
+            return [self.rates.scalars(step) for step in number]
+        return self.rates.scalars(number)
+
+    def record(self, number: Any, scalars: Any, result: StepResult) -> None:
+        """Write what a step did, or each step of a call. Every process must call it."""
+        if isinstance(number, range):
+            self._writer.divide_time(len(number))
+            for step in zip(number, scalars, apart(result), strict=True):
+                self.record(*step)
+            return
+        numbers = np.asarray(result.numbers).tolist()
         self.rates.observe(number, *numbers[:2], bool(result.updated))
-        received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
+        received, scale = [np.asarray(ids) for ids in result.ids], scalars.get("loss_scale", 1.0)
         self._writer.step(number, scalars["learning_rate"], numbers, received, scale)
+        if self.placement.taps:
+            self._writer.taps(number, [table.numpy() for table in result.taps])
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
@@ -131,7 +182,12 @@ class _Run:
         final = state.export(model, optimizer, len(self.steps))
         if self._primary:
             save_state(self.out_dir / "final.safetensors", final)
-        self._writer.finish(self._evaluated())
+        evaluated = self._evaluated()
+        if repeats := self.placement.phase_repeats:
+            # Last, since it goes on training.
+            scalars = self.rates.scalars(len(self.steps) - 1)
+            self._writer.phases(strategy.rank, phases.measure(self.step, self.samples, scalars, repeats))
+        self._writer.finish(evaluated)
         strategy.close(model)
 
     def _evaluated(self) -> tuple[float, float, int]:

@@ -18,6 +18,7 @@ class Context:
     sample_ids: (batch,) int64.
     token_mask: (batch, tokens) bool, False where the input is padding; None where nothing can be.
     penalties: what layers add to the loss sum: scalars, summed over the local samples.
+    taps: called with (path, input, output) of every layer, gives the output to go on with; None: no taps.
     recomputing: whether this repeats a pass that has been made, for its backward pass.
     """
 
@@ -27,6 +28,7 @@ class Context:
     sample_ids: Tensor | None = None
     token_mask: Tensor | None = None
     penalties: list[Tensor] = field(default_factory=list)
+    taps: Any = None
     recomputing: bool = False
 
     def again(self) -> Context:

@@ -18,6 +18,7 @@ from torch_impl.context import Context
 from torch_impl.layers import build_layer, native_layout
 from torch_impl.layers.products import low_of, set_low
 from torch_impl.strategy import Strategy
+from torch_impl.strategy.compiled import compile_passes
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -194,5 +195,6 @@ def tensors_of(node: Node, layer: nn.Module) -> dict[str, CanonicalTensor]:
 def build_model(spec: TrainSpec, strategy: Strategy) -> Model:
     """The model of a resolved spec on the strategy's replicas, with uninitialised values."""
     model = Model(spec, strategy.device)
+    compile_passes(strategy.placement, model.module)
     strategy.wrap(model)
     return model

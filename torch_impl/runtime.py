@@ -72,6 +72,11 @@ def _needed(placement: Placement) -> int:
     return placement.replicas_per_process if own else on_each_node(placement)
 
 
+def launches_ahead(placement: Placement) -> bool:
+    """Whether a step may return before all of it is done: on a GPU, and where norms are summed over shards."""
+    return uses_gpu(placement) or placement.strategy in ("fsdp1", "fsdp2", "tensor_parallel", "deepspeed")
+
+
 def device_names(placement: Placement) -> list[str]:
     """The devices that the placement's replicas run on, in replica order."""
     if not uses_gpu(placement):

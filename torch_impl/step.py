@@ -15,21 +15,25 @@ from torch_impl import losses
 from torch_impl.model import Model, local
 from torch_impl.optimizers import Optimizer
 from torch_impl.strategy import Strategy
+from torch_impl.strategy.groups import Sums
+from torch_impl.taps import StepTaps
 
 
 class StepResult(NamedTuple):
     """What a step leaves behind, still on the device.
 
-    numbers: loss sum, count, norms of gradient, parameters and update, all global.
+    numbers: loss sum, count, norms of gradient, parameters and update, all global; `tolist` waits for them.
     ids: the sample ids of each replica that this process speaks for.
     gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
     updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
+    taps: of each replica that this process speaks for, [names, 2]; empty where nothing is tapped.
     """
 
     numbers: Any
     ids: list[Any]
     gradients: list[Any]
     updated: Any = True
+    taps: Any = ()
 
 
 class Step:
@@ -44,19 +48,25 @@ class Step:
         self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
         self._plan = BatchPlan.of(spec, strategy.placement)
         self._parameters = [tensor.live for tensor in model.parameters.values()]
-        self._weights = [local(parameter.detach()) for parameter in self._parameters]
+        self._penalizes = bool(spec.loss.l1 or spec.loss.l2)
+        self._clips = spec.optimizer.clip_global_norm is not None
         self._recording = recording
-        self._needs_norm = recording or spec.optimizer.clip_global_norm is not None
+        self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
-        sums, scale = [], scalars.get("loss_scale", 1.0)
+        scale, strategy = scalars.get("loss_scale", 1.0), self.strategy
         pieces = self.micro_batches(batch, number)
+        total: list[Tensor] = []
         for place, piece in enumerate(pieces, start=1):
-            with self.strategy.accumulating(self.model, last=place == len(pieces)):
+            last = place == len(pieces)
+            with strategy.accumulating(self.model, last=last):
                 loss_sum, count = self.loss(piece, number)
-                self.strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
-            sums.append(torch.stack([loss_sum.detach(), count]))
-        return self.finish(*torch.stack(sums).sum(0), batch[-1], scalars)
+                total = added(total, loss_sum, count)
+                if last:
+                    # On their way while the backward pass computes.
+                    sums = strategy.begin_sum(total)
+                strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
+        return self.finish(sums, batch[-1], scalars)
 
     def micro_batches(self, batch: Any, number: int) -> list[Any]:
         """The local batch cut as the placement says. Every rank has as many; some may be empty."""
@@ -69,38 +79,84 @@ class Step:
         """Sum and count of the losses of this rank's samples."""
         inputs, targets, ids = batch
         context = self.model.context(True, inputs, ids.to(inputs.device), number)
+        if self.taps is not None:
+            context = self.taps.opened(context)
         outputs = self.model(inputs, context)
         return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
 
-    def finish(self, loss_sum: Tensor, count: Tensor, ids: Any, scalars: dict[str, float]) -> StepResult:
-        """Reduce what the backward passes left, and update; sum, count and ids are this rank's."""
+    @torch.no_grad()
+    def finish(self, sums: Sums, ids: Any, scalars: dict[str, float]) -> StepResult:
+        """Reduce what the backward passes left, and update.
+
+        `sums` waits for the global loss sum and count; the ids are this rank's.
+        """
         strategy, optimizer, parameters = self.strategy, self.optimizer, self._parameters
-        loss_sum, count = strategy.sum([loss_sum, count])
-        gradients = strategy.reduced([local(parameter.grad) for parameter in parameters])
+        # In pieces, mostly one, as the optimizer joins them.
+        pieces = optimizer.join(strategy.reduced([local(parameter.grad) for parameter in parameters]))
+        loss_sum, count = sums()
         # The wrappers average over the ranks; the law asks for the sum over the global count.
         divisor = count * scalars.get("loss_scale", 1.0)
-        gradients = list(torch._foreach_mul(gradients, strategy.averages_over / divisor))
-        updated = "loss_scale" not in scalars or self._finite(gradients)
-        loss_sum, gradients = _penalized(
-            self.spec.loss, self.model, self._weights, loss_sum, count, gradients, strategy
-        )
-        norm = strategy.norms(gradients)[0] if self._needs_norm else torch.zeros_like(count)
+        pieces = list(torch._foreach_mul(pieces, strategy.averages_over / divisor))
+        updated = "loss_scale" not in scalars or self._finite(pieces)
+        gradients = optimizer.apart(pieces)
+        if self._penalizes:
+            weights = optimizer.apart(optimizer.weights)
+            loss_sum, gradients = _penalized(
+                self.spec.loss, self.model, weights, loss_sum, count, gradients, strategy
+            )
+            pieces = optimizer.join(gradients)
+        # Before the update, which may take their memory.
+        taps = [] if self.taps is None else [self.taps.values(gradients, scalars.get("loss_scale", 1.0))]
+        norms, rest = [torch.zeros_like(count)] * 3, _nothing
+        if self._clips:
+            norms[:1] = strategy.norms(pieces)
         if updated:
-            changes = optimizer.update(optimizer.clip(gradients, norm), scalars)
+            changes = optimizer.update(optimizer.clip(pieces, norms[0]), scalars)
         else:
-            changes = [torch.zeros_like(weight) for weight in self._weights]
-        norms = [torch.zeros_like(count)] * 2
+            changes = [torch.zeros_like(weight) for weight in optimizer.weights]
         if self._recording:
-            norms = strategy.norms(self._weights, changes)
+            # Together: where they are sums over ranks, that is one message.
+            norms = norms[: self._clips]
+            rest = strategy.begin_norms(*([] if self._clips else [pieces]), optimizer.weights, changes)
         for parameter in parameters:
             parameter.grad = None
-        numbers = torch.stack([loss_sum, count, norm, *norms])
-        return StepResult(numbers, strategy.by_replica(ids), gradients, updated)
+        numbers = _Reading([loss_sum, count, *norms], rest)
+        return StepResult(numbers, strategy.by_replica(ids), gradients, updated, taps)
 
     def _finite(self, gradients: list[Tensor]) -> bool:
         """Whether the reduced gradients are finite everywhere, on every rank alike."""
         wrong = torch.stack([(~gradient.isfinite()).sum() for gradient in gradients]).sum()
         return not float(self.strategy.sum_shards([wrong.to(gradients[0].dtype)])[0])
+
+
+def _nothing() -> list[Tensor]:
+    return []
+
+
+class _Reading:
+    """A step's numbers on their way to the host, which need not wait for anything that comes after them."""
+
+    def __init__(self, known: list[Tensor], rest: Sums) -> None:
+        self._known, self._rest, self._host = known, rest, None
+        if known[0].is_cuda:
+            # Asked for later, they would come behind all that the next step has queued.
+            values = torch.stack([*known, *rest()])
+            self._host = torch.empty_like(values, device="cpu", pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def tolist(self) -> list[float]:
+        if self._host is None:
+            return torch.stack([*self._known, *self._rest()]).tolist()
+        self._arrived.synchronize()
+        return self._host.tolist()
+
+
+def added(total: list[Tensor], loss_sum: Tensor, count: Tensor) -> list[Tensor]:
+    """A step's [loss sum, count] with those of one more micro-batch."""
+    loss_sum = loss_sum.detach()
+    return [total[0] + loss_sum, total[1] + count] if total else [loss_sum, count]
 
 
 def build_step(
@@ -121,8 +177,6 @@ def _penalized(
     strategy: Strategy,
 ) -> tuple[Tensor, list[Tensor]]:
     """The global loss sum and the mean gradients with the loss's penalties on the weights."""
-    if not (loss.l1 or loss.l2):
-        return loss_sum, gradients
     penalized, size = list(gradients), torch.zeros_like(loss_sum)
     for place, (weight, tensor) in enumerate(zip(weights, model.parameters.values(), strict=True)):
         if loss.penalize == "all" or len(tensor.shape) >= 2:
@@ -142,6 +196,7 @@ def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> t
     loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
     correct = losses.correct(spec.loss, outputs, targets, context)
     loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
-    loss_sum, _ = _penalized(spec.loss, model, weights, loss_sum, count, weights, strategy)
+    if spec.loss.l1 or spec.loss.l2:
+        loss_sum, _ = _penalized(spec.loss, model, weights, loss_sum, count, weights, strategy)
     strategy.reshard(model)
     return float(loss_sum), float(count), int(correct)

@@ -23,13 +23,14 @@ from common.launch.process import pin_to_cores
 from common.launch.ranks import arrive, run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
+from common.spec.run import check_run, steps_behind
 from common.state import initial_state, save_state
-from torch_impl import data, engines, runtime, state, taps
+from torch_impl import data, engines, phases, runtime, state, taps
 from torch_impl.model import build_model
 from torch_impl.optimizers import build_optimizer
 from torch_impl.step import StepResult, build_step, evaluate
 from torch_impl.strategy import Strategy, open_strategy
+from torch_impl.strategy.compiled import check_compile
 
 _PRELOAD = [
     "torch",
@@ -52,6 +53,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     spec = spec.resolved()
     check_run(spec, placement)
     engines.check(spec, placement)
+    check_compile(placement)
     place = place_of(placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, tensorboard)
@@ -87,9 +89,12 @@ def _be_a_rank(place: Place, arguments: tuple[Any, ...]) -> None:
     except Exception as error:
         _leave_at_once()
         # Neither gloo nor a store has an exception of its own for a peer that has gone or never came.
-        if isinstance(error, dist.DistError) or "gloo" in str(error):
+        late = "Application timeout" in str(error)
+        if isinstance(error, dist.DistError) or late or "gloo" in str(error):
             # Without the place in gloo's sources, and its advice.
             said = re.sub(r"^\[[^]]*\] |\. This is typically.*", "", str(error).splitlines()[0]).rstrip(".")
+            if late:
+                said = f"waited {arguments[1].timeout_seconds} s in a collective for another rank"
             raise RunError(
                 f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said};"
                 " the first rank to fail says why"
@@ -118,7 +123,10 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     if engines.owns_loop(placement):
         engines.run(spec, placement, begin)
     else:
-        _loop(begin(open_strategy(placement)))
+        run = begin(open_strategy(placement))
+        _loop(run)
+        run.finish()
+        run.strategy.close(run.model)
 
 
 def _start_ranks(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
@@ -128,12 +136,27 @@ def _start_ranks(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboa
 
 
 def _loop(run: _Run) -> None:
-    """The loop, where no engine brings its own."""
-    for number, batch in run.batches():
-        scalars = run.rates.scalars(number)
-        run.record(number, scalars, run.step(batch, scalars, number))
-    run.finish()
-    run.strategy.close(run.model)
+    """The loop, where no engine brings its own: where it pays, a step is read once the next has been launched."""
+    held: list[tuple[int, dict[str, float], StepResult]] = []
+    try:
+        for number, batch in run.batches():
+            scalars = run.rates.scalars(number)
+            result = run.step(batch, scalars, number)
+            if held:
+                run.record(*held.pop())
+            if run.behind and run.rates.updates:
+                run.time_step()
+                # Those of the first update are recorded; others only take memory while they wait.
+                held.append((number, scalars, result._replace(gradients=[])))
+            else:
+                run.record(number, scalars, result)
+    except Exception:
+        # The step before was whole.
+        if held:
+            run.record(*held.pop())
+        raise
+    if held:
+        run.record(*held.pop())
 
 
 class _Run:
@@ -175,7 +198,10 @@ class _Run:
         }
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self._primary else None
         self._writer = RecordWriter(out_dir, spec, placement, strategy.recorded_replicas, facts, board)
+        if placement.taps:
+            self._writer.tap_names(self.step.taps.names)
         self.rates = reference.RateKeeper(spec)
+        self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
 
     def batches(self) -> Iterator[tuple[int, Any]]:
         """(number, batch) of every step; the clock starts with the first."""
@@ -183,12 +209,19 @@ class _Run:
         batches = data.batches(self.plan, self._samples, self.strategy, self.steps)
         return zip(self.steps, batches, strict=True)
 
+    def time_step(self) -> None:
+        """A step has returned, and is to be recorded later. On a CPU it is done; of a GPU only reading it says so."""
+        if self.strategy.device == "cpu":
+            self._writer.divide_time(1)
+
     def record(self, number: int, scalars: dict[str, float], result: StepResult) -> None:
         """Write what a step did. Every rank must call it."""
         numbers = result.numbers.tolist()
         self.rates.observe(number, *numbers[:2], result.updated)
         received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
         self._writer.step(number, scalars["learning_rate"], numbers, received, scale)
+        if self.placement.taps:
+            self._writer.taps(number, [table.cpu().numpy() for table in result.taps])
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
@@ -207,4 +240,8 @@ class _Run:
         with optimizer.averaged():
             chunks = data.chunks(self.plan, self._eval_samples, strategy)
             totals = [evaluate(self.spec, model, strategy, chunk) for chunk in chunks]
+        if repeats := self.placement.phase_repeats:
+            # Last, since it goes on training.
+            scalars = self.rates.scalars(len(self.steps) - 1)
+            self._writer.phases(strategy.rank, phases.measure(self.step, self._samples, scalars, repeats))
         self._writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from common.collectives.bench import Plan
 from common.collectives.operations import OPERATIONS, bandwidths
 from common.errors import RunError
+from common.launch.progress import LineCounter, bars
 from common.launch.ranks import run_ranks
 from common.launch.worker import MODULES, require
 from common.spec.strategies import Framework
-
-_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ def collect(framework: Framework, plan: Plan, folder: Path, entry: str | None = 
     require(framework)
     processes = plan.ranks if framework == "torch" else 1
     function = entry or f"{MODULES[framework]}.collectives:measure"
-    with _watched(framework, folder / "rank_0.jsonl", len(plan.cases)):
+    with bars({framework: LineCounter(folder / "rank_0.jsonl")}, len(plan.cases)):
         # Nothing is preloaded: the fork server would then hold both frameworks.
         run_ranks(function, (plan, folder), processes, folder / "logs", [])
     return rows_of(framework, plan, folder)
@@ -104,27 +96,3 @@ def _row(framework: Framework, lines: tuple[dict[str, Any], ...]) -> Row:
         max(seconds),
         *bandwidths(OPERATIONS[first["operation"]], first["bytes"], median, len(lines)),
     )
-
-
-@contextmanager
-def _watched(label: str, file: Path, cases: int) -> Iterator[None]:
-    """A bar that counts the lines of rank 0 while the body runs; silent where there is no terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task, done = bars.add_task(label, total=cases), threading.Event()
-
-        def poll() -> None:
-            while not done.wait(_POLL_SECONDS):
-                if file.exists():
-                    bars.update(task, completed=file.read_bytes().count(b"\n"))
-
-        thread = threading.Thread(target=poll, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()

@@ -1,1 +1,55 @@
-"""Subcommands of `parity` that stand by themselves; each module adds its own."""
+"""Subcommands of `parity` that stand by themselves; each module adds its own.
+
+Here is what they share, with one another and with those in `common.cli`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import recipes
+from common.errors import RecordError
+
+
+def add_command(
+    commands: Any, name: str, function: Callable[..., int], text: str, epilog: str | None = None
+) -> Any:
+    """Add a subcommand that `text`, without capital and full stop, describes; gives its parser."""
+    about = f"{text[0].upper()}{text[1:]}."
+    command = commands.add_parser(name, help=text, description=about, epilog=epilog)
+    command.set_defaults(command=function)
+    return command
+
+
+def add_spec_flags(command: Any) -> None:
+    """The flags that `common.launch.shell.choose_spec` takes."""
+    command.add_argument(
+        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also made small, as NAME:tiny"
+    )
+    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="override a field, e.g. optimizer.learning_rate=0.05; repeatable",
+    )
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write what `--json FILE` asks for; RecordError where it cannot be written."""
+    try:
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder that `--out` names; RecordError where it cannot be one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None

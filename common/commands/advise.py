@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common import recipes
 from common.advise.recommend import (
     HEADROOM,
     Advice,
@@ -22,7 +20,8 @@ from common.advise.recommend import (
     placement_text,
     samples_each,
 )
-from common.errors import RecordError, SpecError
+from common.commands import add_command, add_spec_flags, write_json
+from common.errors import SpecError
 from common.launch.shell import choose_spec
 from common.report.terminal import table_console
 from common.sizes import parse_size, show_size
@@ -33,18 +32,9 @@ _MOST_GPUS = 65536
 def add(commands: Any) -> None:
     """Register the subcommand."""
     text = "estimate the memory of every strategy on some GPUs, and recommend one"
-    command = commands.add_parser(
-        "advise",
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}. Needs no framework and no GPU.",
-        epilog="Exit codes: 0 something fits, 1 nothing does, 2 usage error.",
-    )
-    command.set_defaults(command=run)
-    command.add_argument(
-        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also small, as NAME:tiny"
-    )
-    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead")
-    command.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="override a field")
+    epilog = "Needs no framework and no GPU. Exit codes: 0 something fits, 1 nothing does, 2 usage error."
+    command = add_command(commands, "advise", run, text, epilog)
+    add_spec_flags(command)
     command.add_argument("--gpus", type=int, required=True, help="over all nodes")
     command.add_argument("--gpu-memory", required=True, metavar="SIZE", help="of each, e.g. 80GB or 40GiB")
     command.add_argument("--nodes", type=int, default=1, help="machines that the GPUs are in [1]")
@@ -66,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if advice.taken is not None:
         command = command_line(advice.taken.placement, _what(options), f"runs/{advice.question.spec.name}")
     if options.json is not None:
-        _write(options.json, advice, command)
+        write_json(options.json, _facts(advice, command))
     show(advice, command, table_console(), options.all)
     return int(advice.taken is None)
 
@@ -146,9 +136,9 @@ def _cells(choice: Choice, question: Question) -> list[str]:
     return [name, samples_each(choice, question.spec), *map(show_size, parts), mark + host]
 
 
-def _write(path: Path, advice: Advice, command: str | None) -> None:
+def _facts(advice: Advice, command: str | None) -> dict[str, Any]:
     question = advice.question
-    data = {
+    return {
         "spec": question.spec.name,
         "gpus": question.gpus,
         "nodes": question.nodes,
@@ -159,7 +149,3 @@ def _write(path: Path, advice: Advice, command: str | None) -> None:
         "command": command,
         "choices": [choice.to_dict() for choice in advice.choices],
     }
-    try:
-        path.write_text(json.dumps(data, indent=1) + "\n")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from rich.table import Table
 from common.collectives.bench import DTYPES, Plan
 from common.collectives.operations import OPERATIONS
 from common.collectives.run import Row, collect
-from common.errors import RecordError, RunError, SpecError
+from common.commands import add_command, write_json
+from common.errors import RunError, SpecError
 from common.report.terminal import table_console
 from common.sizes import parse_sizes, show_size
 from common.spec.strategies import Framework
@@ -25,13 +25,8 @@ _LARGEST = 2**31
 def add(commands: Any) -> None:
     """Register the subcommand."""
     text = "check collective operations against NumPy, and time them over sizes"
-    command = commands.add_parser(
-        "collectives",
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog="Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error.",
-    )
-    command.set_defaults(command=run)
+    epilog = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
+    command = add_command(commands, "collectives", run, text, epilog)
     command.add_argument("--framework", choices=["torch", "tensorflow", "both"], default="both")
     command.add_argument("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
     command.add_argument(
@@ -62,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
                 # The log that it names goes with the folder.
                 raise RunError(f"{framework}: {str(error).partition(' (log:')[0]}") from None
     if options.json is not None:
-        _write(options.json, plan, rows)
+        write_json(options.json, _facts(plan, rows))
     show(rows, plan, table_console())
     return int(any(row.wrong for row in rows))
 
@@ -123,12 +118,8 @@ def show(rows: list[Row], plan: Plan, console: Console) -> None:
         console.print(f"[green]✓ all {len(rows)} cases equal NumPy's results on every rank[/green]")
 
 
-def _write(path: Path, plan: Plan, rows: list[Row]) -> None:
+def _facts(plan: Plan, rows: list[Row]) -> dict[str, Any]:
     facts = {"ranks": plan.ranks, "dtype": plan.dtype, "device": plan.device, "repeats": plan.repeats}
     sizes = {name: op.size_is for name, op in OPERATIONS.items() if name in plan.operations}
     factors = {name: OPERATIONS[name].bus_factor(plan.ranks) for name in plan.operations}
-    data = {**facts, "size_is": sizes, "bus_factors": factors, "rows": [row.to_dict() for row in rows]}
-    try:
-        path.write_text(json.dumps(data, indent=1) + "\n")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None
+    return {**facts, "size_is": sizes, "bus_factors": factors, "rows": [row.to_dict() for row in rows]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from common import recipes
+from common.commands import add_command, add_spec_flags
 from common.launch import kubernetes
 from common.launch.process import on_each_node
 from common.launch.shell import choose_spec
@@ -19,21 +19,15 @@ _TIMEOUT_SECONDS = 900
 def add(commands: Any) -> None:
     """Register the subcommand."""
     text = "print Kubernetes objects that train a spec, for kubectl apply -f -"
-    command = commands.add_parser("manifest", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    command.set_defaults(command=run)
+    epilog = "A --spec file is sent along as a ConfigMap."
+    command = add_command(commands, "manifest", run, text, epilog)
     command.add_argument(
         "--kind",
         choices=kubernetes.KINDS,
         required=True,
         help="of Kubeflow's training operator: pytorchjob or tfjob; job needs no operator",
     )
-    command.add_argument(
-        "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also small, as NAME:tiny"
-    )
-    command.add_argument("--spec", help="a TrainSpec file (YAML or JSON) instead, sent along as a ConfigMap")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE", help="override a field; repeatable"
-    )
+    add_spec_flags(command)
     command.add_argument(
         "--placement",
         required=True,

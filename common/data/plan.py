@@ -71,19 +71,88 @@ class BatchPlan:
     def global_ids(self, step: int) -> Ids:
         """Sample ids of the global batch, in the order in which it is split."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        start = within * self.global_batch_size
-        stop = min(start + self.global_batch_size, self.samples)
-        ids = np.arange(start, stop, dtype=np.int64)
-        if self.shuffle:
-            ids = _shuffled(self.seed, epoch, self.samples, start, stop)
-        if self.sample_order_seed is not None:
-            key = rng.derive_key(self.sample_order_seed, "sample order", step)
-            ids = ids[rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))]
-        return ids
+        return self._permuted(step, self._epoch_ids(epoch, within, within + 1))
 
     def local_ids(self, step: int, replica: int) -> Ids:
         """Sample ids of one replica's local batch; empty where there are too few to go round."""
-        return self.share(self.global_ids(step), replica)
+        if 2 * self.global_batch_size < _BLOCK or not self.shuffle or self.sample_order_seed is not None:
+            return self.share(self.global_ids(step), replica)
+        # Of a large batch, only what falls to the replica is computed.
+        epoch, within = divmod(step, self.steps_per_epoch)
+        positions = self.share(np.arange(*self._positions(within, within + 1)), replica)
+        return rng.permute(rng.derive_key(self.seed, "shuffle", epoch), positions, self.samples)
+
+    def batch_sizes(self, steps: Ids) -> Ids:
+        """How many samples the global batches of some steps hold."""
+        # NumPy divides by one number several times faster than it takes remainders.
+        within = steps - steps // self.steps_per_epoch * self.steps_per_epoch
+        left: Ids = self.samples - within * self.global_batch_size
+        return left.clip(max=self.global_batch_size)
+
+    def share_sizes(self, batch_sizes: Ids) -> Ids:
+        """Local batch sizes [batch, replica] of global batches of these sizes."""
+        replicas, sizes = np.arange(self.replicas), batch_sizes[:, None]
+        share = -(-sizes // self.replicas)
+        result: Ids = np.clip(sizes - replicas * share, 0, share)
+        if self.split == "strided":
+            result = (sizes - 1 - replicas) // self.replicas + 1
+        return result
+
+    def shares(self, first: int, stop: int) -> tuple[Ids, Ids]:
+        """Local batches of steps first..stop-1, many at once.
+
+        Returns:
+            The sample ids, step by step and within a step replica by replica; and how many there are
+            of each, [step, replica].
+        """
+        parts: list[Ids] = []
+        at = first
+        while at < stop:
+            epoch, within = divmod(at, self.steps_per_epoch)
+            count = min(stop - at, self.steps_per_epoch - within)
+            parts += self._ordered(at, self._epoch_ids(epoch, within, within + count))
+            at += count
+        sizes = self.share_sizes(self.batch_sizes(np.arange(first, stop)))
+        return np.concatenate([np.empty(0, np.int64), *parts]), sizes
+
+    def _epoch_ids(self, epoch: int, first: int, stop: int) -> Ids:
+        """Sample ids of the epoch's global batches first..stop-1, before any order of their own."""
+        start, end = self._positions(first, stop)
+        if self.shuffle:
+            return _shuffled(self.seed, epoch, self.samples, start, end)
+        return np.arange(start, end, dtype=np.int64)
+
+    def _positions(self, first: int, stop: int) -> tuple[int, int]:
+        """Where in the epoch's order the global batches first..stop-1 begin and end."""
+        return first * self.global_batch_size, min(stop * self.global_batch_size, self.samples)
+
+    def _ordered(self, step: int, ids: Ids) -> Iterator[Ids]:
+        """The ids of batches from `step` on, each batch in the order of `shares`."""
+        size = self.global_batch_size
+        if self.sample_order_seed is None and self.split == "contiguous":
+            yield ids
+        elif self.sample_order_seed is None:
+            whole = len(ids) // size * size
+            yield ids[:whole].reshape(-1, size)[:, self._dealt(size)].ravel()
+            yield ids[whole:][self._dealt(len(ids) - whole)]
+        else:
+            for number, start in enumerate(range(0, len(ids), size)):
+                batch = self._permuted(step + number, ids[start : start + size])
+                yield batch[self._dealt(len(batch))]
+
+    def _dealt(self, size: int) -> Ids:
+        """Positions in a batch, replica by replica."""
+        positions = np.arange(size)
+        if self.split == "contiguous":
+            return positions
+        # A stable sort by the remainder: the positions of replica 0 first, each replica's ascending.
+        return np.argsort(positions % self.replicas, kind="stable")
+
+    def _permuted(self, step: int, ids: Ids) -> Ids:
+        if self.sample_order_seed is None:
+            return ids
+        key = rng.derive_key(self.sample_order_seed, "sample order", step)
+        return ids[rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))]
 
     def chunks(self, count: int, first_id: int) -> Iterator[Ids]:
         """Ids from `first_id` on, in the batches of an evaluation."""
@@ -126,7 +195,12 @@ def _chunk_size(spec: TrainSpec) -> int:
 
 def _shuffled(seed: int, epoch: int, samples: int, start: int, stop: int) -> Ids:
     """The epoch's shuffled ids at positions start..stop-1."""
+    if 2 * (stop - start) >= _BLOCK:  # more than keeping is worth
+        return rng.permute(rng.derive_key(seed, "shuffle", epoch), np.arange(start, stop), samples)
     first, last = start // _BLOCK, (stop - 1) // _BLOCK
+    if first == last:  # most often, and four times as fast
+        block = _shuffled_block(seed, epoch, samples, first)
+        return block[start - first * _BLOCK : stop - first * _BLOCK].copy()
     blocks = [_shuffled_block(seed, epoch, samples, block) for block in range(first, last + 1)]
     return np.concatenate(blocks)[start - first * _BLOCK : stop - first * _BLOCK]
 

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common.record import read_record
+from common.record import STEP_FIELDS, read_record
 
 _SECONDS = 0.2
+_ROW_BYTES = 8 * (1 + len(STEP_FIELDS))
+
+
+def watch(folders: dict[str, Path], steps: int, shown: bool = True) -> AbstractContextManager[None]:
+    """Show a bar for each labelled record while the body runs; silent where there is no terminal."""
+    counters = {label: functools.partial(_rows, folder / "steps.f64") for label, folder in folders.items()}
+    return bars(counters, steps, shown)
 
 
 @contextmanager
-def watch(folders: dict[str, Path], steps: int, shown: bool = True) -> Iterator[None]:
-    """Show a bar for each labelled record while the body runs; silent where there is no terminal."""
+def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = True) -> Iterator[None]:
+    """Show a bar for each label, as long as what its counter counts, while the body runs."""
     if not shown or not sys.stderr.isatty():
         yield
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks = {folder: bars.add_task(label, total=steps) for label, folder in folders.items()}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks = {label: progress.add_task(label, total=total) for label in counters}
         done = threading.Event()
 
         def poll() -> None:
-            counters = {folder: _LineCounter(folder / "steps.jsonl") for folder in tasks}
             while not done.wait(_SECONDS):
-                for folder, task in tasks.items():
-                    bars.update(task, completed=counters[folder].count())
+                for label, task in tasks.items():
+                    progress.update(task, completed=counters[label]())
 
         thread = threading.Thread(target=poll, daemon=True)
         thread.start()
@@ -42,14 +49,22 @@ def watch(folders: dict[str, Path], steps: int, shown: bool = True) -> Iterator[
             thread.join()
 
 
-class _LineCounter:
+def _rows(path: Path) -> int:
+    """Whole rows that a growing file of steps holds."""
+    try:
+        return path.stat().st_size // _ROW_BYTES
+    except OSError:
+        return 0
+
+
+class LineCounter:
     """Lines of a growing file, each byte read once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines = self._offset = 0
 
-    def count(self) -> int:
+    def __call__(self) -> int:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)

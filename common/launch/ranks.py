@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import platform
 import signal
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 from common.errors import ParityError, RunError
 from common.launch.process import die_with_parent
 
+READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
 
@@ -72,10 +74,13 @@ def run_ranks(
 
 
 def arrive() -> None:
-    """Say that this rank has started and is ready to meet the others; nothing outside `run_ranks`."""
-    rendezvous = os.environ.get("PARITY_RENDEZVOUS")
+    """Say that this rank has started and is ready to meet the others: to `run_ranks`, or in srun's log."""
+    rendezvous, known = os.environ.get("PARITY_RENDEZVOUS"), os.environ.get
     if rendezvous is not None:
         _arrival(rendezvous, int(os.environ["RANK"])).touch()
+    elif "SLURM_STEP_NODELIST" in os.environ:
+        who = f"rank {known('SLURM_PROCID')} of {known('SLURM_STEP_NUM_TASKS')} on {platform.node()}"
+        print(f"{who} {READY}", flush=True)
 
 
 def _arrival(rendezvous: str, rank: int) -> Path:

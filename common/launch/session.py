@@ -1,10 +1,10 @@
-"""`parity run`: train one spec on several placements, measure their speed, leave everything in a folder."""
+"""Runs that follow each other in one folder: the records and timing rounds of `parity run` and `parity scale`."""
 
 from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,22 @@ from common.spec import Placement, TrainSpec
 from common.spec.run import check_run, effective_batch
 
 TIMED_STEPS = 40
+PHASE_REPEATS = 5  # of each phase, after a run
 TRAINING = "training"
+QUESTION = "scale.json"  # in the folder of a scaling session: what was asked
 
 
 @dataclass(frozen=True)
 class Job:
     """One run of a session."""
 
+    spec: TrainSpec
     placement: Placement
     folder: Path
+
+
+# A title, and the runs under it.
+Stage = tuple[str, list[Job]]
 
 
 def default_placements(replicas: int) -> list[str]:
@@ -44,9 +51,7 @@ def run_session(
 ) -> None:
     """Write folder/runs, folder/floor (float32 only) and folder/timing.
 
-    Runs follow each other, so that each has the machine to itself. Timing runs are interleaved: a
-    round has one short run of each placement, in an order drawn anew, so that a slow minute of the
-    machine hits all of them.
+    Runs follow each other, so that each has the machine to itself.
 
     Raises:
         ParityError: a run failed; the folder keeps what was finished, and the failed run's logs.
@@ -61,71 +66,97 @@ def run_session(
         require(placement.framework)
         check_run(spec, placement)
     claim_folder(folder)
+    work(_stages(spec, placements, folder, timing_rounds), folder, console)
+
+
+def work(stages: Iterable[Stage], folder: Path, console: Console) -> None:
+    """Run all jobs, one after the other, in worker processes that live as long as this call.
+
+    Raises:
+        ParityError: a run failed, or a person interrupted; the folder keeps what was finished. It is
+            removed where nothing was, unless the message points to a log inside.
+    """
     try:
         with ExitStack() as stack:
             workers = _Workers(stack, folder / "logs")
-            for title, jobs in _stages(spec, placements, folder, timing_rounds):
-                _run_stage(spec, title, jobs, workers, console)
+            for title, jobs in stages:
+                _run_stage(title, jobs, workers, console)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; finished runs are in {folder}") from None
     except ParityError as error:
-        # Leave nothing half-written, unless a run is finished or the message points to a log inside.
-        if str(folder) not in str(error) and not any(folder.glob("runs/*/summary.json")):
+        if str(folder) not in str(error) and not any(folder.rglob("summary.json")):
             shutil.rmtree(folder)
         raise
 
 
+def rounds(jobs: Sequence[Job], folder: Path, count: int, phase_rounds: int) -> Iterator[Stage]:
+    """Interleaved timing rounds: each runs every job once, in an order drawn anew.
+
+    So a slow minute of the machine hits all of them. The first `phase_rounds` also time the phases of
+    a step, once a run's steps are done.
+    """
+    for number in range(count):
+        again = [
+            Job(
+                job.spec,
+                _phased(job.spec, job.placement) if number < phase_rounds else job.placement,
+                folder / f"round_{number}" / job.folder.name,
+            )
+            for job in jobs
+        ]
+        random.Random(number).shuffle(again)
+        yield f"timing, round {number + 1} of {count}", again
+
+
+def _phased(spec: TrainSpec, placement: Placement) -> Placement:
+    """The placement with its phases timed, where they can be."""
+    asked = placement.model_copy(update={"phase_repeats": PHASE_REPEATS})
+    try:
+        check_run(spec, asked)
+    except SpecError:
+        return placement
+    return asked
+
+
 def _stages(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
-) -> Iterator[tuple[str, list[Job]]]:
-    yield (
-        TRAINING,
-        [
-            Job(placement, folder / "runs" / _name(number, placement))
-            for number, placement in enumerate(placements)
-        ],
-    )
+) -> Iterator[Stage]:
+    def jobs(chosen: Iterable[Placement], parent: Path) -> list[Job]:
+        return [Job(spec, placement, parent / _name(n, placement)) for n, placement in enumerate(chosen)]
+
+    yield TRAINING, jobs(placements, folder / "runs")
     if spec.precision != "float64":
-        yield "measuring the noise floor", _floor_jobs(placements, folder)
-    for round_number in range(timing_rounds):
-        jobs = [
-            Job(
-                placement.model_copy(update={"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}),
-                folder / "timing" / f"round_{round_number}" / _name(number, placement),
-            )
-            for number, placement in enumerate(placements)
-        ]
-        random.Random(round_number).shuffle(jobs)
-        yield f"timing, round {round_number + 1} of {timing_rounds}", jobs
+        yield "measuring the noise floor", jobs(_floor_members(placements), folder / "floor")
+    timing = {"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}
+    timed = jobs((placement.model_copy(update=timing) for placement in placements), folder / "timing")
+    yield from rounds(timed, folder / "timing", timing_rounds, phase_rounds=1)
 
 
-def _floor_jobs(placements: Sequence[Placement], folder: Path) -> list[Job]:
+def _floor_members(placements: Sequence[Placement]) -> Iterator[Placement]:
     """Permuted runs of the first placement of each framework, and of the one with most replicas.
 
     A net with kinks may meet one when its batches are summed in many parts that one replica never does.
     """
     bases = [*{placement.framework: placement for placement in reversed(placements)}.values()]
     divided = max(placements, key=lambda placement: placement.replicas)
-    jobs: list[Job] = []
     for placement in dict.fromkeys([*bases, divided]):
         for seed in range(MINIMUM_MEMBERS):
-            member = placement.model_copy(update={"sample_order_seed": seed, "digests": False})
-            jobs.append(Job(member, folder / "floor" / _name(len(jobs), placement)))
-    return jobs
+            yield placement.model_copy(update={"sample_order_seed": seed, "digests": False})
 
 
 def _name(number: int, placement: Placement) -> str:
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 
-def _run_stage(spec: TrainSpec, title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
+def _run_stage(title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
+    several = len({job.spec.global_batch_size for job in jobs}) > 1
     for number, job in enumerate(jobs, start=1):
-        batch = f", {effective_batch(spec, job.placement)}" if title == TRAINING else ""
+        batch = f", {effective_batch(job.spec, job.placement)}" if several or title == TRAINING else ""
         line = f"{title}: {job.placement.label} ({number} of {len(jobs)}){batch}"
         console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
-        steps = job.placement.steps_of(spec.steps)
+        steps = job.placement.steps_of(job.spec.steps)
         with progress.watch({job.placement.label: job.folder}, steps):
-            workers.of(job.placement).train(spec, job.placement, job.folder)
+            workers.of(job.placement).train(job.spec, job.placement, job.folder)
 
 
 class _Workers:
@@ -155,6 +186,7 @@ def remove(folder: Path) -> None:
     """
     if not folder.exists():
         return
-    if not ((folder / "runs").is_dir() or (folder / "header.json").is_file()):
+    marks = (folder / "runs").is_dir(), (folder / QUESTION).is_file(), (folder / "header.json").is_file()
+    if not any(marks):
         raise RecordError(f"{folder}: holds no session and no record, so --overwrite leaves it alone")
     shutil.rmtree(folder)

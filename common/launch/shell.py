@@ -105,7 +105,8 @@ def _define(framework: Framework) -> Any:
     flags.DEFINE_bool("taps", False, "Record digests of every activation and gradient at every step.")
     flags.DEFINE_integer("phase_repeats", 0, "Time each phase of a step this often, after the last step.")
     flags.DEFINE_bool("compile", False, "Compile the step: torch.compile, or XLA for TensorFlow.")
-    flags.DEFINE_integer("steps_per_call", 1, "TensorFlow: steps that one call of the graph takes.")
+    if framework == "tensorflow":
+        flags.DEFINE_integer("steps_per_call", 1, "Steps that one call of the graph takes.")
     flags.DEFINE_integer("threads_per_replica", 1, "CPU threads a replica.")
     flags.DEFINE_bool("pin", False, "Bind each replica to its own cores.")
     flags.DEFINE_integer(
@@ -130,7 +131,7 @@ def _train(framework: Framework, values: Any) -> None:
     spec = choose_spec(values.recipe, values.spec, values["set"].value)
     if values.out is None:
         raise SpecError("--out is required: the folder for the run record")
-    data = {name: values[name].value for name in _PLACEMENT_FLAGS}
+    data = {name: values[name].value for name in _PLACEMENT_FLAGS if name in values}
     data |= {"framework": framework, "accumulation": parse_value(values.accumulation)}
     placement = Placement.with_fields(data, parse_assignments("--option", values.option))
     check_run(spec, placement)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.errors import AlignmentError
 from common.parity.align import check_alignment
-from common.parity.budget import STATES, Budget
+from common.parity.budget import CURVES, STATES, Budget
 from common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
 from common.parity.grain import LARGEST_SHARE, low_share
-from common.parity.splits import audit, first_unequal_step
+from common.parity.splits import SplitAudit, audit, first_unequal_step
 from common.record import RunRecord
 from common.spec import TrainSpec
 from common.spec.run import known_departure
@@ -62,7 +64,7 @@ class Comparison:
     reason: str
     checks: tuple[Check, ...]
     excepted: tuple[LedgerEntry, ...]
-    steps: tuple[int, ...]
+    steps: NDArray[np.int64]
     loss_deviation: Curve
     loss_budget: Curve
     budget_source: str
@@ -73,13 +75,19 @@ class Comparison:
         return next((check for check in self.checks if not check.passed), None)
 
 
-def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> Comparison:
+def compare(
+    reference: RunRecord,
+    candidate: RunRecord,
+    budget: Budget | None,
+    audits: tuple[SplitAudit, SplitAudit] | None = None,
+) -> Comparison:
     """Judge a candidate against a reference.
 
     Args:
         reference: a complete record.
         candidate: another complete record of the same spec and the same steps.
         budget: from `budget.py`; None where there is no noise floor, which leaves all but float64 undecided.
+        audits: those of both records, where they have been made.
 
     Raises:
         AlignmentError: the records must not be compared.
@@ -87,14 +95,15 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
     """
     check_alignment(reference, candidate)
     _check_data(reference, candidate)
-    checks = [_ids(reference, candidate)]
+    checks = [_ids(reference, candidate, audits or (audit(reference), audit(candidate)))]
     checks.append(_exact("counts", "count", reference, candidate, _count_rounding(reference.spec)))
     checks.append(_exact("learning rate", "learning_rate", reference, candidate))
     if reference.spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     start = _worst_tensor("initial state", reference.state("initial"), candidate.state("initial"), None)
     checks.append(start)
-    deviation = column_deviation("loss_sum", reference, candidate)
+    deviations = {name: column_deviation(name, reference, candidate) for name in CURVES}
+    deviation = deviations["loss_sum"]
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
     if budget is not None:
@@ -108,7 +117,9 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
         checks += _stale_entries(ledger, reference, candidate)
         if reference.spec.low_dtype is not None:
             checks += [_unrounded(record) for record in (reference, candidate)]
-        curves = [_worst_step(name, reference, candidate, budget) for name in budget.curves]
+        curves = [
+            _worst_step(name, reference, deviations[name], allowed) for name, allowed in budget.curves.items()
+        ]
         checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
     checks += [_replicas(record) for record in (reference, candidate) if len(record.digests) > 1]
     verdict, reason = _conclude(checks, budget, reference.spec.precision)
@@ -122,7 +133,7 @@ def compare(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -
         reason,
         tuple(checks),
         tuple(excepted),
-        tuple(reference.steps.tolist()),
+        reference.steps,
         deviation,
         allowed,
         "none" if budget is None else budget.source,
@@ -160,15 +171,18 @@ def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) ->
     return "parity", f"every check within {budget.source}{sharp}"
 
 
-def _ids(reference: RunRecord, candidate: RunRecord) -> Check:
-    for record in (reference, candidate):
-        problems = audit(record).problems
-        if problems:
-            return Check("sample ids", False, float("inf"), 0.0, f"{record.label}, {problems[0]}")
-    step = first_unequal_step(reference, candidate)
-    if step is not None:
-        return Check("sample ids", False, float("inf"), 0.0, f"step {step}")
-    return Check("sample ids", True, 0.0, 0.0, "every step")
+def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, SplitAudit]) -> Check:
+    for found in audits:
+        if found.problems:
+            return Check("sample ids", False, float("inf"), 0.0, f"{found.label}, {found.problems[0]}")
+    unequal = first_unequal_step(reference, candidate)
+    if unequal is not None:
+        return Check("sample ids", False, float("inf"), 0.0, unequal)
+    audited = [found for found in audits if found.audited_steps < found.steps]
+    if not audited:
+        return Check("sample ids", True, 0.0, 0.0, "every step")
+    where = "every step of both alike, as digests say; against the plan, "
+    return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
 
 
 def _count_rounding(spec: TrainSpec) -> float:
@@ -184,9 +198,7 @@ def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, a
     return Check(name, passed, float(deviation[worst]), allowed, f"step {reference.steps[worst]}")
 
 
-def _worst_step(name: str, reference: RunRecord, candidate: RunRecord, budget: Budget) -> Check:
-    deviation = column_deviation(name, reference, candidate)
-    allowed = budget.curves[name]
+def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curve) -> Check:
     over = np.flatnonzero(~(deviation <= allowed))
     # Where it fails, the first step outside tells more than the worst one.
     row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
@@ -226,11 +238,15 @@ def _unrounded(record: RunRecord) -> Check:
 def _replicas(record: RunRecord) -> Check:
     """Whether all replicas held the same parameters, bit for bit, after every step."""
     first, *others = record.digests
-    for step, row in zip(record.steps.tolist(), zip(*record.digests, strict=True), strict=True):
-        for replica, digest in enumerate(row):
-            if digest != row[0]:
-                where = f"step {step}: replica {replica} of {record.label} is not replica 0"
-                return Check("replicas equal", False, float("inf"), 0.0, where)
+    unequal = [
+        (next(row for row, digest in enumerate(digests) if digest != first[row]), replica)
+        for replica, digests in enumerate(others, start=1)
+        if digests != first
+    ]
+    if unequal:
+        row, replica = min(unequal)
+        where = f"step {record.steps[row]}: replica {replica} of {record.label} is not replica 0"
+        return Check("replicas equal", False, float("inf"), 0.0, where)
     return Check("replicas equal", True, 0.0, 0.0, f"{len(first)} steps of {len(others) + 1} replicas")
 
 
@@ -259,20 +275,27 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
     Else the ledger would hide a real difference. Noise stays below 1e4 units in the last place of
     the largest gradient: a sum over a batch and its tokens rounds a few thousand times at most.
     """
+    if not ledger:
+        return []
     checks = []
-    trained = {name for name in ledger if f"buffers/{name}" not in records[0].state("final")}
+    buffers = {name for name in records[0].state("final") if name.startswith("buffers/")}
+    states = [(record, record.state("first_gradients")) for record in records]
+    sizes = [(record, {name: _largest(value) for name, value in state.items()}) for record, state in states]
     for tensor, reason in ledger.items():
-        for record in records if tensor in trained else ():
-            gradients = record.state("first_gradients")
-            others = [value for value in gradients.values() if np.isfinite(value).all()]
-            largest = max((float(np.abs(value).max(initial=0.0)) for value in others), default=0.0)
-            mine = gradients.get(f"parameters/{tensor}", np.array(np.inf))
-            here = float(np.abs(mine).max(initial=0.0)) if np.isfinite(mine).all() else float("inf")
+        for record, largest_of in sizes if f"buffers/{tensor}" not in buffers else ():
+            largest = max(filter(math.isfinite, largest_of.values()), default=0.0)
+            here = largest_of.get(f"parameters/{tensor}", math.inf)
             share = here / largest if largest else here
             limit = 1e4 * float(np.finfo(record.spec.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []
+
+
+def _largest(tensor: NDArray[np.generic]) -> float:
+    """Of the absolute values; infinite where one is not finite."""
+    values = np.asarray(tensor, np.float64)
+    return float(np.abs(values).max(initial=0.0)) if np.isfinite(values).all() else math.inf
 
 
 def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[LedgerEntry]:

@@ -11,9 +11,13 @@ from common.errors import RecordError
 from common.parity.align import check_alignment
 from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
-from common.parity.scaling import Scaling, analyse
 from common.parity.splits import SplitAudit, audit
 from common.record import RunRecord, read_record
+from common.scaling.analyse import analyse
+from common.scaling.result import Scaling
+
+# How far a report's projection goes.
+PROJECTED_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,12 @@ def judge(
     for candidate in candidates:
         check_alignment(reference, candidate)
     budget = _budget(records, floors)
-    comparisons = tuple(compare(reference, candidate, budget) for candidate in candidates)
-    return Result(tuple(records), comparisons, tuple(audit(r) for r in records), analyse(rounds))
+    audits = tuple(audit(record) for record in records)
+    comparisons = tuple(
+        compare(reference, candidate, budget, (audits[0], audited))
+        for candidate, audited in zip(candidates, audits[1:], strict=True)
+    )
+    return Result(tuple(records), comparisons, audits, analyse(rounds, devices=PROJECTED_DEVICES))
 
 
 def _budget(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
@@ -78,15 +86,15 @@ def _budget(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget
 
 def read_session(folder: Path) -> Result:
     """Judge what `parity run` left in a folder: runs/, floor/ and timing/round_N/."""
-    records = [read_record(path) for path in _folders(folder / "runs")]
+    records = [read_record(path) for path in folders(folder / "runs")]
     if not records:
         raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
-    floors = [read_record(path) for path in _folders(folder / "floor")]
-    rounds = [[read_record(path) for path in _folders(r)] for r in _folders(folder / "timing")]
+    floors = [read_record(path) for path in folders(folder / "floor")]
+    rounds = [[read_record(path) for path in folders(r)] for r in folders(folder / "timing")]
     return judge(records, floors, rounds)
 
 
-def _folders(parent: Path) -> list[Path]:
+def folders(parent: Path) -> list[Path]:
     """Sub-folders in the order of the numbers that start their names."""
     if not parent.is_dir():
         return []

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from common.data.plan import BatchPlan
-from common.record import RunRecord
+from common.data.plan import BatchPlan, Ids
+from common.record import RunRecord, mixing
+from common.record.samples import BLOCK_STEPS
+
+# Of steps that a record keeps as digests, so many sample ids are computed again from the plan, and at least
+# the first and the last block of steps.
+RECOMPUTED_IDS = 1 << 19
+_IDS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
 class SplitAudit:
-    """One record's splits. `problems` is empty where every replica got exactly what the plan says."""
+    """One record's splits. `problems` is empty where every replica got exactly what the plan says.
+
+    audited_steps: of `steps`, those whose samples were held against the plan.
+    """
 
     label: str
     steps: int
@@ -21,32 +31,95 @@ class SplitAudit:
     samples: int
     empty_local_batches: int
     problems: tuple[str, ...]
+    audited_steps: int
 
     @property
     def passed(self) -> bool:
         return not self.problems
 
+    @property
+    def extent(self) -> str:
+        """How many steps were audited, in words."""
+        if self.audited_steps == self.steps:
+            return f"{self.steps} steps"
+        return f"{self.audited_steps:,} audited steps of {self.steps:,}"
+
 
 def audit(record: RunRecord) -> SplitAudit:
-    """Compare the ids read back from the replicas with the plan, step by step."""
-    plan = BatchPlan.of(record.spec, record.placement)
-    counted = record.spec.loss.counted(record.spec.model.output_shape())
-    problems: list[str] = []
-    samples = empty = 0
-    for row, step in enumerate(record.steps.tolist()):
-        received = [replica[row] for replica in record.splits]
-        samples += sum(map(len, received))
-        empty += sum(not len(ids) for ids in received)
-        problem = _step_problem(plan, step, received)
-        problem = problem or _count_problem(len(plan.global_ids(step)), counted, record.columns["count"][row])
+    """Compare what the replicas recorded with the plan.
+
+    Steps whose sample ids are there are compared id by id. Of those kept as digests, blocks are computed
+    again from the plan: all, or where that were too many the first, the last and some evenly between.
+    """
+    received, plan = record.received, BatchPlan.of(record.spec, record.placement)
+    problems = _wrong_counts(record, plan)
+    problems |= _wrong_steps(record, plan)
+    for step in received.kept:
+        problem = _step_problem(plan, step, kept_ids(record, plan, step))
         if problem:
-            problems.append(f"step {step}: {problem}")
+            problems[step] = problem
+    chosen = _chosen_blocks(record, plan)
+    found = [(step, f"step {step}: {problem}") for step, problem in problems.items()]
+    found += filter(None, (_block_problem(record, plan, received.blocks[number]) for number in chosen))
     return SplitAudit(
-        record.label, len(record.steps), record.placement.replicas, samples, empty, tuple(problems)
+        record.label,
+        len(record.steps),
+        record.placement.replicas,
+        received.samples,
+        received.empty,
+        tuple(text for _, text in sorted(found)),
+        received.whole + int(received.blocks["steps"][chosen, 0].sum()),
     )
 
 
-def _step_problem(plan: BatchPlan, step: int, received: Sequence[np.ndarray]) -> str | None:
+def _wrong_counts(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
+    """Steps whose loss was divided by another number than their batch's samples, and what to say of them."""
+    counted = record.spec.loss.counted(record.spec.model.output_shape())
+    if counted is None:  # each sample adds what it likes
+        return {}
+    sizes, counts = plan.batch_sizes(record.steps), record.columns["count"]
+    each = "" if counted == 1 else f" of {counted} each"
+    return {
+        int(
+            record.steps[row]
+        ): f"the loss was divided by {counts[row]:g}, the batch has {sizes[row]} samples{each}"
+        for row in np.flatnonzero(counts != sizes * counted).tolist()
+    }
+
+
+def _wrong_steps(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
+    """Of the steps whose sample ids are there, those that are not as planned, and what to say of them."""
+    received, problems = record.received, {}
+    for rows in _pieces(0, received.whole, plan):
+        steps = record.steps[rows]
+        ids, sizes = plan.shares(int(steps[0]), int(steps[-1]) + 1)
+        if np.array_equal(sizes, received.sizes[rows]) and np.array_equal(
+            ids, received.flat(rows.start, rows.stop)
+        ):
+            continue
+        for row, step in enumerate(steps.tolist(), rows.start):
+            problem = _step_problem(plan, step, received.ids(row))
+            if problem:
+                problems[step] = problem
+    return problems
+
+
+def kept_ids(record: RunRecord, plan: BatchPlan, step: int) -> list[Ids]:
+    """What each replica received at a step of which some replicas' ids were kept: the others got their share."""
+    planned, kept = plan.global_ids(step), record.received.kept[step]
+    return [
+        kept[replica] if replica in kept else plan.share(planned, replica) for replica in range(plan.replicas)
+    ]
+
+
+def _pieces(first: int, stop: int, plan: BatchPlan) -> Iterator[slice]:
+    """first..stop-1 in pieces of so few steps that their ids take little memory."""
+    count = max(1, _IDS_AT_ONCE // plan.global_batch_size)
+    for start in range(first, stop, count):
+        yield slice(start, min(start + count, stop))
+
+
+def _step_problem(plan: BatchPlan, step: int, received: Sequence[Ids]) -> str | None:
     wanted = plan.global_ids(step)
     together = np.concatenate(received)
     for replica, ids in enumerate(received):
@@ -69,19 +142,73 @@ def _step_problem(plan: BatchPlan, step: int, received: Sequence[np.ndarray]) ->
     return None
 
 
-def _count_problem(samples: int, counted: int | None, count: float) -> str | None:
-    """`counted` is what each sample adds to the count, None where the loss leaves that to the sample."""
-    if counted is None or count == samples * counted:
+def _chosen_blocks(record: RunRecord, plan: BatchPlan) -> list[int]:
+    """The blocks to compute again: all, or the first, the last, some evenly between and all of a wrong size."""
+    blocks = record.received.blocks
+    affordable = max(2, RECOMPUTED_IDS // (BLOCK_STEPS * min(plan.global_batch_size, plan.samples)))
+    if len(blocks) <= affordable:
+        return list(range(len(blocks)))
+    chosen = set(np.linspace(0, len(blocks) - 1, affordable).round().astype(int).tolist())
+    later = plan.batch_sizes(record.steps[record.received.whole :])
+    firsts = blocks["first"][:, 0] - blocks["first"][0, 0]
+    wrong = np.add.reduceat(later, firsts) != blocks["samples"].sum(axis=1)
+    return sorted(chosen.union(np.flatnonzero(wrong).tolist()))
+
+
+def _block_problem(record: RunRecord, plan: BatchPlan, rows: NDArray[np.void]) -> tuple[int, str] | None:
+    """What is wrong with a block of steps, beyond the steps whose ids were kept: its first step, and words."""
+    first, stop = int(rows["first"][0]), int((rows["first"] + rows["steps"]).max())
+    parts = [
+        _planned_digests(plan, record.received.kept, first + piece.start, first + piece.stop)
+        for piece in _pieces(0, stop - first, plan)
+    ]
+    # While a run is killed, some replicas may be a step ahead of others.
+    counted = np.arange(stop - first)[:, None] < rows["steps"]
+    sizes, multiset, placed = (np.concatenate(part) * counted for part in zip(*parts, strict=True))
+    wrong = (rows["samples"] != sizes.sum(axis=0)) | (rows["empty"] != ((sizes == 0) & counted).sum(axis=0))
+    wrong |= (rows["multiset"] != multiset.sum(axis=0)) | (rows["placed"] != placed.sum(axis=0))
+    if not wrong.any():
         return None
-    each = "" if counted == 1 else f" of {counted} each"
-    return f"the loss was divided by {count:g}, the batch has {samples} samples{each}"
+    replica = int(np.argmax(wrong))
+    where = f"steps {first} to {first + int(rows['steps'][replica]) - 1}"
+    received, share = int(rows["samples"][replica]), int(sizes[:, replica].sum())
+    if received != share:
+        return first, f"{where}: replica {replica} received {received} samples, its share is {share}"
+    if rows["multiset"].sum() == multiset.sum():
+        return first, f"{where}: replica {replica} received the right samples, but not its own share in order"
+    return first, f"{where}: replica {replica} received other samples than the plan's, as their digest says"
 
 
-def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> int | None:
-    """The first step whose global batches hold different samples; None where all are equal."""
-    for row, step in enumerate(reference.steps.tolist()):
-        ours = np.sort(np.concatenate([replica[row] for replica in reference.splits]))
-        theirs = np.sort(np.concatenate([replica[row] for replica in candidate.splits]))
-        if not np.array_equal(ours, theirs):
-            return int(step)
-    return None
+def _planned_digests(
+    plan: BatchPlan, kept: dict[int, dict[int, Ids]], first: int, stop: int
+) -> tuple[Ids, mixing.Words, mixing.Words]:
+    """[step, replica] local batch sizes and digests of what the plan gives, or of the ids kept instead."""
+    ids, sizes = plan.shares(first, stop)
+    steps = np.arange(first, stop)
+    multiset, placed = mixing.digests(steps, np.arange(plan.replicas), ids, sizes)
+    for step in kept.keys() & set(steps.tolist()):
+        for replica, other in kept[step].items():
+            size, at = np.array([[len(other)]]), (step - first, replica)
+            words = mixing.digests(np.array([step]), np.array([replica]), other, size)
+            sizes[at], multiset[at], placed[at] = len(other), words[0].item(), words[1].item()
+    return sizes, multiset, placed
+
+
+def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None:
+    """The first step whose global batches hold different samples, in words; None where all are equal.
+
+    Steps whose ids are not there in both records are compared in blocks.
+    """
+    ours, theirs = reference.received, candidate.received
+    rows = min(ours.whole, theirs.whole)
+    unequal = np.flatnonzero(ours.step_digests[:rows] != theirs.step_digests[:rows])
+    if len(unequal):
+        return f"step {reference.steps[unequal[0]]}"
+    if rows == len(reference.steps):
+        return None
+    blocks = np.flatnonzero(ours.block_digests() != theirs.block_digests())
+    if not len(blocks):
+        return None
+    first = (int(reference.steps[0]) // BLOCK_STEPS + int(blocks[0])) * BLOCK_STEPS
+    last = min(first + BLOCK_STEPS - 1, int(reference.steps[-1]))
+    return f"steps {max(first, int(reference.steps[0]))} to {last}"

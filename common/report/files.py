@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from common import __version__
 from common.parity.result import Result
+from common.record import RunRecord
+from common.scaling.result import Scaling
+
+if TYPE_CHECKING:
+    from common.launch.scale import ScaleResult
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -25,19 +31,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "exit_code": result.exit_code,
         "spec": reference.spec.to_dict(),
         "digest": reference.header.digest,
-        "records": [
-            {
-                "label": record.label,
-                "folder": str(record.folder),
-                "placement": record.placement.to_dict(),
-                "versions": record.header.versions,
-                "devices": list(record.header.devices),
-                "threads": record.header.threads,
-                "host": record.header.host,
-                "git_revision": record.header.git_revision,
-            }
-            for record in result.records
-        ],
+        "records": _records(result.records),
         "comparisons": [
             {
                 "reference": comparison.reference,
@@ -45,21 +39,64 @@ def to_json(result: Result) -> dict[str, Any]:
                 "verdict": comparison.verdict,
                 "reason": comparison.reason,
                 "budget": comparison.budget_source,
-                "checks": [_finite(asdict(check)) for check in comparison.checks],
-                "excepted": [_finite(asdict(entry)) for entry in comparison.excepted],
+                "checks": [finite(asdict(check)) for check in comparison.checks],
+                "excepted": [finite(asdict(entry)) for entry in comparison.excepted],
             }
             for comparison in result.comparisons
         ],
         "splits": [asdict(audit) for audit in result.audits],
-        "scaling": None if result.scaling is None else _finite(asdict(result.scaling)),
+        "scaling": None if result.scaling is None else _scaling(result.scaling),
     }
 
 
-def _finite(value: Any) -> Any:
+def scale_to_json(result: ScaleResult) -> dict[str, Any]:
+    """A scaling session as plain data; numbers that are not finite become text."""
+    return {
+        "format": "parity-scale-report",
+        "schema_version": 1,
+        "parity_version": __version__,
+        "verdict": result.verdict,
+        "exit_code": result.exit_code,
+        "question": result.question.to_dict(),
+        "records": _records(result.records),
+        "scaling": _scaling(result.scaling),
+    }
+
+
+def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": record.label,
+            "folder": str(record.folder),
+            "global_batch_size": record.spec.global_batch_size,
+            "placement": record.placement.to_dict(),
+            "versions": record.header.versions,
+            "devices": list(record.header.devices),
+            "threads": record.header.threads,
+            "host": record.header.host,
+            "git_revision": record.header.git_revision,
+        }
+        for record in records
+    ]
+
+
+def _scaling(scaling: Scaling) -> Any:
+    """The analysis, and what is computed from it."""
+    data = asdict(scaling) | {"samples_per_second": scaling.samples_per_second}
+    for entry, ratio in zip(data["speedups"], scaling.speedups, strict=True):
+        entry |= {
+            "efficiency": asdict(ratio.efficiency_interval),
+            "usual": ratio.expected,
+        }
+    return finite(data)
+
+
+def finite(value: Any) -> Any:
+    """Plain data with text for the numbers that JSON has none for."""
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
@@ -67,7 +104,17 @@ def _finite(value: Any) -> Any:
 
 def write_json(result: Result, path: Path) -> None:
     """Write the result as JSON."""
-    _write(path, json.dumps(to_json(result), indent=2, allow_nan=False) + "\n")
+    write_data(to_json(result), path)
+
+
+def write_scale_json(result: ScaleResult, path: Path) -> None:
+    """Write a scaling session as JSON."""
+    write_data(scale_to_json(result), path)
+
+
+def write_data(data: dict[str, Any], path: Path) -> None:
+    """Write finite data as JSON."""
+    _write(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def write_junit(result: Result, path: Path) -> None:
@@ -85,7 +132,10 @@ def write_junit(result: Result, path: Path) -> None:
         )
         for check in comparison.checks:
             case = ElementTree.SubElement(
-                suite, "testcase", classname=_xml_text(comparison.candidate), name=check.name
+                suite,
+                "testcase",
+                classname=_xml_text(comparison.candidate),
+                name=check.name,
             )
             message = f"deviation {check.deviation:.3g} at {check.where}, allowed {check.budget:.3g}"
             if not check.passed:
@@ -96,7 +146,10 @@ def write_junit(result: Result, path: Path) -> None:
         if comparison.verdict == "inconclusive":
             ElementTree.SubElement(verdict, "error", message=_xml_text(comparison.reason))
     ElementTree.indent(suites)
-    _write(path, ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n")
+    _write(
+        path,
+        ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n",
+    )
 
 
 def _xml_text(text: str) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -16,75 +13,84 @@ import numpy as np
 
 from common import __version__
 from common.data.plan import BatchPlan
-from common.errors import MissingPackageError, RecordError, how_to_install
 from common.parity.compare import Check
 from common.parity.result import Result
-from common.parity.scaling import EXPECTATION, WARM_UP_STEPS, Ratio, Scaling
 from common.parity.splits import SplitAudit
 from common.record import RunRecord
 from common.report import html_plots as plots
-from common.report import html_splits
+from common.report import html_scaling, html_scaling_plots, html_splits
+from common.report.html_page import short, write_page
+from common.report.html_scaling import titled
+from common.scaling.result import Scaling
 from common.spec import dump_yaml
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from common.launch.scale import ScaleResult
 
 SYMBOLS = {"parity": "✓", "divergent": "✕", "inconclusive": "?"}
 _TITLES = {"parity": "Parity", "divergent": "Divergent", "inconclusive": "Inconclusive"}
-_HERE = Path(__file__).parent
 
 
 def write_html(result: Result, path: Path) -> None:
-    """Write the report, whole or not at all, replacing an older one.
+    """Write the report of a comparison, whole or not at all, replacing an older one.
 
     Raises:
         MissingPackageError: plotly or jinja2 is not installed.
         RecordError: the file cannot be written.
     """
-    try:
-        import jinja2
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingPackageError(f"the HTML report needs {error.name}; {how_to_install('report')}") from None
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page = _render(environment, result, get_plotlyjs())
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RecordError(f"{path}: the report cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    figures = _figures(result)
+    write_page(path, "report.html.j2", _words(result, figures), figures)
 
 
-def _render(environment: Environment, result: Result, plotly_js: str) -> str:
-    from markupsafe import Markup
-
-    environment.filters |= {"short": _short, "spread": _spread, "breakable": _breakable}
-    template = environment.from_string((_HERE / "report.html.j2").read_text(encoding="utf-8"))
-    scripts = {
-        "guard": (_HERE / "html_guard.js").read_text(encoding="utf-8"),
-        "plotly": plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script"),
-        "page": (_HERE / "html_report.js").read_text(encoding="utf-8"),
+def write_scale_html(result: ScaleResult, path: Path) -> None:
+    """Write the report of a scaling session; raises as `write_html`."""
+    reference = result.records[0]
+    figures = html_scaling_plots.figures(result.scaling)
+    conclusive = result.verdict == "conclusive"
+    words = {
+        "headline": {
+            "verdict": result.verdict,
+            "tone": "parity" if conclusive else "inconclusive",
+            "title": result.verdict.capitalize(),
+            "why": scale_why(result.scaling),
+        },
+        "symbols": SYMBOLS,
+        "version": __version__,
+        "spec": result.question.spec,
+        "digest": reference.header.digest,
+        "rounds": f"{result.scaling.rounds} of {result.question.rounds}",
+        "labels": [f"{r.label}, batch {r.spec.global_batch_size}" for r in result.records],
+        **_scaling_words(result.scaling, figures),
+        "facts": _facts(result.records),
+        "yaml": dump_yaml(result.question.spec),
     }
-    figures = {name: Markup(plots.to_json(figure)) for name, figure in _figures(result).items()}
-    return template.render(
-        _words(result),
-        policy=_policy(list(scripts.values())),
-        scripts={name: Markup(text) for name, text in scripts.items()},
-        figures=figures,
-    )
+    write_page(path, "scale.html.j2", words, figures)
 
 
-def _policy(scripts: list[str]) -> str:
-    """Nothing from any network, and no script but exactly these."""
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+def _scaling_words(scaling: Scaling | None, figures: dict[str, plots.Figure]) -> dict[str, Any]:
+    """What the scaling sections need besides their figures."""
+    if scaling is None:
+        return {"scaling": None}
+    modes = dict.fromkeys(c.mode for c in scaling.configurations if c.replicas > 1)
+    pinned = "Replicas were pinned to their own cores."
+    if not scaling.pinned:
+        pinned = "Replicas were not pinned to cores, so they may have shared them."
+    told = {"words": html_scaling.words(scaling), "pinned": pinned, "drawn": set(figures)}
+    return {"scaling": scaling, "modes": list(modes), **told}
+
+
+def scale_why(scaling: Scaling) -> str:
+    """One sentence: the speedups, or which of them is not known."""
+    unknown = [ratio for ratio in scaling.speedups if ratio.conclusion != "conclusive"]
+    if unknown:
+        return f"{titled(unknown[0].name, unknown[0].mode)}: {unknown[0].advice}."
+    best = max(scaling.speedups, key=lambda ratio: ratio.efficiency)
+    worst = min(scaling.speedups, key=lambda ratio: ratio.efficiency)
+    first, last = (titled(ratio.name, ratio.mode) for ratio in (best, worst))
+    text = (
+        f"{first} is {best.median:.2f} times as fast as one replica, an efficiency of {best.efficiency:.0%}"
     )
+    return text + (f"; {last} has {worst.efficiency:.0%}." if worst is not best else ".")
 
 
 def _figures(result: Result) -> dict[str, plots.Figure]:
@@ -94,12 +100,12 @@ def _figures(result: Result) -> dict[str, plots.Figure]:
     }
     for number, (record, audit) in enumerate(zip(result.records, result.audits, strict=True)):
         figures[f"split-{number}"] = html_splits.split_figure(record, _wrong_steps(audit))
-    if result.scaling is not None and result.scaling.speedups:
-        figures["speedup"] = plots.speedup_figure(result.scaling.speedups)
+    if result.scaling is not None:
+        figures |= html_scaling_plots.figures(result.scaling)
     return figures
 
 
-def _words(result: Result) -> dict[str, Any]:
+def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     """Everything the template says, still unescaped: the template escapes."""
     records, comparisons = result.records, result.comparisons
     reference = records[0]
@@ -127,11 +133,10 @@ def _words(result: Result) -> dict[str, Any]:
         "has_budget": any(np.isfinite(c.loss_budget).any() for c in comparisons),
         "non_finite": any(not np.isfinite(c.loss_deviation).all() for c in comparisons),
         "ulp": float(np.finfo(reference.spec.master_dtype).eps),
-        "window": _window(records, any(not audit.passed for audit in result.audits)),
+        "window": _window(records, result.audits),
         "shown_split": [*failing, *several, 0][0],
         "audits": [(a, _local_batches(r)) for a, r in zip(result.audits, records, strict=True)],
-        "scaling": result.scaling,
-        **_speed(result.scaling),
+        **_scaling_words(result.scaling, figures),
         "facts": _facts(records),
         "yaml": dump_yaml(reference.spec),
     }
@@ -163,30 +168,11 @@ def _amount(check: Check) -> str:
     # What must be equal and is not says enough by its place; "infinite" would say less.
     if math.isinf(check.deviation) and not check.budget:
         return ""
-    return f", deviation {_short(check.deviation)} where {_short(check.budget)} is allowed"
+    return f", deviation {short(check.deviation)} where {short(check.budget)} is allowed"
 
 
 def _share_of_budget(check: Check) -> float:
     return check.deviation / check.budget if check.budget else 0.0
-
-
-def _short(value: float) -> str:
-    if math.isnan(value):
-        return "not known"
-    return "infinite" if math.isinf(value) else f"{value:.2g}"
-
-
-def _breakable(name: str) -> str:
-    """A tensor's name, escaped, that may be broken at its slashes."""
-    from markupsafe import Markup, escape
-
-    return Markup(str(escape(name)).replace("/", "/<wbr>"))
-
-
-def _spread(ratio: Ratio) -> str:
-    if math.isnan(ratio.median):
-        return "too few steps"
-    return f"{ratio.median:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
 def _steps(record: RunRecord) -> str:
@@ -206,7 +192,7 @@ def _wrong_steps(audit: SplitAudit) -> list[int]:
     return [int(match.group(1)) for match in found if match]
 
 
-def _window(records: Sequence[RunRecord], wrong: bool) -> str:
+def _window(records: Sequence[RunRecord], audits: Sequence[SplitAudit]) -> str:
     """What the split figure shows of the records, in words."""
     record = records[0]
     rows, positions = html_splits.split_rows(record), html_splits.split_positions(record)
@@ -215,7 +201,14 @@ def _window(records: Sequence[RunRecord], wrong: bool) -> str:
     words = []
     if len(rows) < len(record.steps):
         tail = " and the end of the first epoch" if len(rows) > first else ""
-        words.append(f"Drawn are the first {min(len(rows), first)} steps{tail}; the audit saw all.")
+        audited = min(audit.audited_steps for audit in audits)
+        seen = "all" if audited == len(record.steps) else f"{audited:,} of {len(record.steps):,}"
+        words.append(f"Drawn are the first {min(len(rows), first)} steps{tail}; the audit saw {seen}.")
+    if record.received.whole < len(record.steps):
+        words.append(
+            f"After the first {record.received.whole:,} steps the record keeps digests of the samples instead"
+            " of their ids; those of all steps are compared."
+        )
     if len(positions) < min(batch, record.spec.data.train_samples):
         which = "first" if record.spec.data.split == "strided" else "evenly chosen"
         words.append(f"Of {batch:,} positions, {len(positions)} {which} ones are drawn.")
@@ -223,52 +216,26 @@ def _window(records: Sequence[RunRecord], wrong: bool) -> str:
         words.append(f"A dotted line ends an epoch of {per_epoch} steps.")
     if max(record.placement.replicas for record in records) > len(plots.PALETTE):
         words.append(f"Colours repeat after {len(plots.PALETTE)} replicas; point at a cell for its number.")
-    if wrong:
+    if any(not audit.passed for audit in audits):
         words.append("A cross marks a step that is not as planned.")
     return " ".join(words)
 
 
 def _local_batches(record: RunRecord) -> str:
     """Local batch sizes of a whole global batch and, where there is one, of the smallest."""
-    by_step = list(zip(*([len(ids) for ids in replica] for replica in record.splits), strict=True))
-    totals = [sum(sizes) for sizes in by_step]
-    whole, least = totals.index(max(totals)), totals.index(min(totals))
-    lines = [_sizes(by_step[whole])]
+    by_step = record.received.sizes
+    totals = by_step.sum(axis=1)
+    whole, least = int(totals.argmax()), int(totals.argmin())
+    lines = [_sizes(by_step[whole].tolist())]
     if totals[least] < totals[whole]:
-        lines.append(f"{_sizes(by_step[least])} at step {record.steps[least]}")
+        lines.append(f"{_sizes(by_step[least].tolist())} at step {record.steps[least]}")
     return "\n".join(lines)
 
 
-def _sizes(sizes: tuple[int, ...]) -> str:
+def _sizes(sizes: Sequence[int]) -> str:
     return " + ".join(
         f"{times} × {size}" if times > 1 else f"{size}" for size, times in Counter(sizes).items()
     )
-
-
-def _speed(scaling: Scaling | None) -> dict[str, Any]:
-    if scaling is None:
-        return {"speeds": [], "pinned": "", "rounds": "", "warm_up": 0}
-    ratios = {ratio.name: ratio for ratio in scaling.speedups}
-    rows = []
-    for label, throughput in scaling.samples_per_second.items():
-        ratio = ratios.get(label)
-        low, high = EXPECTATION.get(ratio.replicas, (math.nan, math.nan)) if ratio else (math.nan, math.nan)
-        rows.append(
-            {
-                "label": label,
-                "throughput": "too few steps" if math.isnan(throughput) else f"{throughput:,.0f}",
-                "speedup": _spread(ratio) if ratio else "–",
-                "ideal": f"{ratio.replicas}x" if ratio else "–",
-                "usual": "–" if math.isnan(low) else f"{low:g}x" + (f" to {high:g}x" if high > low else ""),
-                "efficiency": f"{ratio.efficiency:.0%}" if ratio and not math.isnan(ratio.median) else "–",
-            }
-        )
-    pinned = "Replicas were pinned to their own cores."
-    if not scaling.pinned:
-        pinned = "Replicas were not pinned to cores, so they may have shared them."
-    rounds = {ratio.rounds for ratio in (*scaling.speedups, *scaling.between)}
-    text = f" over {max(rounds)} interleaved rounds" if rounds else ""
-    return {"speeds": rows, "pinned": pinned, "rounds": text, "warm_up": WARM_UP_STEPS}
 
 
 def _facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:

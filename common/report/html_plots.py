@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from common.parity.compare import Comparison
 from common.parity.deviation import Curve
-from common.parity.scaling import EXPECTATION, Ratio
 from common.record import RunRecord
 
 # Okabe and Ito 2008: told apart with every common colour blindness, and on white and near-black.
@@ -74,9 +73,9 @@ def deviation_figure(comparisons: Sequence[Comparison]) -> Figure:
     for number, comparison in enumerate(comparisons):
         deviation = comparison.loss_deviation
         rows = thin(np.log10(np.clip(deviation, SMALLEST, LARGEST)))
-        steps = np.array(comparison.steps)[rows]
+        steps = comparison.steps[rows]
         drawn = np.clip(deviation[rows], SMALLEST, LARGEST)
-        top = max(top, float(drawn.max()), *np.nan_to_num(comparison.loss_budget).tolist())
+        top = max(top, float(drawn.max()), float(np.nan_to_num(comparison.loss_budget).max()))
         line = _line(number + 1, comparison.candidate, steps, drawn, 1.75)
         traces.append(line | {"customdata": deviation[rows], "hovertemplate": "%{customdata:.3g}"})
     log_axis = axis("relative deviation of the loss<br>(equal losses drawn at 1e-17)") | {
@@ -92,7 +91,7 @@ def _budget_band(comparison: Comparison, named: bool) -> list[Trace]:
     if np.isnan(comparison.loss_budget).all():
         return []
     rows = thin(comparison.loss_budget)
-    x = np.array(comparison.steps)[rows]
+    x = comparison.steps[rows]
     # The band starts below the axis' lower end, where a log axis has no zero to fill to.
     floor = {"x": x, "y": np.full(len(x), SMALLEST / 10), "mode": "lines", "line": {"width": 0}}
     ceiling = {
@@ -109,61 +108,6 @@ def _budget_band(comparison: Comparison, named: bool) -> list[Trace]:
         {"type": "scatter", **floor, "hoverinfo": "skip", "showlegend": False},
         {"type": "scatter", **ceiling},
     ]
-
-
-def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
-    """Speedup over replicas: medians with their spread, the ideal, and what is usually reached."""
-    counts = sorted({1, *(ratio.replicas for ratio in speedups)})
-    usual = sorted(n for n in EXPECTATION if n <= max(counts) * 1.01)
-    lows, highs = ([EXPECTATION[n][side] for n in usual] for side in (0, 1))
-    ideal = {"x": [1, max(counts)], "y": [1, max(counts)], "line": {"dash": "dash", "color": "#7A7A7A"}}
-    band = {"x": usual + usual[::-1], "y": highs + lows[::-1], "fill": "toself"}
-    traces: list[Trace] = [
-        {"type": "scatter", "name": "ideal", "mode": "lines", "hoverinfo": "skip", **ideal},
-        {
-            "type": "scatter",
-            "name": "usually reached",
-            "mode": "lines+markers",
-            "line": {"color": "#009E73", "width": 5},
-            "marker": {"size": 9},
-            "opacity": 0.35,
-            "fillcolor": "rgba(0, 158, 115, 0.35)",
-            "hovertemplate": "%{y:.1f}x",
-            **band,
-        },
-    ]
-    for number, ratio in enumerate(speedups):
-        alike = [other for other in speedups if other.replicas == ratio.replicas]
-        # Side by side, so that the whiskers of equal replica counts do not cover each other.
-        shift = (alike.index(ratio) - (len(alike) - 1) / 2) * 0.045 * max(counts)
-        traces.append(
-            {
-                "type": "scatter",
-                "name": plot_text(ratio.name),
-                "mode": "markers",
-                "x": [ratio.replicas + shift],
-                "y": [ratio.median],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [ratio.high - ratio.median],
-                    "arrayminus": [ratio.median - ratio.low],
-                    "thickness": 2,
-                    "width": 7,
-                },
-                "marker": {
-                    "size": 11,
-                    "color": _colour(number + 1),
-                    "symbol": SYMBOLS[number % len(SYMBOLS)],
-                },
-                "customdata": [[ratio.low, ratio.high]],
-                "hovertemplate": "%{y:.2f}x (%{customdata[0]:.2f} to %{customdata[1]:.2f})",
-            }
-        )
-    x = axis("replicas") | {"tickvals": counts, "range": [0.7, max(counts) * 1.12 + 0.1]}
-    figure = framed(traces, x, axis("speedup") | {"rangemode": "tozero"}, height=400)
-    figure["layout"]["hovermode"] = "closest"
-    return figure
 
 
 def to_json(figure: Figure) -> str:

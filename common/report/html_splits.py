@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.data.plan import BatchPlan
+from common.parity.splits import kept_ids
 from common.record import RunRecord
 from common.report.html_plots import PALETTE, Figure, Rows, Trace, axis, framed
 
@@ -46,13 +47,14 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
 
 
 def split_rows(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Rows:
-    """Rows of the window, ascending."""
+    """Rows of the window, ascending, of which the record has the sample ids."""
     rows = np.arange(len(record.steps))
+    there = (rows < record.received.whole) | np.isin(record.steps, list(record.received.kept))
     per_epoch = BatchPlan.of(record.spec, record.placement).steps_per_epoch
     end = per_epoch - int(record.steps[0]) % per_epoch
     tail = (rows >= end - TAIL_STEPS) & (rows < end)
     wrong = np.isin(record.steps, sorted(wrong_steps)[:WRONG_STEPS])
-    return rows[(rows < FIRST_STEPS) | tail | wrong]
+    return rows[((rows < FIRST_STEPS) | tail | wrong) & there]
 
 
 def split_positions(record: RunRecord) -> Rows:
@@ -71,11 +73,12 @@ def received(record: RunRecord, rows: Rows, positions: Rows) -> tuple[Rows, Rows
     plan = BatchPlan.of(record.spec, record.placement)
     replica = np.full((len(positions), len(rows)), BEYOND)
     sample = np.full((len(positions), len(rows)), -1)
+    whole = record.received.whole
     for column, row in enumerate(rows.tolist()):
         ids = plan.global_ids(int(record.steps[row]))
         inside = positions < len(ids)
         wanted = ids[positions[inside]]
-        local = [local_ids[row] for local_ids in record.splits]
+        local = record.received.ids(row) if row < whole else kept_ids(record, plan, int(record.steps[row]))
         owners = np.repeat(np.arange(len(local)), [len(local_ids) for local_ids in local])
         held, first, times = np.unique(np.concatenate(local), return_index=True, return_counts=True)
         holders = np.full(len(wanted), NOBODY)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from common.parity.compare import Check, Comparison
 from common.parity.result import Result
-from common.parity.scaling import EXPECTATION, Ratio
+from common.scaling.result import Ratio
 
 _STYLE = {"parity": "bold green", "divergent": "bold red", "inconclusive": "bold yellow"}
 _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
@@ -61,18 +61,22 @@ def _splits_line(result: Result) -> str:
         if not audit.passed:
             return f"NOT as planned: {audit.label}, {audit.problems[0]}"
     parts = sorted({audit.replicas for audit in result.audits})
+    bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]
+    # Of a run too long to audit whole, no more is said than was done.
+    how = "none missing or doubled" if not bounded else f"as digests say; as planned in {bounded[0].extent}"
     return (
-        f"the same samples at every step, none missing or doubled ({result.audits[0].samples} samples"
+        f"the same samples at every step, {how} ({result.audits[0].samples} samples"
         f" over {', '.join(map(str, parts))} replicas)"
     )
 
 
 def _speedup_line(ratio: Ratio) -> str:
-    low, high = EXPECTATION.get(ratio.replicas, (None, None))
+    low, high = ratio.expected or (None, None)
     usual = "" if low is None else f", usual ~{low:g}x" if low == high else f", usual ~{low:g}-{high:g}x"
+    unknown = "" if ratio.conclusion == "conclusive" else f" ({ratio.conclusion})"
     return (
         f"{ratio.replicas}: {escape(ratio.name)} {ratio.median:.2f}x"
-        f" \\[{ratio.low:.2f}, {ratio.high:.2f}], efficiency {ratio.efficiency:.0%}{usual}"
+        f" \\[{ratio.low:.2f}, {ratio.high:.2f}], efficiency {ratio.efficiency:.0%}{usual}{unknown}"
     )
 
 

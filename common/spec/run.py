@@ -6,6 +6,7 @@ from common.errors import SpecError
 from common.spec.model import walk
 from common.spec.optimizers import Adafactor, Lamb, Muon, OptimizerBase
 from common.spec.placement import Placement
+from common.spec.schedules import ReduceOnPlateau
 from common.spec.tensor_parallel import division
 from common.spec.train import TrainSpec
 
@@ -23,6 +24,90 @@ def check_run(spec: TrainSpec, placement: Placement) -> None:
         check_elementwise(spec.optimizer.model_copy(update={"clip_norm": None}))
     if placement.strategy == "data_parallel" and placement.replicas > 1:
         _check_statistics_need_no_others(spec, placement)
+    if placement.taps:
+        _check_taps(placement)
+    if placement.phase_repeats:
+        _check_phases(placement)
+    if placement.steps_per_call > 1:
+        _check_several_steps(spec, placement)
+    if placement.compile and placement.framework == "tensorflow":
+        _check_xla(spec, placement)
+
+
+def feeds_back(spec: TrainSpec) -> bool:
+    """Whether a step's scalars depend on how earlier steps went: on their losses, or on skipped updates."""
+    return spec.loss_scale is not None or isinstance(spec.schedule, ReduceOnPlateau)
+
+
+def steps_behind(spec: TrainSpec, placement: Placement) -> int:
+    """How many steps may have been launched since the one that is read.
+
+    0 where the next step needs what this one gave, or where the record holds what is replaced by it.
+    """
+    return 0 if feeds_back(spec) or placement.digests else 1
+
+
+def _check_several_steps(spec: TrainSpec, placement: Placement) -> None:
+    """Where nothing may come between two steps of one call, but something must."""
+    why = None
+    if placement.engine != "own":
+        why = f"engine '{placement.engine}' owns the loop; take engine own"
+    elif feeds_back(spec):
+        cause = "its loss scale" if spec.loss_scale is not None else "schedule reduce_on_plateau"
+        why = f"{cause} needs to see each step before the next; take steps_per_call 1"
+    elif placement.digests:
+        why = "digests are taken between two steps; leave them out or take steps_per_call 1"
+    elif len(placement.accumulation) > 1:
+        why = "the number of micro-batches changes between steps; take one number or steps_per_call 1"
+    if why is not None:
+        raise SpecError(f"{placement.label}: {why}")
+
+
+def _check_xla(spec: TrainSpec, placement: Placement) -> None:
+    """Where XLA cannot compile a replica's forward and backward pass."""
+    why = None
+    if placement.engine != "own":
+        why = f"engine '{placement.engine}' compiles for itself; take engine own"
+    elif placement.replicas > 1:
+        for node in walk(spec.model.tree()):
+            if getattr(node.spec, "statistics", "") == "global":
+                why = (
+                    f"batch norm {node.path!r} sums over the replicas, which XLA cannot; set its statistics to"
+                    " per_replica, or leave out compile"
+                )
+    if why is not None:
+        raise SpecError(f"{placement.label}: {why}")
+
+
+def _check_taps(placement: Placement) -> None:
+    """Where layer outputs and gradients cannot be seen one by one."""
+    why = None
+    if placement.engine in ("keras", "lightning"):
+        why = f"engine '{placement.engine}' owns the loop; take engine own"
+    elif placement.compile:
+        why = "a compiled graph fuses layers; leave out compile"
+    elif placement.steps_per_call > 1:
+        why = "one call takes several steps; take steps_per_call 1"
+    elif placement.strategy in ("tensor_parallel", "data_parallel", "deepspeed"):
+        why = "it divides layers, or gradients, in ways of its own; take ddp, fsdp1 or fsdp2"
+    if why is not None:
+        raise SpecError(f"{placement.label}: cannot be tapped: {why}")
+
+
+def _check_phases(placement: Placement) -> None:
+    """Where the parts of a step cannot be run apart."""
+    why = None
+    if placement.engine in ("keras", "lightning"):
+        why = f"engine '{placement.engine}' owns the loop; take engine own"
+    elif placement.steps_per_call > 1 or (placement.compile and placement.framework == "tensorflow"):
+        name = "compile" if placement.compile else "steps_per_call"
+        why = f"its parts would be others than those of the graph that trains; leave out {name}"
+    elif placement.strategy in ("tensor_parallel", "data_parallel", "deepspeed"):
+        why = "its passes send as they compute; take ddp or fsdp2"
+    elif placement.taps:
+        why = "taps would be a part of each; leave them out"
+    if why is not None:
+        raise SpecError(f"{placement.label}: phases cannot be timed: {why}")
 
 
 def _check_low_products(spec: TrainSpec, placement: Placement) -> None:

@@ -264,8 +264,9 @@ def gradient_infinite_on_rank_one() -> Iterator[None]:  # no fault of ours: ever
 
     def gradients(self: Any, batch: Any, number: tf.Tensor, scale: Any = None) -> Any:
         *found, loss_sum, count = real(self, batch, number, scale)
-        if tf.distribute.get_replica_context().replica_id_in_sync_group == 1:
-            found = [_times_in_step_three(gradient, number, float("inf")) for gradient in found]
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        here = tf.where(tf.equal(replica, 1), number, tf.constant(-1, tf.int64))
+        found = [_times_in_step_three(gradient, here, float("inf")) for gradient in found]
         return *found, loss_sum, count
 
     with patch.object(step.Step, "gradients", gradients):

@@ -33,6 +33,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     rates, results = RateKeeper(spec), {}
     for step in range(facts["steps"]):
         gradients = [tensor.shard(arrays[f"{step}/{name}"]) for name, tensor in model.parameters.items()]
+        gradients = optimizer.join(gradients)
         norm = strategy.norms(gradients)[0]
         optimizer.update(optimizer.clip(gradients, norm), rates.scalars(step))
         for name, tensor in model.parameters.items():

@@ -26,8 +26,9 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     spec = TrainSpec.parse(facts["spec"])
     strategy = open_strategy(Placement(framework="torch", strategy="single"))
     model = build_model(spec, strategy)
-    # Only to set the weights; it is not asked to update them.
-    state.load(arrays, model, build_optimizer(spec.optimizer, model, strategy))
+    # Only to set the weights, and for its norm; it is not asked to update them.
+    usual = build_optimizer(spec.optimizer, model, strategy)
+    state.load(arrays, model, usual)
     groups = groups_of(spec.optimizer, model)
     if facts["flat"]:
         for group in groups:
@@ -38,7 +39,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     for step in range(facts["steps"]):
         for name, tensor in model.parameters.items():
             tensor.live.grad = tensor.shard(arrays[f"{step}/{name}"])
-        norm = strategy.norms([tensor.live.grad for tensor in model.parameters.values()])[0]
+        norm = strategy.norms(usual.join([tensor.live.grad for tensor in model.parameters.values()]))[0]
         limit, factor = spec.optimizer.clip_global_norm, 1.0
         if limit is not None:
             factor = (limit / (norm + spec.optimizer.clip_epsilon)).clamp(max=1)

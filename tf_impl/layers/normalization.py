@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -13,7 +15,12 @@ from tf_impl.layers.registry import Contextual, register
 
 
 class BatchNorm(Contextual):
-    """Batch norm whose statistics come from a (sum, count) reduced over the replicas."""
+    """Batch norm whose statistics come from a (sum, count) reduced over the replicas.
+
+    guarded: whether the local batch may be empty.
+    """
+
+    guarded = False
 
     def __init__(self, layer: spec.BatchNorm) -> None:
         super().__init__()
@@ -43,24 +50,54 @@ class BatchNorm(Contextual):
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         if not (context.training and self.spec.uses_batch):
             return self._normalise(x - self.moving_mean, self.moving_variance)
+        if self._fuses(x):
+            return self._fused(x)
         axes = list(range(x.shape.rank - 1))
-        count = tf.cast(tf.size(x[..., 0]), x.dtype)
+        count = _count(x)
         total, count = self._reduce([tf.reduce_sum(x, axes), count])
         # A replica without samples contributes zeros; without a reduction it must not divide by them.
         divisor = tf.maximum(count, 1)
         centred = x - total / divisor
         squares = self._reduce(tf.reduce_sum(tf.square(centred), axes))
-        variance = squares / divisor
-        unbiased = self.spec.running_variance == "unbiased"
-        stored = squares / tf.maximum(count - 1, 1) if unbiased else variance
-        keep = tf.where(count > 0, tf.constant(self.spec.decay, x.dtype), tf.constant(1, x.dtype))
-        for moving, batch in ((self.moving_mean, total / divisor), (self.moving_variance, stored)):
+        self._move(count, total / divisor, squares)
+        return self._normalise(centred, squares / divisor)
+
+    def _fuses(self, x: tf.Tensor) -> bool:
+        """Whether TensorFlow has one kernel for all of it: no float64, no empty batch, no sum over replicas."""
+        return x.dtype == tf.float32 and x.shape.rank == 4 and self._alone and not self.guarded
+
+    def _fused(self, x: tf.Tensor) -> tf.Tensor:
+        """The same by that kernel, in less than half the time."""
+        ones, zeros = tf.ones(x.shape[-1:], x.dtype), tf.zeros(x.shape[-1:], x.dtype)
+        y, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=ones if self.gamma is None else self.gamma,
+            offset=zeros if self.beta is None else self.beta,
+            mean=zeros,
+            variance=zeros,
+            epsilon=self.spec.epsilon,
+            is_training=True,
+        )
+        count = _count(x)
+        self._move(count, mean, unbiased * tf.maximum(count - 1, 1))
+        return y
+
+    def _move(self, count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor) -> None:
+        """Move the running statistics towards those of `count` values a channel, if there are any."""
+        less = tf.cast(self.spec.running_variance == "unbiased", count.dtype)
+        variance = squares / tf.maximum(count - less, 1)
+        keep = tf.where(count > 0, tf.constant(self.spec.decay, count.dtype), tf.ones_like(count))
+        for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(keep * moving + (1 - keep) * batch)
-        return self._normalise(centred, variance)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether each replica takes the statistics of its own samples."""
+        return self.spec.statistics == "per_replica"
 
     def _reduce(self, value: tf.Tensor | list[tf.Tensor]) -> tf.Tensor | list[tf.Tensor]:
         context = tf.distribute.get_replica_context()
-        if self.spec.statistics == "per_replica" or context.num_replicas_in_sync == 1:
+        if self._alone or context.num_replicas_in_sync == 1:
             return value
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
@@ -69,6 +106,11 @@ class BatchNorm(Contextual):
         scale = tf.math.rsqrt(variance + epsilon)
         y = centred * (scale if self.gamma is None else self.gamma * scale)
         return y if self.beta is None else y + self.beta
+
+
+def _count(x: tf.Tensor) -> tf.Tensor:
+    """Values a channel, a scalar of x's type."""
+    return tf.cast(tf.shape(x)[0] * math.prod(x.shape[1:-1]), x.dtype)
 
 
 @register(spec.BatchNorm)

@@ -28,6 +28,7 @@ def build_layer(node: Node) -> keras.layers.Layer:
     layer = _BUILDERS[type(node.spec)](node)
     if not layer.built:
         layer.build((None, *node.input_shape))
+    layer.canonical_path = node.path
     return layer
 
 
@@ -37,7 +38,8 @@ class Contextual(keras.layers.Layer):
 
 def call(layer: keras.layers.Layer, x: tf.Tensor, context: Context) -> tf.Tensor:
     """Apply a layer, with the context where it takes one."""
-    return layer(x, context=context) if isinstance(layer, Contextual) else layer(x)
+    y = layer(x, context=context) if isinstance(layer, Contextual) else layer(x)
+    return y if context.taps is None else context.taps(layer.canonical_path, x, y)
 
 
 class Function(keras.layers.Layer):

@@ -96,9 +96,7 @@ class Optimizer:
     def _one(self, name: str, scalars: dict[str, tf.Tensor]) -> Callable[..., tf.Tensor]:
         """The update of one tensor on one replica."""
         below, shape = name.removeprefix("parameters/"), self._specs[name].shape
-        rule = self.spec.rule_of(below, shape)
-        if not self.spec.decays(below, shape):
-            rule = rule.model_copy(update={"weight_decay": 0.0})
+        rule = self.spec.rule_for(below, shape)
 
         def update(weight: tf.Variable, gradient: tf.Tensor, slots: dict[str, tf.Variable]) -> tf.Tensor:
             before = decayed = tf.convert_to_tensor(weight)

@@ -14,8 +14,8 @@ from typing import Any
 from common.errors import MissingPackageError, RunError, SpecError, how_to_install
 from common.spec import Placement, TrainSpec
 from common.spec.deepspeed import check_deepspeed
+from common.spec.run import check_elementwise
 from torch_impl import runtime
-from torch_impl.optimizers.rule import check_elementwise
 
 # engine, or strategy that needs one -> package, which is also the name of the extra that installs it.
 _PACKAGES = {

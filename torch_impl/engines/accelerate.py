@@ -13,8 +13,11 @@ from torch import Tensor
 
 from common.data.plan import BatchPlan
 from common.spec import Placement
-from torch_impl.engines.joining import ddp_options, describe_group, prepare_blocks, timeout_of
+from torch_impl.engines.joining import describe_group
 from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.blocks import checkpoint_blocks
+from torch_impl.strategy.groups import timeout_of
+from torch_impl.strategy.replicated import ddp_options
 
 if TYPE_CHECKING:
     from torch_impl.model import Model
@@ -43,7 +46,7 @@ class Accelerate(Strategy):
 
     def wrap(self, model: Model) -> None:
         self._plan = BatchPlan.of(model.spec, self.placement)
-        prepare_blocks(self.placement, model)
+        checkpoint_blocks(self.placement, model.module)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             model.module = self.accelerator.prepare_model(model.module)

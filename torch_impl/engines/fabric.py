@@ -11,8 +11,11 @@ from torch import Tensor, nn
 
 from common.spec import Placement
 from torch_impl.engines.environment import RankEnvironment
-from torch_impl.engines.joining import ddp_options, prepare_blocks, quiet, timeout_of
+from torch_impl.engines.joining import quiet
 from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.blocks import checkpoint_blocks
+from torch_impl.strategy.groups import timeout_of
+from torch_impl.strategy.replicated import ddp_options
 from torch_impl.strategy.sharded import FSDP2
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ class Fabric(Strategy):
 
     def wrap(self, model: Model) -> None:
         if self.placement.strategy == "ddp":
-            prepare_blocks(self.placement, model)
+            checkpoint_blocks(self.placement, model.module)
         model.module = self.fabric.setup_module(model.module)
 
     def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:

@@ -8,15 +8,13 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import Any
 from unittest.mock import patch
 
 import torch.distributed as dist
 
 from common.launch.place import Place
 from common.spec import Placement
-from torch_impl.strategy.blocks import Checkpointed, wrap_blocks
+from torch_impl.strategy.groups import timeout_of
 
 # The store that rank 0 serves must live as long as the process group.
 _served: list[dist.Store] = []
@@ -78,30 +76,6 @@ def _served_at(port: int) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-
-
-def timeout_of(placement: Placement) -> timedelta:
-    """How long a collective may take."""
-    return timedelta(seconds=placement.timeout_seconds)
-
-
-def ddp_options(placement: Placement) -> dict[str, Any]:
-    """DistributedDataParallel's arguments, as our own strategy `ddp` gives them."""
-    options = placement.options
-    return {
-        # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
-        "forward_sync_buffers": False,
-        "bucket_cap_mb": options.bucket_mb,
-        "find_unused_parameters": options.find_unused_parameters,
-        "gradient_as_bucket_view": options.gradient_as_bucket_view,
-        "static_graph": options.static_graph,
-    }
-
-
-def prepare_blocks(placement: Placement, model: Any) -> None:
-    """What our own strategy `ddp` does to blocks before it wraps the module."""
-    if getattr(placement.options, "checkpoint", False):
-        wrap_blocks(model.module, Checkpointed)
 
 
 def quiet() -> None:

@@ -31,9 +31,13 @@ from common.launch.place import place_of
 from common.spec import Placement, TrainSpec
 from torch_impl import runtime
 from torch_impl.engines.environment import RankEnvironment
-from torch_impl.engines.joining import ddp_options, local_store, prepare_blocks, quiet, timeout_of
+from torch_impl.engines.joining import local_store, quiet
+from torch_impl.step import added
 from torch_impl.strategy import STRATEGIES
 from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.blocks import checkpoint_blocks
+from torch_impl.strategy.groups import timeout_of
+from torch_impl.strategy.replicated import ddp_options
 
 Begin = Callable[[Strategy], Any]
 
@@ -108,7 +112,8 @@ class _Training(pl.LightningModule):
         super().__init__()
         self._placement, self._begin = placement, begin
         self._run: Any = None
-        self._micro_sums: list[Tensor] = []
+        self._sums: list[Tensor] = []
+        self._pieces = 0
 
     def configure_model(self) -> None:
         """Build everything: the process group is there, the wrapping by DDP comes after."""
@@ -132,19 +137,19 @@ class _Training(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss sum of one micro-batch of this rank."""
         number, piece, ids = batch
-        if not self._micro_sums:
+        if not self._sums:
             self._at = number, ids, self._run.rates.scalars(number)
         loss_sum, count = self._run.step.loss(piece, number)
-        self._micro_sums.append(torch.stack([loss_sum.detach(), count]))
+        self._sums, self._pieces = added(self._sums, loss_sum, count), self._pieces + 1
         scale = self._at[2].get("loss_scale", 1.0)
         return loss_sum if scale == 1 else loss_sum * scale
 
     def _update(self) -> None:
         """All of a step that comes after its backward passes."""
         run, (number, ids, scalars) = self._run, self._at
-        pieces, self._micro_sums = self._micro_sums, []
-        run.strategy.averages_over = self._placement.replicas * len(pieces)
-        result = run.step.finish(*torch.stack(pieces).sum(0), ids, scalars)
+        run.strategy.averages_over = self._placement.replicas * self._pieces
+        result = run.step.finish(run.strategy.begin_sum(self._sums), ids, scalars)
+        self._sums, self._pieces = [], 0
         run.record(number, scalars, result)
 
     def on_train_end(self) -> None:
@@ -198,7 +203,7 @@ class _WithinDDP(Strategy):
     """Before Lightning has wrapped the module by DDP, which it does itself."""
 
     def wrap(self, model: Any) -> None:
-        prepare_blocks(self.placement, model)
+        checkpoint_blocks(self.placement, model.module)
 
 
 def _within(placement: Placement) -> Strategy:

@@ -85,10 +85,34 @@ class BatchNorm(Contextual):
         alone = self.spec.statistics == "per_replica" or not dist.is_initialized()
         ranks = 1 if alone else dist.get_world_size()
         rows = x.reshape(-1, x.shape[-1])
+        if ranks == 1 and len(rows) > 1:
+            return self._native(x, remember=not context.recomputing)
         normalised, mean, squares, count = _SynchronisedNorm.apply(rows, self.spec.epsilon, ranks)
         if not context.recomputing:
             self._remember(mean, squares, count)
         return self._scaled(normalised).view(x.shape)
+
+    def _native(self, x: Tensor, remember: bool) -> Tensor:
+        """By the framework's own kernel, which knows of no other replica."""
+        # As images with channels last, whatever it is: other layouts would be copied.
+        images = x.reshape(len(x), -1, 1, x.shape[-1]) if x.ndim > 2 else x[None, :, None]
+        spec, moving = self.spec, (None, None)
+        if remember and spec.running_variance == "unbiased":
+            moving = self.moving_mean, self.moving_variance
+        elif remember:
+            # All of the new, none of the old: the batch's own.
+            moving = torch.zeros_like(self.moving_mean), torch.zeros_like(self.moving_variance)
+        momentum = 1 - spec.decay if spec.running_variance == "unbiased" else 1.0
+        y = F.batch_norm(images.movedim(-1, 1), *moving, self.gamma, self.beta, True, momentum, spec.epsilon)
+        if remember and spec.running_variance == "biased":
+            mean, variance = moving
+            count = x.numel() // x.shape[-1]
+            for kept, batch in (
+                (self.moving_mean, mean),
+                (self.moving_variance, variance * ((count - 1) / count)),
+            ):
+                kept.copy_(kept * spec.decay + batch * (1 - spec.decay))
+        return y.movedim(1, -1).reshape(x.shape)
 
     def _scaled(self, y: Tensor) -> Tensor:
         if self.gamma is not None and self.beta is not None:

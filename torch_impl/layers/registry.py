@@ -32,7 +32,9 @@ def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callabl
 
 def build_layer(node: Node) -> nn.Module:
     """The module of a node, its children included."""
-    return _BUILDERS[type(node.spec)](node)
+    layer = _BUILDERS[type(node.spec)](node)
+    layer.canonical_path = node.path
+    return layer
 
 
 def native_layout(node: Node, tensor: str) -> tuple[str, tuple[int, ...] | None]:
@@ -49,7 +51,12 @@ class Contextual(nn.Module):
 
 def call(layer: nn.Module, x: Tensor, context: Context) -> Tensor:
     """Apply a module, with the context where it takes one."""
-    return layer(x, context=context) if getattr(layer, "takes_context", False) else layer(x)
+    y = layer(x, context=context) if getattr(layer, "takes_context", False) else layer(x)
+    if context.taps is None or context.recomputing:
+        return y
+    path = getattr(layer, "canonical_path", None)
+    # A wrapper has no place in the tree; what it wraps is called here too.
+    return y if path is None else context.taps(path, x, y)
 
 
 class Function(nn.Module):

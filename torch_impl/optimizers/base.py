@@ -1,6 +1,7 @@
 """What every optimizer shares: slots, clipping, decay, the average of the weights.
 
-Tensors with the same rule are updated together by PyTorch's foreach kernels, as its own optimizers do.
+Tensors with the same rule are updated together: by PyTorch's foreach kernels, as its own optimizers do, or
+joined into one long tensor. On a CPU foreach is a loop over kernels, which for small tensors is all overhead.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.errors import SpecError
 from common.reference import AVERAGE
 from common.spec.optimizers import OptimizerBase
+from common.spec.run import check_elementwise
 from common.state import parameter_specs, slots_of
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.strategy import Strategy
@@ -61,7 +64,10 @@ def register(*kinds: type[OptimizerBase]) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True)
 class _Group:
-    """Tensors that are updated alike: their places among the parameters, and their slots."""
+    """Tensors that are updated alike, and their slots.
+
+    places: where their pieces are in what `Optimizer.join` gives.
+    """
 
     rule: OptimizerBase
     places: list[int]
@@ -76,6 +82,11 @@ class Optimizer:
     on every rank.
     """
 
+    # The parameters of each long tensor, where they are joined.
+    _runs = None
+    # These long tensors, where the weights themselves lie in them.
+    _long = None
+
     def __init__(self, spec: OptimizerBase, model: Model, strategy: Strategy) -> None:
         self.spec = spec
         self.slots: dict[str, dict[str, Tensor]] = {}
@@ -84,27 +95,72 @@ class Optimizer:
         self._tensors = list(self._named.values())
         self._weights = [local(tensor.live.detach()) for tensor in self._tensors]
         specs = parameter_specs(model.spec)
-        for (name, slots), weight in zip(slots_of(spec, specs).items(), self._weights, strict=True):
-            for slot, initial in slots.items():
-                whole = weight.new_empty(initial.shape)
-                like = weight if initial.shape == specs[name].shape else whole
-                self.slots.setdefault(slot, {})[name] = torch.full_like(like, initial.value)
-        self._groups = self._grouped({name: specs[name].shape for name in model.parameters})
+        shapes = {name: spec.shape for name, spec in specs.items()}
+        alike: dict[tuple, tuple[OptimizerBase, list[int]]] = {}
+        initial = list(slots_of(spec, specs).values())
+        for place, name in enumerate(self._named):
+            rule = spec.rule_for(name.removeprefix("parameters/"), shapes[name])
+            alike.setdefault((type(rule), rule.weight_decay, *initial[place]), (rule, []))[1].append(place)
+        if strategy.joins and _elementwise(spec) and all(w.device.type == "cpu" for w in self._weights):
+            self._runs = [places for _, places in alike.values()]
+            if strategy.moves_parameters:
+                self._move_weights()
+        self._groups = [
+            _Group(rule, places if self._runs is None else [number], self._made(initial, places, shapes))
+            for number, (rule, places) in enumerate(alike.values())
+        ]
+        # In the order of the parameters, whatever the groups.
+        self.slots = {
+            slot: {n: parts[n] for n in self._named if n in parts} for slot, parts in self.slots.items()
+        }
+        averages = [piece for group in self._groups for piece in group.slots.pop(AVERAGE, [])]
+        self._average = averages if self._runs else self._averages()
 
-    def _grouped(self, shapes: dict[str, tuple[int, ...]]) -> list[_Group]:
-        groups: dict[tuple, _Group] = {}
-        for place, (name, shape) in enumerate(shapes.items()):
-            below = name.removeprefix("parameters/")
-            rule = self.spec.rule_of(below, shape)
-            if not self.spec.decays(below, shape):
-                rule = rule.model_copy(update={"weight_decay": 0.0})
-            slots = [slot for slot, tensors in self.slots.items() if name in tensors and slot != AVERAGE]
-            key = (type(rule), rule.weight_decay, *slots)
-            group = groups.setdefault(key, _Group(rule, [], {slot: [] for slot in slots}))
-            group.places.append(place)
-            for slot in slots:
-                group.slots[slot].append(self.slots[slot][name])
-        return list(groups.values())
+    def _move_weights(self) -> None:
+        self._long = self.join(self._weights)
+        self._weights = self.apart(self._long)
+        for tensor, weight in zip(self._tensors, self._weights, strict=True):
+            tensor.live.data = weight
+
+    def _made(
+        self, initial: list[dict[str, Any]], places: list[int], shapes: dict[str, tuple[int, ...]]
+    ) -> dict[str, list[Tensor]]:
+        """The slots of one group, in pieces as of `join`; each tensor's own go into `slots`."""
+        names, found = list(self._named), {}
+        for slot in initial[places[0]]:
+            parts = {}
+            for place in places:
+                weight, given = self._weights[place], initial[place][slot]
+                like = weight if given.shape == shapes[names[place]] else weight.new_empty(given.shape)
+                parts[names[place]] = torch.full_like(like, given.value)
+            found[slot] = list(parts.values())
+            if self._runs is not None:
+                found[slot] = [torch.cat([part.reshape(-1) for part in parts.values()])]
+                pieces = found[slot][0].split([part.numel() for part in parts.values()])
+                parts = {n: p.view(part.shape) for (n, part), p in zip(parts.items(), pieces, strict=True)}
+            self.slots.setdefault(slot, {}).update(parts)
+        return found
+
+    def join(self, parts: list[Tensor]) -> list[Tensor]:
+        """This rank's parts of all parameters, or of their gradients, in as few pieces as there can be."""
+        if self._runs is None:
+            return parts
+        return [torch.cat([parts[place].reshape(-1) for place in places]) for places in self._runs]
+
+    def apart(self, pieces: list[Tensor]) -> list[Tensor]:
+        """The inverse of `join`: views of what it joined, in the order of the parameters."""
+        if self._runs is None:
+            return pieces
+        parts = list(self._weights)
+        for piece, places in zip(pieces, self._runs, strict=True):
+            for place, part in zip(places, piece.split([parts[p].numel() for p in places]), strict=True):
+                parts[place] = part.view(parts[place].shape)
+        return parts
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """This rank's parts of the parameters, in pieces as of `join`: the weights themselves or copies."""
+        return self.join(self._weights) if self._long is None else self._long
 
     def layout(self, name: str) -> CanonicalTensor:
         """How the slots that have a parameter's shape are laid out and sharded."""
@@ -115,7 +171,7 @@ class Optimizer:
 
     @torch.no_grad()
     def clip(self, gradients: list[Tensor], norm: Tensor) -> list[Tensor]:
-        """Limit the reduced gradients as the spec says; `norm` is their global norm."""
+        """Limit the reduced gradients, in pieces as of `join`, as the spec says; `norm` is their global norm."""
         spec = self.spec
         if spec.clip_value is not None:
             return [gradient.clamp(-spec.clip_value, spec.clip_value) for gradient in gradients]
@@ -130,32 +186,20 @@ class Optimizer:
 
     @torch.no_grad()
     def update(self, gradients: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
-        """Update weights and slots in place; return the changes of the weights."""
-        changes = list(gradients)
+        """Update weights and slots in place; return the changes of the weights, all in pieces as of `join`."""
+        weights, changes = self.weights, list(gradients)
         for group in self._groups:
-            for place, change in zip(group.places, self._changes(group, gradients, scalars), strict=True):
+            mine = [[values[place] for place in group.places] for values in (weights, gradients)]
+            # A rule that looks at whole tensors keeps all from being joined.
+            tensors = [] if self._runs else [self._tensors[place] for place in group.places]
+            changed = changes_of(group.rule, scalars, *mine, group.slots, tensors, self._strategy)
+            for place, change in zip(group.places, changed, strict=True):
                 changes[place] = change
-        torch._foreach_add_(self._weights, changes)
-        if self.spec.ema is not None:
-            changes = self._average(changes, scalars)
-        return changes
-
-    def _changes(self, group: _Group, all_gradients: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
-        """The changes of one group's weights."""
-        weights, gradients, tensors = (
-            [values[place] for place in group.places]
-            for values in (self._weights, all_gradients, self._tensors)
-        )
-        return changes_of(group.rule, scalars, weights, gradients, group.slots, tensors, self._strategy)
-
-    def _average(self, changes: list[Tensor], scalars: dict[str, float]) -> list[Tensor]:
-        """Take the new weights into their average; the changes, by which it may overwrite them, too."""
-        averages, kept = list(self.slots[AVERAGE].values()), scalars["average_decay"]
-        torch._foreach_mul_(averages, kept)
-        torch._foreach_add_(averages, self._weights, alpha=1 - kept)
-        if scalars["overwrite"]:
-            changes = torch._foreach_add(changes, torch._foreach_sub(averages, self._weights))
-            torch._foreach_copy_(self._weights, averages)
+        torch._foreach_add_(weights, changes)
+        if self._average:
+            changes = average_into(self._average, weights, changes, scalars)
+        if self._runs and self._long is None:
+            torch._foreach_copy_(self._weights, self.apart(weights))
         return changes
 
     @contextmanager
@@ -167,9 +211,35 @@ class Optimizer:
             yield
             return
         kept = [weight.clone() for weight in self._weights]
-        torch._foreach_copy_(self._weights, list(self.slots[AVERAGE].values()))
+        torch._foreach_copy_(self._weights, self._averages())
         yield
         torch._foreach_copy_(self._weights, kept)
+
+    def _averages(self) -> list[Tensor]:
+        """This rank's parts of the weights' averages; collective where the slots are divided otherwise."""
+        return list(self.slots.get(AVERAGE, {}).values())
+
+
+def _elementwise(spec: OptimizerBase) -> bool:
+    """Whether the update of an element depends on no other of its tensor."""
+    try:
+        check_elementwise(spec)
+    except SpecError:
+        return False
+    return True
+
+
+def average_into(
+    averages: list[Tensor], weights: list[Tensor], changes: list[Tensor], scalars: Mapping[str, float]
+) -> list[Tensor]:
+    """Take updated weights into their averages; the changes with that by which an average overwrites them."""
+    kept = scalars["average_decay"]
+    torch._foreach_mul_(averages, kept)
+    torch._foreach_add_(averages, weights, alpha=1 - kept)
+    if scalars["overwrite"]:
+        changes = torch._foreach_add(changes, torch._foreach_sub(averages, weights))
+        torch._foreach_copy_(weights, averages)
+    return changes
 
 
 def changes_of(

@@ -18,7 +18,7 @@ from common.spec.optimizers import OptimizerBase
 from common.spec.run import check_elementwise
 from common.state import parameter_specs
 from torch_impl.model import Model
-from torch_impl.optimizers.base import changes_of
+from torch_impl.optimizers.base import average_into, changes_of
 
 
 class RuleOptimizer(torch.optim.Optimizer):
@@ -79,12 +79,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         changes = changes_of(group["rule"], scalars, weights, gradients, rule_slots)
         torch._foreach_add_(weights, changes)
         if AVERAGE in slots:
-            averages, kept = slots[AVERAGE], scalars["average_decay"]
-            torch._foreach_mul_(averages, kept)
-            torch._foreach_add_(averages, weights, alpha=1 - kept)
-            if scalars["overwrite"]:
-                changes = torch._foreach_add(changes, torch._foreach_sub(averages, weights))
-                torch._foreach_copy_(weights, averages)
+            changes = average_into(slots[AVERAGE], weights, changes, scalars)
         if self.changes is not None:
             self.changes.update(zip(weights, changes, strict=True))
 
@@ -100,9 +95,7 @@ def groups_of(spec: OptimizerBase, model: Model) -> list[dict[str, Any]]:
     specs = parameter_specs(model.spec)
     for name, tensor in model.parameters.items():
         below, shape = name.removeprefix("parameters/"), specs[name].shape
-        rule = spec.rule_of(below, shape)
-        if not spec.decays(below, shape):
-            rule = rule.model_copy(update={"weight_decay": 0.0})
+        rule = spec.rule_for(below, shape)
         slots = {slot: initial.value for slot, initial in initial_slots(spec, below, shape).items()}
         key = (type(rule), rule.weight_decay, *slots.items())
         group = {"params": [], "rule": rule, "slots": slots, "clip_value": spec.clip_value}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from common.reference import AVERAGE
 from common.spec.optimizers import OptimizerBase
 from common.state import parameter_specs, slots_of
 from torch_impl.model import CanonicalTensor, Model, Shards, gather_all
@@ -71,15 +68,5 @@ class ZeroOptimizer(Optimizer):
         for parameter in self._parameters:
             parameter.grad = None
 
-    @contextmanager
-    @torch.no_grad()
-    def averaged(self) -> Iterator[None]:
-        ema = self.spec.ema
-        if ema is None or not ema.evaluate:
-            yield
-            return
-        kept = [weight.clone() for weight in self._weights]
-        averages = gather_all(list(self._layouts.values()), list(self.slots[AVERAGE].values()))
-        torch._foreach_copy_(self._weights, averages)
-        yield
-        torch._foreach_copy_(self._weights, kept)
+    def _averages(self) -> list[Tensor]:
+        return gather_all(list(self._layouts.values()), super()._averages())

@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from common.launch.place import place_of
 from common.spec import Placement
 from torch_impl import runtime
+from torch_impl.strategy.groups import Sums, begin_sum, norm_of, timeout_of
 
 if TYPE_CHECKING:
     from torch_impl.model import CanonicalTensor, Model
@@ -28,10 +29,14 @@ class Strategy:
 
     averages_over: by this the backward pass has divided the sum of the ranks' gradients.
     sharded: whether this rank holds only parts of parameters and slots.
+    joins: whether all of this rank's parts may be treated as one long tensor.
+    moves_parameters: whether parameters may be laid somewhere else in memory.
     """
 
     averages_over = 1
     sharded = False
+    joins = True
+    moves_parameters = True
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
@@ -54,7 +59,7 @@ class Strategy:
             rank=self.rank,
             world_size=self.place.processes,
             # The default of 30 minutes would make every mistake look like a hang.
-            timeout=timedelta(seconds=self.placement.timeout_seconds),
+            timeout=timeout_of(self.placement),
         )
 
     def mesh_of(self, **sizes: int) -> DeviceMesh:
@@ -63,16 +68,16 @@ class Strategy:
         mesh = init_device_mesh(kind, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         for name in sizes:
             # A group made for a mesh would wait for as long as the default.
-            _set_pg_timeout(timedelta(seconds=self.placement.timeout_seconds), mesh.get_group(name))
+            _set_pg_timeout(timeout_of(self.placement), mesh.get_group(name))
         return mesh
 
-    @property
+    @cached_property
     def local_replicas(self) -> range:
         """The replicas whose samples this process is given."""
         first = self.rank // self.placement.ranks_per_replica * self.placement.replicas_per_process
         return range(first, first + self.placement.replicas_per_process)
 
-    @property
+    @cached_property
     def recorded_replicas(self) -> range:
         """The replicas that this process speaks for: each replica has one process that does."""
         speaks = self.rank % self.placement.ranks_per_replica == 0
@@ -100,18 +105,27 @@ class Strategy:
 
     def sum(self, values: list[Tensor]) -> list[Tensor]:
         """Sums of scalars over the replicas, on every rank, in one message."""
-        if self.placement.processes == 1:
-            return values
-        stacked = torch.stack(values)
-        dist.all_reduce(stacked)
-        return list(stacked)
+        return self.begin_sum(values)()
+
+    def begin_sum(self, values: list[Tensor]) -> Sums:
+        """Begin `sum`; what is returned waits for it. Until then all may go on."""
+        return (lambda: values) if self.placement.processes == 1 else begin_sum(values)
 
     def norms(self, *groups: list[Tensor]) -> list[Tensor]:
         """The global L2 norm of each group of tensors, of which this rank may hold shards.
 
-        A group has one of each parameter, in the order of `model.parameters`.
+        A group has one of each parameter, in the order of `model.parameters`, or what `Optimizer.join`
+        makes of these.
         """
-        return self._whole([torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g))) for g in groups])
+        return self.begin_norms(*groups)()
+
+    def begin_norms(self, *groups: list[Tensor]) -> Sums:
+        """Begin `norms`; what is returned waits for them."""
+        norms = [norm_of(group) for group in groups]
+        if not self.sharded:
+            return lambda: norms
+        squares = self.begin_sum_shards([norm.square() for norm in norms])
+        return lambda: [total.sqrt() for total in squares()]
 
     def tensor_norms(self, parts: list[Tensor], tensors: list[CanonicalTensor]) -> list[Tensor]:
         """The L2 norm of each tensor, of which this rank may hold a part only."""
@@ -125,7 +139,11 @@ class Strategy:
 
     def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
         """Sums over the ranks of what each computed from its shards of the parameters."""
-        return values
+        return self.begin_sum_shards(values)()
+
+    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+        """Begin `sum_shards`; what is returned waits for it."""
+        return lambda: values
 
     def counts(self, tensor: CanonicalTensor) -> bool:
         """Whether this rank's part of a tensor counts in `sum_shards`; not, if another holds the same."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from common.spec import Placement
 from torch_impl.context import Context
 from torch_impl.layers.registry import Contextual, call
 
@@ -37,6 +38,12 @@ def wrap_blocks(module: nn.Module, wrapped: Callable[[nn.Module], nn.Module]) ->
     """Put what `wrapped` makes of each block in its place."""
     for layers, place in blocks_of(module):
         layers[place] = wrapped(layers[place])
+
+
+def checkpoint_blocks(placement: Placement, module: nn.Module) -> None:
+    """Have the backward pass compute the blocks anew where the placement asks for that."""
+    if getattr(placement.options, "checkpoint", False):
+        wrap_blocks(module, Checkpointed)
 
 
 class Checkpointed(Contextual):

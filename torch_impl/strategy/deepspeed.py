@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch import Tensor
 
-from common.errors import MissingPackageError, how_to_install
 from common.spec import Placement
-from common.spec.deepspeed import check_deepspeed, deepspeed_config
+from common.spec.deepspeed import deepspeed_config
 from torch_impl import runtime
 from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.groups import Sums
 
 if TYPE_CHECKING:
     from torch_impl.model import CanonicalTensor, Model
@@ -44,7 +44,6 @@ class DeepSpeed(Strategy):
         from torch_impl.optimizers.rule import RuleOptimizer, groups_of
         from torch_impl.strategy.deepspeed_parts import Flat, find_parts
 
-        check_deepspeed(model.spec, self.placement)
         self.rule = RuleOptimizer(groups_of(model.spec.optimizer, model))
         self.rule.changes = {}
         with warnings.catch_warnings():
@@ -72,13 +71,14 @@ class DeepSpeed(Strategy):
     def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
         return [part.gradient() for part in self.parts.values()]
 
-    def sum(self, values: list[Tensor]) -> list[Tensor]:
-        totals = super().sum([value.to(self.device) for value in values])
+    def begin_sum(self, values: list[Tensor]) -> Sums:
+        totals = super().begin_sum([value.to(self.device) for value in values])
         # Master weights in host memory are updated there.
-        return [total.cpu() for total in totals] if self.placement.options.offload_optimizer else totals
+        offloads = self.placement.options.offload_optimizer
+        return (lambda: [total.cpu() for total in totals()]) if offloads else totals
 
-    def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
-        return self.sum(values)
+    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+        return self.begin_sum(values)
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:
         from torch_impl.model import gather_all
@@ -102,21 +102,12 @@ class DeepSpeed(Strategy):
 
 
 def import_deepspeed(on_gpu: bool) -> Any:
-    """The package, silenced, and kept from compiling what we do not use.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """The package, silenced, and kept from compiling what we do not use; `engines.check` says if it is there."""
     if not on_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import deepspeed
-    except ImportError:
-        raise MissingPackageError(
-            f"strategy 'deepspeed' needs deepspeed, which is not installed; {how_to_install('deepspeed')}"
-        ) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import deepspeed
     deepspeed.utils.logger.setLevel(logging.ERROR)
     # It still calls collectives by names that torch has given up.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")

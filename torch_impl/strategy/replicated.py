@@ -11,10 +11,24 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.spec import Placement, strategies
 from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import Checkpointed, wrap_blocks
+from torch_impl.strategy.blocks import checkpoint_blocks
 
 if TYPE_CHECKING:
     from torch_impl.model import Model
+
+
+def ddp_options(placement: Placement) -> dict[str, Any]:
+    """DistributedDataParallel's arguments; zero_redundancy leaves none of them to choose."""
+    given = placement.options
+    options = given if isinstance(given, strategies.DDP) else strategies.DDP()
+    return {
+        # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
+        "forward_sync_buffers": False,
+        "bucket_cap_mb": options.bucket_mb,
+        "find_unused_parameters": options.find_unused_parameters,
+        "gradient_as_bucket_view": options.gradient_as_bucket_view,
+        "static_graph": options.static_graph,
+    }
 
 
 class Manual(Strategy):
@@ -34,19 +48,8 @@ class DDP(Strategy):
         self.averages_over = placement.replicas
 
     def wrap(self, model: Model) -> None:
-        given = self.placement.options
-        options = given if isinstance(given, strategies.DDP) else strategies.DDP()
-        if options.checkpoint:
-            wrap_blocks(model.module, Checkpointed)
-        model.module = DistributedDataParallel(
-            model.module,
-            # Batch norm keeps its buffers equal, or takes rank 0's; broadcasting them again is a waste.
-            forward_sync_buffers=False,
-            bucket_cap_mb=options.bucket_mb,
-            find_unused_parameters=options.find_unused_parameters,
-            gradient_as_bucket_view=options.gradient_as_bucket_view,
-            static_graph=options.static_graph,
-        )
+        checkpoint_blocks(self.placement, model.module)
+        model.module = DistributedDataParallel(model.module, **ddp_options(self.placement))
 
     def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:
         # A static graph may not skip a reduction (an internal assertion of torch 2.13). Reduced each time,

@@ -22,7 +22,8 @@ from torch.distributed.fsdp import (
 
 from common.spec import Placement
 from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import Checkpointed, blocks_of, wrap_blocks
+from torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
+from torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
     from torch_impl.model import Model
@@ -32,6 +33,8 @@ class Sharded(Strategy):
     """What both generations share: groups of ranks that share one copy, and copies that are replicated."""
 
     sharded = True
+    # They are views of what is gathered.
+    moves_parameters = False
 
     def __init__(self, placement: Placement) -> None:
         super().__init__(placement)
@@ -45,13 +48,11 @@ class Sharded(Strategy):
             return self.mesh_of(shard=ranks)
         return self.mesh_of(replicate=ranks // shard_group, shard=shard_group)
 
-    def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
+    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
         if not self.sharded:
-            return values
+            return lambda: values
         # Within one copy: the others hold the same, and a value must count once.
-        stacked = torch.stack(values)
-        dist.all_reduce(stacked, group=self.mesh.get_group("shard"))
-        return list(stacked)
+        return begin_sum(values, self.mesh.get_group("shard"))
 
 
 class FSDP2(Sharded):
@@ -68,8 +69,7 @@ class FSDP2(Sharded):
 
     def wrap(self, model: Model) -> None:
         options = self.placement.options
-        if options.checkpoint:
-            wrap_blocks(model.module, Checkpointed)
+        checkpoint_blocks(self.placement, model.module)
         blocks = (
             [layers[place] for layers, place in blocks_of(model.module)] if options.wrap == "blocks" else []
         )
@@ -84,9 +84,9 @@ class FSDP2(Sharded):
         model.module.set_requires_gradient_sync(last)
         return nullcontext()
 
-    def sum(self, values: list[Tensor]) -> list[Tensor]:
-        totals = super().sum(values)
-        return [total.cpu() for total in totals] if self._offloads else totals
+    def begin_sum(self, values: list[Tensor]) -> Sums:
+        totals = super().begin_sum(values)
+        return (lambda: [total.cpu() for total in totals()]) if self._offloads else totals
 
     def reshard(self, model: Model) -> None:
         for module in model.module.modules():
@@ -105,8 +105,7 @@ class FSDP1(Sharded):
 
     def wrap(self, model: Model) -> None:
         options, shapes = self.placement.options, {n: t.shape for n, t in model.parameters.items()}
-        if options.checkpoint:
-            wrap_blocks(model.module, Checkpointed)
+        checkpoint_blocks(self.placement, model.module)
         if options.wrap == "blocks":
             wrap_blocks(model.module, self._unit)
         model.module = self._unit(model.module)

@@ -16,6 +16,7 @@ from common.spec import Node, Placement
 from common.spec.tensor_parallel import division
 from torch_impl.layers.attention import AllHeads
 from torch_impl.strategy.base import Strategy
+from torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
     from torch_impl.model import CanonicalTensor, Model
@@ -28,6 +29,8 @@ class TensorParallel(Strategy):
     """
 
     sharded = True
+    # Some are whole on every rank, and count once.
+    joins = False
 
     def __init__(self, placement: Placement) -> None:
         super().__init__(placement)
@@ -59,25 +62,21 @@ class TensorParallel(Strategy):
         pieces = flat.split([gradient.numel() for gradient in gradients])
         return [piece.view(gradient.shape) for piece, gradient in zip(pieces, gradients, strict=True)]
 
-    def sum(self, values: list[Tensor]) -> list[Tensor]:
-        stacked = torch.stack(values)
-        dist.all_reduce(stacked, group=self.mesh.get_group("replica"))
-        return list(stacked)
+    def begin_sum(self, values: list[Tensor]) -> Sums:
+        return begin_sum(values, self.mesh.get_group("replica"))
 
-    def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
-        stacked = torch.stack(values)
-        dist.all_reduce(stacked, group=self.mesh.get_group("tensor"))
-        return list(stacked)
+    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+        return begin_sum(values, self.mesh.get_group("tensor"))
 
     def counts(self, tensor: CanonicalTensor) -> bool:
         live = tensor.live
         divided = isinstance(live, DTensor) and live.placements[0].is_shard()
         return divided or self.mesh.get_local_rank("tensor") == 0
 
-    def norms(self, *groups: list[Tensor]) -> list[Tensor]:
+    def begin_norms(self, *groups: list[Tensor]) -> Sums:
         counted = [[p for p, t in zip(g, self._tensors, strict=True) if self.counts(t)] for g in groups]
         # A rank of which nothing counts still has to take part in the sum.
-        return super().norms(*(group or [groups[0][0].new_zeros(1)] for group in counted))
+        return super().begin_norms(*(group or [groups[0][0].new_zeros(1)] for group in counted))
 
     def tensor_norms(self, parts: list[Tensor], tensors: list[CanonicalTensor]) -> list[Tensor]:
         norms = torch._foreach_norm(parts)

@@ -72,3 +72,8 @@ class OptimizerBase(Spec):
         """The optimizer that updates a tensor: this one, unless its rule suits only some tensors."""
         del name, shape
         return self
+
+    def rule_for(self, name: str, shape: tuple[int, ...]) -> OptimizerBase:
+        """`rule_of` a tensor, without weight decay where the tensor does not decay."""
+        rule = self.rule_of(name, shape)
+        return rule if self.decays(name, shape) else rule.model_copy(update={"weight_decay": 0.0})

@@ -1,0 +1,140 @@
+"""What the benchmarks train: specs whose every layer both frameworks ship, so that stock code can do the same.
+
+Batch norm takes the statistics of its own replica, as stock `nn.BatchNorm2d` and `BatchNormalization` do,
+and samples are in memory, as in the hand-written loops.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from common import rng
+from common.errors import SpecError
+from common.models.sequence import gpt2_model
+from common.spec import SGD, LayerSpec, ModelSpec, TrainSpec, override
+from common.spec.base import Convention
+from common.spec.data import DataSpec
+from common.spec.layers import (
+    Activation,
+    BatchNorm,
+    Conv2D,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool2D,
+)
+from common.spec.sources import Npz, Synthetic
+
+_IMAGES = "images.npz"
+_SAMPLES = 1920
+
+
+def compute_bound_cnn(convention: Convention = "keras") -> TrainSpec:
+    """Six convolutions on 32x32 colour images, batch 96: a step is some 200 ms of arithmetic on one core."""
+    filters = (32, 32, 64, 64, 128, 128)
+    source = Npz(path=_IMAGES, inputs="inputs", targets="targets", divide_by=255.0)
+    layers: list[LayerSpec] = []
+    for number, count in enumerate(filters):
+        if number in (2, 4):
+            layers.append(MaxPool2D(size=2))
+        layers += _convolution(count)
+    return TrainSpec(
+        name="compute_bound_cnn",
+        convention=convention,
+        model=ModelSpec(
+            input_shape=(32, 32, 3),
+            layers=(*layers, GlobalAveragePool(), Dense(units=10)),
+        ),
+        data=DataSpec(source=source, train_samples=_SAMPLES, eval_samples=0),
+        optimizer=SGD(learning_rate=0.05, momentum=0.9),
+        global_batch_size=96,
+        steps=40,
+        precision="float32",
+    )
+
+
+def overhead_bound_net(convention: Convention = "keras") -> TrainSpec:
+    """One small convolution on the digits, batch 64: a step is a few ms, much of it not arithmetic."""
+    return TrainSpec(
+        name="overhead_bound_net",
+        convention=convention,
+        model=ModelSpec(
+            input_shape=(8, 8, 1),
+            layers=(*_convolution(16), MaxPool2D(size=2), Flatten(), Dense(units=10)),
+        ),
+        data=DataSpec(eval_samples=0),
+        optimizer=SGD(learning_rate=0.05, momentum=0.9),
+        global_batch_size=96,
+        steps=400,
+        precision="float32",
+    )
+
+
+def small_gpt(dropout: float) -> TrainSpec:
+    """Two GPT-2 blocks of 128 features over 64 tokens, batch 16, with dropout where GPT-2 has it."""
+    vocabulary, tokens = 256, 64
+    return TrainSpec(
+        name="small_gpt",
+        model=gpt2_model(vocabulary, tokens, tokens, width=128, depth=2, heads=4, dropout=dropout),
+        data=DataSpec(
+            source=Synthetic(shape=(tokens,), target="next", vocabulary=vocabulary),
+            train_samples=1024,
+            eval_samples=0,
+        ),
+        optimizer=SGD(learning_rate=0.05, momentum=0.9),
+        global_batch_size=16,
+        steps=40,
+        precision="float32",
+    )
+
+
+def _convolution(filters: int) -> tuple[LayerSpec, ...]:
+    return (
+        Conv2D(filters=filters, padding=1, use_bias=False),
+        BatchNorm(statistics="per_replica"),
+        Activation(function="relu"),
+    )
+
+
+SPECS: dict[str, Callable[[Convention], TrainSpec]] = {
+    "compute_bound_cnn": compute_bound_cnn,
+    "overhead_bound_net": overhead_bound_net,
+}
+
+
+def get(name: str, convention: Convention = "keras") -> TrainSpec:
+    """A spec by name, with the details of batch norm as the named framework ships them.
+
+    Its images are made where they are not there yet.
+
+    Raises:
+        SpecError: no such spec.
+    """
+    if name not in SPECS:
+        raise SpecError(f"unknown benchmark spec {name!r}; known: {', '.join(SPECS)}")
+    spec = SPECS[name](convention)
+    if not isinstance(spec.data.source, Npz):
+        return spec
+    return override(spec, [f"data.source.path={_prepared()}"])
+
+
+def _prepared() -> Path:
+    """The file of images: in the machine's place for temporary files, so that it is made once."""
+    folder = Path(tempfile.gettempdir()) / f"parity-benchmarks-{os.getuid()}"
+    path = folder / _IMAGES
+    if not path.exists():
+        folder.mkdir(exist_ok=True)
+        shape = (_SAMPLES, 32, 32, 3)
+        inputs = (256 * rng.uniform(rng.derive_key(0, "benchmark images"), shape)).astype(np.uint8)
+        # Whole, or not there: several processes may come here at once.
+        handle, part = tempfile.mkstemp(suffix=".npz", dir=folder)
+        os.close(handle)
+        # Compressed, since what lies as it is would be mapped and converted batch by batch.
+        np.savez_compressed(part, inputs=inputs, targets=np.arange(_SAMPLES) % 10)
+        os.replace(part, path)
+    return path

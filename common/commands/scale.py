@@ -1,0 +1,142 @@
+"""`parity scale`: how speed grows with replicas, what is lost on the way, and what to expect of more."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from common.commands import add_command, add_spec_flags
+from common.errors import MissingPackageError, SpecError
+from common.launch import scale, session
+from common.launch.scale import DEFAULT_PLACEMENTS, Question
+from common.launch.shell import choose_spec
+from common.parity.result import PROJECTED_DEVICES
+from common.report.files import write_scale_json
+from common.report.terminal import table_console
+from common.report.terminal_scaling import print_scale
+from common.scaling.links import PRESETS, parse_link
+from common.spec import TrainSpec
+
+_ROUNDS, _STEPS = 5, 60
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    command = add_command(
+        commands,
+        "scale",
+        run,
+        "measure speedup, efficiency and what they are lost to, over replicas and frameworks",
+        "Exit codes: 0 the speedups are known, 2 usage or run error, 3 too noisy to conclude. After an"
+        " interruption 'parity report OUT' reads the rounds that were finished.",
+    )
+    add_spec_flags(command)
+    command.add_argument("--out", type=Path, default=None, help="new folder [runs/NAME-scale]")
+    command.add_argument("--overwrite", action="store_true", help="remove a session that OUT holds")
+    command.add_argument(
+        "--placement",
+        action="append",
+        metavar="FRAMEWORK:STRATEGY[,FIELD=VALUE...]",
+        help=f"what to scale, e.g. torch:fsdp2,wrap=blocks; repeatable [{', '.join(DEFAULT_PLACEMENTS)}]",
+    )
+    command.add_argument("--replicas", default="1,2", help="counts, 1 among them [1,2]")
+    command.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    command.add_argument(
+        "--mode",
+        choices=["strong", "weak", "both"],
+        default="strong",
+        help="strong: the same global batch; weak: the same batch a replica, so that spec.global_batch_size"
+        " grows with the replicas [strong]",
+    )
+    command.add_argument("--rounds", type=int, default=_ROUNDS, help=f"interleaved [{_ROUNDS}]")
+    command.add_argument(
+        "--steps", type=int, help=f"of each run [{_STEPS}; all that the spec has, where there is a target]"
+    )
+    command.add_argument("--target-loss", type=float, metavar="X", help="report the time to this loss")
+    command.add_argument("--target-accuracy", type=float, metavar="X", help="the same for accuracy, 0 to 1")
+    command.add_argument(
+        "--project",
+        type=int,
+        default=PROJECTED_DEVICES,
+        metavar="N",
+        help=f"devices to project to [{PROJECTED_DEVICES}]",
+    )
+    command.add_argument(
+        "--link",
+        help=f"between devices, for the projection: {', '.join(PRESETS)}, alpha=5us,beta=25GB/s, a file that"
+        " 'parity collectives --json' wrote, or one in a node and one between nodes as nvlink4*8+ndr"
+        " [as measured here]",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and report; 3 where it was too noisy."""
+    question = question_of(options)
+    folder = options.out or Path("runs") / f"{question.spec.name}-scale"
+    if options.overwrite:
+        session.remove(folder)
+    scale.run_scale(question, folder, Console(stderr=True))
+    return report(folder)
+
+
+def question_of(options: argparse.Namespace) -> Question:
+    """What the flags ask; SpecError with one line where they cannot be."""
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    for flag, value in (("--rounds", options.rounds), ("--project", options.project)):
+        if value < 1:
+            raise SpecError(f"{flag} must be at least 1, received {value}")
+    if options.link is not None:
+        parse_link(options.link)
+    usual = {"device": options.device, "pin": True, "stop_at_step": _steps(spec, options)}
+    placements = scale.placements_of(
+        options.placement or DEFAULT_PLACEMENTS, _counts(options.replicas), **usual
+    )
+    return Question.parse(
+        {
+            "spec": spec.to_dict(),
+            "placements": [placement.to_dict() for placement in placements],
+            "mode": options.mode,
+            "rounds": options.rounds,
+            "target_loss": options.target_loss,
+            "target_accuracy": options.target_accuracy,
+            "project": options.project,
+            "link": options.link,
+        }
+    )
+
+
+def _counts(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 7 for part in parts):
+        raise SpecError(f"--replicas {text!r}: expected numbers with commas between them, e.g. 1,2,4")
+    return [int(part) for part in parts]
+
+
+def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:
+    if options.steps is None:
+        targets = (options.target_loss, options.target_accuracy)
+        return min(_STEPS, spec.steps) if targets == (None, None) else spec.steps
+    if not 1 <= options.steps <= spec.steps:
+        raise SpecError(
+            f"--steps must be from 1 to the spec's {spec.steps}, received {options.steps}; for more add"
+            f" --set steps={max(1, options.steps)}"
+        )
+    return int(options.steps)
+
+
+def report(folder: Path) -> int:
+    """Analyse a session, write its reports and say what was found."""
+    result = scale.read_scale(folder)
+    write_scale_json(result, folder / "report.json")
+    shown = str(folder / "report.html")
+    try:
+        from common.report.html import write_scale_html
+
+        write_scale_html(result, folder / "report.html")
+    except MissingPackageError as error:
+        shown = f"{folder / 'report.json'} (no HTML: {error})"
+    print_scale(result, table_console(), shown)
+    return result.exit_code

@@ -1,0 +1,46 @@
+"""The run record: the folder a run writes. One writer, one reader, one schema (docs/record.md).
+
+header.json            what was run, on what, with which versions
+steps.f64              one row of float64 a step; header.json names the columns
+splits/replica_N.ids   the sample ids that replicas really received, whole
+splits/replica_N.digests  their digests by blocks of steps, where a run is too long to keep all ids
+digests/replica_N.jsonl   one line a step: a digest of that replica's parameters, where asked for
+taps/, phases/         digests of every tensor of every step, times of each phase, where asked for
+memory/rank_N.json     bytes that process held: parameters, slots, all tensors, peak
+initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
+summary.json           written last: the run is complete
+
+All that grows is flushed step by step, so the record is complete up to its last whole step
+whatever kills the run.
+"""
+
+from common.record.header import (
+    FORMAT,
+    SCHEMA,
+    STEP_FIELDS,
+    Header,
+    Summary,
+    claim_folder,
+    git_revision,
+)
+from common.record.reader import Column, RunRecord, Taps, read_record
+from common.record.samples import Ids, Received
+from common.record.writer import RecordWriter, ScalarSink
+
+__all__ = [
+    "FORMAT",
+    "SCHEMA",
+    "STEP_FIELDS",
+    "Column",
+    "Header",
+    "Ids",
+    "Received",
+    "RecordWriter",
+    "RunRecord",
+    "ScalarSink",
+    "Summary",
+    "Taps",
+    "claim_folder",
+    "git_revision",
+    "read_record",
+]

@@ -1,0 +1,96 @@
+"""The kinds of files in a record: JSON, lines of JSON, and rows of 64-bit numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from common.errors import RecordError
+from common.spec import Spec
+from common.spec.base import explain
+
+SpecT = TypeVar("SpecT", bound=Spec)
+_ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
+
+
+def parse(kind: type[SpecT], path: Path) -> SpecT:
+    """A JSON file as what it should be."""
+    data = read_json(path)
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise RecordError(f"{path}: {explain(error, data, kind.__name__)}") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise RecordError(f"{path}: not JSON; the file is cut short or foreign") from None
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def append(file: IO[bytes], data: bytes) -> None:
+    """Write all of it and keep nothing back; raises OSError where the disk is full."""
+    file.write(data)
+    file.flush()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """JSON objects, one a line; what a killed run left of a last one is dropped."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise RecordError(f"{path}: not text; the file is foreign") from None
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    try:
+        rows: list[dict[str, Any]] = json.loads("[" + ",".join(whole) + "]")
+    except (ValueError, RecursionError):
+        raise RecordError(f"{path}: a line is not JSON; the file is damaged") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise RecordError(f"{path}: a line is not a JSON object; the file is foreign")
+    return rows
+
+
+def read_words(path: Path) -> NDArray[np.int64]:
+    """A file of little-endian 64-bit integers; half a last one is dropped."""
+    try:
+        return np.fromfile(path, "<i8").astype(np.int64, copy=False)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_columns(path: Path, width: int) -> NDArray[np.float64]:
+    """Rows of `width` little-endian float64 as an array [width, rows].
+
+    What a killed run left of a last row is dropped. Read piece by piece, so that each number is
+    in memory once.
+    """
+    try:
+        with open(path, "rb") as file:
+            rows = os.fstat(file.fileno()).st_size // (8 * width)
+            columns = np.empty((width, rows))
+            for first in range(0, rows, _ROWS_AT_ONCE):
+                part = columns[:, first : first + _ROWS_AT_ONCE]
+                # A file that is being written may only grow.
+                part[:] = np.fromfile(file, "<f8", part.size).reshape(-1, width).T
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return columns

@@ -1,0 +1,96 @@
+"""What a record says of its run as a whole, and the folder it lies in."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from common import __version__
+from common.errors import RecordError
+from common.spec import Placement, Spec, TrainSpec
+
+FORMAT = "parity-run-record"
+SCHEMA = 2
+STEP_FIELDS = (
+    "loss_sum",
+    "count",
+    "learning_rate",
+    "gradient_norm",
+    "parameter_norm",
+    "update_norm",
+    "loss_scale",
+    "seconds",
+)
+
+
+class Header(Spec):
+    """What was run, and on what. `columns` are those of steps.f64."""
+
+    format: str = FORMAT
+    schema_version: int = SCHEMA
+    digest: str
+    spec: TrainSpec
+    placement: Placement
+    versions: dict[str, str]
+    devices: tuple[str, ...]
+    threads: dict[str, int]
+    host: str
+    git_revision: str | None
+    started: str
+    data_digest: str | None = None
+    columns: tuple[str, ...] = ("step", *STEP_FIELDS)
+
+
+class Summary(Spec):
+    """How the run ended. `eval_*` are sums over the evaluation samples, None where there are none."""
+
+    steps: int
+    wall_seconds: float
+    eval_loss_sum: float | None = None
+    eval_count: float = 0.0
+    eval_correct: int = 0
+
+
+def header_of(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> Header:
+    """The header of a run that begins now."""
+    return Header(
+        digest=spec.fingerprint(),
+        spec=spec,
+        placement=placement,
+        versions={**facts["versions"], "python": platform.python_version(), "parity": __version__},
+        devices=tuple(facts["devices"]),
+        threads=facts["threads"],
+        host=platform.node(),
+        git_revision=git_revision(),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        data_digest=facts.get("data_digest"),
+    )
+
+
+def git_revision() -> str | None:
+    """Revision of the toolkit's checkout, with '+' where it has uncommitted changes; None outside one."""
+    folder = Path(__file__).parent
+    try:
+        head = subprocess.run(
+            ["git", "-C", folder, "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return head.stdout.strip() or None if head.returncode == 0 else None
+
+
+def claim_folder(path: Path) -> None:
+    """Create the folder of a new record; raises RecordError where one is already there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        taken = next(path.iterdir(), None)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None
+    if taken is not None:
+        raise RecordError(f"{path}: already holds {taken.name}; choose a new folder or remove this one")

@@ -1,0 +1,1 @@
+"""Scaling analysis: statistics, laws, causes of loss, projection, time-to-target, baselines."""

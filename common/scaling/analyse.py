@@ -1,0 +1,337 @@
+"""From rounds of records to everything that a report says about scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from common.errors import RecordError
+from common.record import RunRecord
+from common.scaling.laws import Speedups, fit_laws, serial_fraction
+from common.scaling.links import Network, parse_link
+from common.scaling.phases import loss_of, phase_times
+from common.scaling.projection import project
+from common.scaling.result import Configuration, Interval, LawFit, Mode, Projection, Ratio, Scaling
+from common.scaling.statistics import DRIFT, FEWEST_ROUNDS, NOISE_RULE, Rounds, Timing, conclude, timing_of
+from common.scaling.target import time_to_accuracy, time_to_loss
+from common.spec import Placement
+
+# A placement with its global batch: what a round has one run of.
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """All runs of one configuration, a round each, and the single replica they are compared with.
+
+    name: unlike a label, of one global batch only.
+    """
+
+    name: str
+    mode: Mode
+    records: list[RunRecord]
+    timings: list[Timing] = field(repr=False)
+    baseline: Key | None
+
+
+def analyse(
+    rounds: Sequence[Sequence[RunRecord]],
+    *,
+    target_loss: float | None = None,
+    target_accuracy: float | None = None,
+    devices: int = 0,
+    link: str | None = None,
+) -> Scaling | None:
+    """Everything about the speed of rounds of runs; every round holds one run of each configuration.
+
+    A speedup compares with the framework's own single replica: at the same global batch (strong
+    scaling), or at the batch that each replica has (weak scaling). The frameworks are compared with
+    each other at equal replica counts.
+
+    Args:
+        rounds: interleaved. A configuration is a placement with a global batch.
+        target_loss, target_accuracy: qualities whose time is asked for.
+        devices: the largest number to project to; 0: no projection.
+        link: of the projection, see `links.parse_link`; None: fitted to the measured messages.
+
+    Returns:
+        None where there is nothing to compare: no whole rounds, no steps after the warm-up, neither
+        a single replica to compare with nor two frameworks.
+
+    Raises:
+        SpecError: `link` is not understood.
+    """
+    network = None if link is None else parse_link(link)
+    found = _runs(rounds)
+    if found is None:
+        return None
+    measured = Rounds.of(
+        [{runs.name: runs.timings[number] for runs in found.values()} for number in range(len(rounds))]
+    )
+    configurations = {key: _configuration(runs, measured) for key, runs in found.items()}
+    speedups, between = _speedups(found, measured), _between(found, measured)
+    if not speedups and not between:
+        return None
+    return Scaling(
+        tuple(configurations.values()),
+        tuple(speedups),
+        tuple(between),
+        all(record.header.threads.get("pinned") for runs in found.values() for record in runs.records),
+        sum(timing.timed for timing in next(iter(found.values())).timings),
+        len(rounds),
+        laws=tuple(_laws(found, configurations, measured)),
+        losses=tuple(
+            loss_of(configurations[key], configurations[runs.baseline], _weak_of(key, found, configurations))
+            for key, runs in found.items()
+            if runs.baseline is not None
+        ),
+        projections=tuple(_projections(found, configurations, devices, network)),
+        targets=tuple(
+            reached(configurations[key], runs.records, target)
+            for reached, target in ((time_to_loss, target_loss), (time_to_accuracy, target_accuracy))
+            if target is not None
+            for key, runs in found.items()
+        ),
+        notes=tuple(_notes(list(configurations.values()), speedups, len(rounds))),
+    )
+
+
+def _runs(rounds: Sequence[Sequence[RunRecord]]) -> dict[Key, _Runs] | None:
+    """The runs of each configuration, in the order of the first round; None without whole rounds."""
+    by_round = [{key_of(record): record for record in round_} for round_ in rounds]
+    if not rounds or any(
+        len(records) != len(round_) or records.keys() != by_round[0].keys()
+        for records, round_ in zip(by_round, rounds, strict=True)
+    ):
+        return None
+    found = {}
+    for key, first in by_round[0].items():
+        baseline, mode = _baseline(first, by_round[0])
+        records = [records[key] for records in by_round]
+        timings = [timing_of(record) for record in records]
+        if not all(len(timing.rates) for timing in timings):
+            return None
+        found[key] = _Runs(f"{first.label} batch {key[1]}", mode, records, timings, baseline)
+    return found
+
+
+def key_of(record: RunRecord) -> Key:
+    """What tells a record's configuration from others."""
+    return record.label, record.spec.global_batch_size
+
+
+def _baseline(record: RunRecord, records: dict[Key, RunRecord]) -> tuple[Key | None, Mode]:
+    """The single replica that a configuration is compared with, and how.
+
+    The first of the framework that is trained alike but for the strategy, else the first.
+    """
+    placement, batch = record.placement, record.spec.global_batch_size
+    if placement.replicas == 1:
+        return None, "strong"
+    singles = [
+        (key, single.placement)
+        for key, single in records.items()
+        if single.placement.framework == placement.framework
+        and single.placement.replicas * single.placement.ranks_per_replica == 1
+    ]
+    singles.sort(key=lambda pair: _manner(pair[1]) != _manner(placement))
+    strong = next((key for key, _ in singles if key[1] == batch), None)
+    weak = next((key for key, _ in singles if key[1] * placement.replicas == batch), None)
+    if strong is None and weak is not None:
+        return weak, "weak"
+    return strong, "strong"
+
+
+def _manner(placement: Placement) -> tuple[str, bool, int, bool]:
+    """What a single replica may have in common with many."""
+    return placement.engine, placement.compile, placement.steps_per_call, placement.accumulates
+
+
+def _configuration(runs: _Runs, measured: Rounds) -> Configuration:
+    record = runs.records[0]
+    placement, header = record.placement, record.header
+    throughput = measured.throughput(runs.name)
+    batch = record.spec.global_batch_size
+    devices = placement.replicas * placement.ranks_per_replica
+    on_cores = all("cpu" in device.lower() for device in header.devices)
+    units = devices * (placement.threads_per_replica if on_cores else 1)
+    # A pinned process sees its own cores only, and is pinned only where there are enough for all.
+    cores = header.threads.get("cores", 0) * placement.nodes
+    crowded = on_cores and not header.threads.get("pinned") and units > cores
+    return Configuration(
+        label=record.label,
+        framework=placement.framework,
+        strategy=_strategy(placement),
+        replicas=placement.replicas,
+        mode=runs.mode,
+        global_batch=batch,
+        rounds=len(runs.records),
+        timed_steps=sum(timing.timed for timing in runs.timings),
+        warm_up_steps=max(timing.warm_up for timing in runs.timings),
+        settled=all(timing.settled for timing in runs.timings),
+        samples_per_second=throughput,
+        step_seconds=Interval(batch / throughput.median, batch / throughput.high, batch / throughput.low),
+        unit="core" if on_cores else "device",
+        units=units,
+        per_unit=throughput.scaled(1 / units),
+        memory_bytes=memory_of(runs.records),
+        phases=phase_times(runs.records),
+        oversubscribed=crowded,
+        crowding=units / cores if crowded and cores else 1.0,
+    )
+
+
+def _strategy(placement: Placement) -> str:
+    """Everything that tells placements apart but their framework and replicas."""
+    return placement.label.removeprefix(f"{placement.framework} ").replace(f" x{placement.replicas}", "", 1)
+
+
+def memory_of(records: Sequence[RunRecord]) -> dict[str, int]:
+    """The most bytes a replica held in any round. A process says what one of its replicas holds, but its peak is of all."""
+    most: dict[str, int] = {}
+    for record in records:
+        try:
+            ranks = record.memory
+        except RecordError:  # a record from before memory was recorded
+            continue
+        placement = record.placement
+        for name in ranks[0]:
+            shared = placement.replicas_per_process if name.startswith("peak") else 1
+            held = sum(measured.get(name, 0) for measured in ranks) / len(ranks)
+            most[name] = max(most.get(name, 0), int(held * placement.ranks_per_replica / shared))
+    return most
+
+
+def _speedups(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
+    ratios = []
+    for runs in found.values():
+        if runs.baseline is not None:
+            interval = measured.ratio(runs.name, found[runs.baseline].name)
+            ratio = _ratio(runs, interval, measured.count)
+            fraction = serial_fraction(interval, ratio.replicas, ratio.mode)
+            ratios.append(replace(ratio, serial_fraction=fraction))
+    return ratios
+
+
+def _ratio(runs: _Runs, interval: Interval, rounds: int) -> Ratio:
+    placement = runs.records[0].placement
+    conclusion, advice = conclude(interval, rounds)
+    return Ratio(
+        runs.records[0].label,
+        placement.replicas,
+        interval.median,
+        interval.low,
+        interval.high,
+        rounds,
+        placement.framework,
+        runs.mode,
+        conclusion=conclusion,
+        advice=advice,
+    )
+
+
+def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
+    """torch over TensorFlow, wherever both have as many replicas at the same global batch."""
+    ratios = []
+    for (label, batch), ours in found.items():
+        for (other, other_batch), theirs in found.items():
+            pair = [runs.records[0].placement for runs in (ours, theirs)]
+            frameworks = [placement.framework for placement in pair]
+            alike = pair[0].replicas == pair[1].replicas and batch == other_batch
+            if frameworks == ["torch", "tensorflow"] and alike:
+                ratio = _ratio(ours, measured.ratio(ours.name, theirs.name), measured.count)
+                ratios.append(replace(ratio, name=f"{label} / {other}", framework=""))
+    return ratios
+
+
+def _laws(
+    found: dict[Key, _Runs], configurations: dict[Key, Configuration], measured: Rounds
+) -> list[LawFit]:
+    """The laws of every strategy in every mode that it was measured in."""
+    series: dict[tuple[str, str, Mode], list[Key]] = {}
+    for key, runs in found.items():
+        c = configurations[key]
+        if runs.baseline is not None and c.replicas > 1:
+            series.setdefault((c.framework, c.strategy, c.mode), []).append(key)
+    fits = []
+    for which, keys in series.items():
+        keys = sorted(keys, key=lambda key: configurations[key].replicas)
+        fair = [key for key in keys if not configurations[key].oversubscribed]
+        pairs = [
+            (found[key].name, found[baseline].name)
+            for key in fair
+            if (baseline := found[key].baseline) is not None
+        ]
+        draws = [measured.ratio_draws(*pair) for pair in pairs]
+        speedups = Speedups(
+            *which,
+            measured.count,
+            tuple(configurations[key].replicas for key in fair),
+            np.array([measured.ratio(*pair).median for pair in pairs]),
+            np.stack(draws, axis=-1) if draws else np.empty((0, 0)),
+            tuple(configurations[key].replicas for key in keys if key not in fair),
+        )
+        fits += fit_laws(speedups)
+    return fits
+
+
+def _weak_of(
+    key: Key, found: dict[Key, _Runs], configurations: dict[Key, Configuration]
+) -> Configuration | None:
+    """The weak run of the same placement."""
+    return next(
+        (
+            configurations[other]
+            for other, runs in found.items()
+            if other[0] == key[0] and runs.mode == "weak"
+        ),
+        None,
+    )
+
+
+def _projections(
+    found: dict[Key, _Runs], configurations: dict[Key, Configuration], devices: int, network: Network | None
+) -> list[Projection]:
+    """One of every strategy that has been measured on several replicas."""
+    series: dict[tuple[str, str], list[Key]] = {}
+    for key, runs in found.items():
+        if devices and runs.baseline is not None:
+            series.setdefault((configurations[key].framework, configurations[key].strategy), []).append(key)
+    projections = []
+    for keys in series.values():
+        baselines = dict.fromkeys(found[key].baseline for key in keys)
+        first = next(iter(baselines))
+        assert first is not None
+        # Where there are several single replicas, the first is what is projected from.
+        measured = [configurations[key] for key in keys if found[key].baseline == first]
+        projections.append(project(configurations[first], measured, devices, network))
+    return projections
+
+
+def _notes(configurations: Sequence[Configuration], speedups: Sequence[Ratio], rounds: int) -> list[str]:
+    notes = []
+    if rounds < FEWEST_ROUNDS:
+        notes.append(f"{rounds} of at least {FEWEST_ROUNDS} rounds: no ratio can be conclusive.")
+    noisy = sum(ratio.conclusion != "conclusive" for ratio in speedups)
+    if noisy and rounds >= FEWEST_ROUNDS:
+        notes.append(f"{noisy} of {len(speedups)} speedups are too noisy to conclude ({NOISE_RULE}).")
+    for told, chosen in (
+        ("replicas x threads are more than the cores, so that they took turns", lambda c: c.oversubscribed),
+        (
+            f"still changing after half of a run's steps, or drifting by more than {DRIFT:.0%} after the warm-up",
+            lambda c: not c.settled,
+        ),
+    ):
+        names = [c.label for c in configurations if chosen(c)]
+        if names:
+            notes.append(f"{', '.join(dict.fromkeys(names))}: {told}.")
+    compared = {ratio.name for ratio in speedups}
+    alone = {c.label for c in configurations if c.replicas > 1} - compared
+    if alone:
+        notes.append(
+            f"{', '.join(sorted(alone))}: no single replica of the same framework with the same global batch, or"
+            " the same batch a replica, so no speedup."
+        )
+    return notes

@@ -1,0 +1,119 @@
+"""Time to a target: what it took to reach a loss or an accuracy. Throughput alone flatters large batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from common.record import RunRecord
+from common.scaling.result import Configuration, Target
+from common.scaling.statistics import Numbers
+
+# A loss counts as reached where the median of this many steps up to then has reached it.
+WINDOW = 9
+
+
+@dataclass(frozen=True)
+class _Reached:
+    seconds: float
+    samples: float
+    steps: float
+
+
+def time_to_loss(configuration: Configuration, records: Sequence[RunRecord], target: float) -> Target:
+    """When the running median of the loss reached `target`: medians over the rounds.
+
+    The median of the last 9 steps, so that no lucky batch counts, at the last of them. Seconds are
+    from the beginning of the first step, so that the warm-up counts.
+    """
+    found = [_first(record, target) for record in records]
+    reached = [times for times in found if times is not None]
+    best = min(_lowest(record.loss) for record in records)
+    return _target(
+        configuration, "loss", target, reached, best, len(records), f"running median of {WINDOW} steps"
+    )
+
+
+def time_to_accuracy(configuration: Configuration, records: Sequence[RunRecord], target: float) -> Target:
+    """Whether the evaluation after the last step had reached `target`, and what the whole run took."""
+    accuracies = [_accuracy(record) for record in records]
+    reached = [
+        _Reached(float(c["seconds"].sum()), float(c["count"].sum()), float(len(c["step"])))
+        for c, accuracy in zip((r.columns for r in records), accuracies, strict=True)
+        if accuracy >= target
+    ]
+    best = float(np.nan if np.isnan(accuracies).all() else np.nanmax(accuracies))
+    return _target(
+        configuration, "accuracy", target, reached, best, len(records), "evaluated after the last step"
+    )
+
+
+def _target(
+    configuration: Configuration,
+    quality: Literal["loss", "accuracy"],
+    target: float,
+    reached: Sequence[_Reached],
+    best: float,
+    rounds: int,
+    how: str,
+) -> Target:
+    whole = len(reached) == rounds
+    seconds, samples, steps = (
+        float(np.median([getattr(times, name) for times in reached])) if whole else math.nan
+        for name in ("seconds", "samples", "steps")
+    )
+    if math.isnan(best):
+        note = f"no {quality} was recorded"
+    elif whole:
+        note = f"reached in {seconds:.3g} s, {steps:g} steps ({how})"
+    else:
+        note = f"not reached in {rounds - len(reached)} of {rounds} runs; the best was {best:.4g} ({how})"
+    return Target(
+        configuration.label,
+        configuration.framework,
+        configuration.replicas,
+        configuration.mode,
+        quality,
+        target,
+        whole,
+        best,
+        seconds,
+        samples,
+        steps,
+        note,
+    )
+
+
+def _first(record: RunRecord, target: float) -> _Reached | None:
+    """The first step at which the running median has reached a loss; None where none has."""
+    low = np.concatenate([[0], np.cumsum(record.loss <= target)])
+    if len(record.loss) < WINDOW:
+        return None
+    # A median of nine is at most the target where five of them are.
+    hits = np.flatnonzero(low[WINDOW:] - low[:-WINDOW] > WINDOW // 2)
+    if not len(hits):
+        return None
+    steps = int(hits[0]) + WINDOW
+    seconds, counts = record.columns["seconds"][:steps], record.columns["count"][:steps]
+    return _Reached(float(seconds.sum()), float(counts.sum()), float(steps))
+
+
+def _lowest(loss: Numbers) -> float:
+    """The smallest running median; NaN of fewer steps than one window."""
+    if len(loss) < WINDOW:
+        return math.nan
+    finite = np.where(np.isfinite(loss), loss, np.inf)
+    middle = np.partition(sliding_window_view(finite, WINDOW), WINDOW // 2, axis=1)[:, WINDOW // 2]
+    return float(middle.min())
+
+
+def _accuracy(record: RunRecord) -> float:
+    summary = record.summary
+    return (
+        summary.eval_correct / summary.eval_count if summary is not None and summary.eval_count else math.nan
+    )

@@ -1,0 +1,55 @@
+"""Progress that is read from growing files."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common.launch import progress
+from parity_tests.synthetic import TORCH, Run, tiny_spec
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_whole_rows_of_a_record_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "steps.f64"
+    assert progress._rows(path) == 0
+    Run.of(tiny_spec(), TORCH).write(tmp_path / "run")
+    assert progress._rows(path) == 6
+    path.write_bytes(path.read_bytes()[:-1])
+    assert progress._rows(path) == 5
+
+
+def test_lines_of_a_growing_file_are_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    count = progress.LineCounter(path)
+    assert count() == 0
+    with open(path, "w") as file:
+        for text, lines in {"a\nb": 1, "c\n": 2, "": 2, "\n\n": 4}.items():
+            file.write(text)
+            file.flush()
+            assert count() == lines
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+    monkeypatch.setattr(progress, "_SECONDS", 0.01)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    asked: list[int] = []
+    with progress.bars({"some work": lambda: asked.append(1) or 3}, 7, shown):
+        deadline = time.monotonic() + 20
+        while shown and not asked and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert bool(asked) == shown == ("some work" in sys.stderr.getvalue())
+    asked.clear()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress.bars({"some work": lambda: asked.append(1) or 3}, 7):
+        pass
+    assert not asked and not sys.stderr.getvalue()

@@ -1,0 +1,262 @@
+"""Taps: the same numbers wherever a step was computed, those of NumPy, and blind to nothing that a norm is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common import taps
+from common.data import sources
+from common.errors import SpecError
+from common.record import RunRecord
+from common.spec import Placement, TrainSpec
+from common.spec.run import check_run
+from common.state import load_state, null_directions
+from parity_tests.conftest import Farm
+from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.synthetic import one_line
+
+LIMIT = 1e-12
+# The third batch has two samples: over four replicas two of them have none.
+FEW = ("steps=3", "data.train_samples=70")
+CNN = small("digits_cnn", *FEW)
+# Dropout of attention weights, of features and of whole branches.
+TRANSFORMER = small(
+    "digits_mlp",
+    *FEW,
+    "model.layers=[{kind: patchify, size: 2}, {kind: dense, units: 8}, {kind: position_embedding},"
+    " {kind: residual, drop_rate: 0.2, layers: [{kind: layer_norm}, {kind: self_attention, heads: 2,"
+    " dropout: 0.2}, {kind: dropout, rate: 0.3}]}, {kind: add, layers: [{kind: identity},"
+    " {kind: dense, units: 8}]}, {kind: global_average_pool}, {kind: dense, units: 10}]",
+)
+MLP = small("digits_mlp", "steps=3")
+SPECS = {"cnn": CNN, "transformer": TRANSFORMER, "mlp": MLP}
+SINGLE = torch("single", 1, taps=True)
+DDP = torch("ddp", 2, taps=True)
+
+
+def tapped(farm: Farm, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
+    return farm.record(spec, placement, fault)
+
+
+def totals(record: RunRecord) -> dict[str, np.ndarray]:
+    assert record.taps is not None
+    return taps.totals(record.taps)
+
+
+def apart(a: RunRecord, b: RunRecord, row: int | slice = slice(None)) -> dict[str, float]:
+    """By name, the largest deviation over some steps, where a gradient is more than rounding."""
+    theirs, spec = totals(b), a.header.spec
+    ignored = {f"gradient/{name}" for name in null_directions(spec)}
+    return {
+        name: float(np.max(taps.deviations(table[row], theirs[name][row])))
+        for name, table in totals(a).items()
+        if name not in ignored
+    }
+
+
+def assert_same(a: RunRecord, b: RunRecord) -> None:
+    found = apart(a, b)
+    assert set(totals(a)) == set(totals(b)) and len(found) > 10
+    worst = max(found, key=found.__getitem__)
+    assert found[worst] < LIMIT, (worst, found[worst])
+
+
+@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
+def test_totals_do_not_depend_on_the_placement(farm: Farm, placement: Placement) -> None:
+    assert_same(tapped(farm, CNN, SINGLE), tapped(farm, CNN, placement))
+
+
+def rarely(*values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+MORE = [
+    (tensorflow(1, taps=True), "transformer"),
+    (tensorflow(2, taps=True, accumulation=2), "transformer"),
+    rarely(tensorflow(4, taps=True), "cnn"),
+    (torch("ddp", 4, taps=True), "cnn"),
+    (torch("ddp", 2, taps=True, accumulation=2), "transformer"),
+    (torch("ddp", 2, taps=True, options={"checkpoint": True}), "transformer"),
+    rarely(torch("ddp", 2, taps=True, engine="fabric"), "cnn"),
+    rarely(torch("ddp", 2, taps=True, engine="accelerate"), "cnn"),
+    rarely(torch("manual", 2, taps=True), "transformer"),
+    rarely(torch("zero_redundancy", 2, taps=True), "cnn"),
+    (torch("fsdp1", 2, taps=True), "transformer"),
+    (torch("fsdp2", 2, taps=True), "cnn"),
+    (torch("fsdp2", 2, taps=True, options={"wrap": "blocks", "checkpoint": True}), "transformer"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("placement", "name"), MORE, ids=lambda value: getattr(value, "label", value))
+def test_totals_of_all_that_can_be_tapped(farm: Farm, placement: Placement, name: str) -> None:
+    assert_same(tapped(farm, SPECS[name], SINGLE), tapped(farm, SPECS[name], placement))
+
+
+@pytest.mark.parametrize("placement", [SINGLE, tensorflow(2, taps=True)], ids=lambda p: p.label)
+def test_the_digests_are_those_of_numpy(farm: Farm, placement: Placement) -> None:
+    """Two dense layers by hand, at the first step."""
+    record = tapped(farm, MLP, placement)
+    weights, gradients = (
+        load_state(record.folder / f"{n}.safetensors") for n in ("initial", "first_gradients")
+    )
+    ids = np.concatenate([replica[0] for replica in record.splits])
+    samples, _ = sources.load_for(record.header.spec)
+    inputs, labels = samples.rows(ids, 0)
+    outputs = {"flatten": inputs.reshape(len(ids), -1)}
+    dense = {
+        name: (weights[f"parameters/{name}/kernel"], weights[f"parameters/{name}/bias"])
+        for name in ("dense_1", "dense_2")
+    }
+    outputs["dense_1"] = outputs["flatten"] @ dense["dense_1"][0] + dense["dense_1"][1]
+    outputs["activation"] = np.maximum(outputs["dense_1"], 0)
+    outputs["dense_2"] = outputs["activation"] @ dense["dense_2"][0] + dense["dense_2"][1]
+    likely = np.exp(outputs["dense_2"] - outputs["dense_2"].max(1, keepdims=True))
+    backward = {"dense_2": likely / likely.sum(1, keepdims=True) - np.eye(10)[labels]}
+    backward["activation"] = backward["dense_2"] @ dense["dense_2"][0].T
+    backward["dense_1"] = backward["activation"] * (outputs["dense_1"] > 0)
+    expected = {f"forward/{path}": taps.digest_of_activation(path, y, ids) for path, y in outputs.items()}
+    expected |= {f"backward/{path}": taps.digest_of_activation(path, y, ids) for path, y in backward.items()}
+    for name, gradient in gradients.items():
+        below = name.removeprefix("parameters/")
+        expected[f"gradient/{below}"] = taps.digest_of_gradient(below, gradient)
+    found = totals(record)
+    assert set(found) == set(expected)
+    wrong = {n: taps.deviations(found[n][0], expected[n]) for n in found}
+    assert max(wrong.values()) < LIMIT, wrong
+
+
+@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
+def test_local_gradients_add_up_to_the_reduced_ones(farm: Farm, placement: Placement) -> None:
+    record = tapped(farm, CNN, placement)
+    assert record.taps is not None
+    names, values = record.taps.names, record.taps.values
+    for name in taps.tapped_parameters(record.header.spec):
+        local = values[:, :, names.index(f"local_gradient/{name}"), taps.PROJECTION]
+        reduced = values[:, :, names.index(f"gradient/{name}")]
+        assert (reduced[0] == reduced[1]).all(), "each replica has the reduced gradient whole"
+        size = np.sqrt(reduced[0, :, taps.SUM_OF_SQUARES])
+        whole = local.sum(0) / record.columns["count"]
+        assert (np.abs(whole - reduced[0, :, taps.PROJECTION]) < LIMIT * size).all()
+        # Of one replica alone they are not.
+        assert (np.abs(2 * local[0] / record.columns["count"] - whole) > 1e-6 * size).all()
+
+
+def _activation() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(3)
+    return draw.standard_normal((6, 4, 4, 5)), np.array([7, 3, 900, 12, 2**33, 1])
+
+
+CHANGES = {
+    "two channels exchanged": lambda x: x[..., [1, 0, 2, 3, 4]],
+    "two samples exchanged": lambda x: x[[1, 0, 2, 3, 4, 5]],
+    "height and width exchanged": lambda x: x.swapaxes(1, 2),
+    "shifted by a column": lambda x: np.roll(x, 1, 2),
+    "two numbers of one sample exchanged": lambda x: _exchanged(x, (0, 0, 0, 0), (0, 3, 2, 1)),
+    "sign of one channel": lambda x: x * np.array([1, 1, -1, 1, 1]),
+}
+
+
+def _exchanged(x: np.ndarray, a: tuple[int, ...], b: tuple[int, ...]) -> np.ndarray:
+    y = x.copy()
+    y[a], y[b] = x[b], x[a]
+    return y
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_projection_sees_what_a_norm_does_not(name: str) -> None:
+    x, ids = _activation()
+    right, wrong = (taps.digest_of_activation("conv", each, ids) for each in (x, CHANGES[name](x)))
+    assert np.isclose(right[0], wrong[0], rtol=1e-14)
+    assert taps.deviations(right, wrong) > 1e-3
+
+
+def test_a_transposed_square_gradient_is_seen() -> None:
+    gradient = np.random.default_rng(4).standard_normal((8, 8))
+    right, wrong = (taps.digest_of_gradient("dense/kernel", g) for g in (gradient, gradient.T))
+    assert np.isclose(right[0], wrong[0], rtol=1e-14) and taps.deviations(right, wrong) > 1e-3
+
+
+def test_digests_of_parts_add_up_in_any_order() -> None:
+    x, ids = _activation()
+    whole, order = taps.digest_of_activation("conv", x, ids), np.array([5, 0, 3, 1, 4, 2])
+    parts = [
+        taps.digest_of_activation("conv", x[part], ids[part]) for part in (order[:1], order[1:], order[:0])
+    ]
+    assert taps.deviations(whole, sum(parts)) < LIMIT
+    # With the ids of other samples they do not.
+    assert taps.deviations(whole, taps.digest_of_activation("conv", x, ids[order])) > 1e-3
+
+
+FAULTS = [
+    pytest.param("batch_norm_epsilon", "cnn", "forward/batch_norm_1"),
+    pytest.param("reduced_in_bfloat16", "cnn", "gradient/conv2d_1/kernel", marks=pytest.mark.slow),
+    pytest.param(
+        "square_kernel_transposed",
+        "transformer",
+        "forward/residual/self_attention",
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+@pytest.mark.parametrize(("fault", "name", "place"), FAULTS)
+def test_a_fault_shows_first_where_it_is(farm: Farm, fault: str, name: str, place: str) -> None:
+    spec = SPECS[name]
+    clean, faulty = tapped(farm, spec, DDP), tapped(farm, spec, DDP, fault)
+    off = [name for name, found in apart(clean, faulty, 0).items() if found > 1e-9]
+    assert off[0] == place
+
+
+@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
+def test_taps_do_not_touch_the_training(farm: Farm, placement: Placement) -> None:
+    plain = farm.record(MLP, placement.model_copy(update={"taps": False}))
+    record = tapped(farm, MLP, placement)
+    assert plain.taps is None and not (plain.folder / "taps").exists()
+    for name in ("loss_sum", "gradient_norm", "parameter_norm"):
+        assert (plain.columns[name] == record.columns[name]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "placement",
+    [SINGLE, pytest.param(tensorflow(1, taps=True), marks=pytest.mark.exhaustive)],
+    ids=lambda p: p.label,
+)
+def test_the_loss_scale_is_taken_out(farm: Farm, placement: Placement) -> None:
+    exact, scaled = (
+        totals(tapped(farm, small("digits_mlp", "steps=3", f"precision={precision}"), placement))
+        for precision in ("float32", "float16_mixed")
+    )
+    for name, table in exact.items():
+        assert taps.deviations(table[0], scaled[name][0]) < 0.02, name
+
+
+REFUSED = [
+    torch("tensor_parallel", 1, taps=True),
+    torch("deepspeed", 2, taps=True),
+    torch("ddp", 2, taps=True, engine="lightning"),
+    torch("ddp", 2, taps=True, compile=True),
+    tensorflow(2, taps=True, engine="keras"),
+    tensorflow(2, taps=True, steps_per_call=4),
+]
+
+
+@pytest.mark.parametrize("placement", REFUSED, ids=lambda p: p.label)
+def test_what_cannot_be_tapped_is_refused(placement: Placement) -> None:
+    spec = small("digits_transformer").resolved()
+    with pytest.raises(SpecError, match="cannot be tapped") as caught:
+        check_run(spec, placement)
+    one_line(caught.value)
+    check_run(spec, placement.model_copy(update={"taps": False}))
+
+
+def test_names_follow_the_order_of_execution() -> None:
+    names = taps.names_of(TRANSFORMER.resolved(), SINGLE)
+    forward = [name.removeprefix("forward/") for name in names if name.startswith("forward/")]
+    assert forward.index("residual/self_attention") < forward.index("residual") < forward.index("add")
+    # Nothing trainable comes before: there is no gradient to see.
+    assert "patchify" in forward and "backward/patchify" not in names
+    sharded = taps.names_of(TRANSFORMER.resolved(), torch("fsdp2", 2))
+    assert sharded == [name for name in names if not name.startswith("local_gradient/")]

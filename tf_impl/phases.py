@@ -1,0 +1,163 @@
+"""How long the phases of a step take in this process, and which messages a replica sends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import tensorflow as tf
+
+from common.data.plan import BatchPlan
+from common.data.samples import Samples
+from common.phases import PASSES, REDUCED, Message, Probe, conduct, facts_of, synchronised_channels
+from tf_impl import data, losses
+from tf_impl.runtime import uses_gpu
+from tf_impl.step import Step
+from tf_impl.strategy import Strategy
+
+_NUMBER = 0
+_Shape = tuple[int, ...]
+
+
+def measure(step: Step, samples: Samples, scalars: dict[str, float], repeats: int) -> dict[str, Any]:
+    """Time each phase `repeats` times; changes the model and the optimizer. Collective.
+
+    Each part of a step is a graph of its own, traced here. The messages of batch norm are part of the passes
+    in any case.
+
+    Returns:
+        As `RecordWriter.phases` takes it; messages are counted in `_messages`.
+    """
+    strategy = step.strategy
+    plan = BatchPlan.of(step.spec, strategy.placement)
+    wait = tf.test.experimental.sync_devices if uses_gpu(strategy.placement) else lambda: None
+    with closing(data.batches(plan, samples, strategy, range(repeats + 2))) as batches:
+        probes = {"data": Probe(lambda: next(batches)), **_probes(step, next(batches), scalars)}
+        measured = conduct(probes, repeats, strategy.barrier, wait)
+    return facts_of(measured, _messages(step))
+
+
+def _probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
+    strategy, number = step.strategy, tf.constant(_NUMBER, tf.int64)
+    micro_batches = strategy.placement.micro_batches(0)
+    scale = tf.constant(scalars["loss_scale"], step.spec.master_dtype) if "loss_scale" in scalars else None
+
+    def forward(*local: tf.Tensor) -> list[tf.Tensor]:
+        pieces = [_piece(local, place, micro_batches) for place in range(micro_batches)]
+        return [tensor for piece in pieces for tensor in _loss(step, piece, number)]
+
+    def passes(*local: tf.Tensor) -> list[tf.Tensor]:
+        return list(step._accumulated(local, number, micro_batches, scale))
+
+    def reduced(*local: tf.Tensor) -> list[tf.Tensor]:
+        return strategy.sum(passes(*local))
+
+    def whole() -> None:
+        step(batch, scalars, _NUMBER).numbers.numpy()
+
+    gradients = step(batch, scalars, _NUMBER).gradients
+    alone = {
+        "step": Probe(whole),
+        "forward": Probe(_graph(strategy, forward, batch)),
+        PASSES: Probe(_graph(strategy, passes, batch)),
+        "optimizer": Probe(_update(step, gradients, scalars)),
+    }
+    if strategy.placement.replicas == 1:
+        return alone
+    return {
+        **alone,
+        REDUCED: Probe(_graph(strategy, reduced, batch)),
+        "communication": Probe(_sender(step)),
+    }
+
+
+def _piece(batch: Sequence[tf.Tensor], place: int, pieces: int) -> list[tf.Tensor]:
+    """One micro-batch, cut as a step cuts it."""
+    rows, more = tf.shape(batch[-1])[0] // pieces, tf.shape(batch[-1])[0] % pieces
+    start = place * rows + tf.minimum(place, more)
+    stop = start + rows + tf.cast(place < more, tf.int32)
+    return [tensor[start:stop] for tensor in batch]
+
+
+def _loss(step: Step, batch: Sequence[tf.Tensor], number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    inputs, targets, ids = batch
+    context = step.model.context(True, inputs, ids, number)
+    return losses.loss_sum_and_count(step.spec.loss, step.model(inputs, context), targets, context)
+
+
+def _graph(
+    strategy: Strategy, replica: Callable[..., list[tf.Tensor]], values: Sequence[Any]
+) -> Callable[[], Any]:
+    """A function that computes, on each replica of this process, what `replica` makes of its values."""
+
+    def graph() -> list[list[tf.Tensor]]:
+        return list(map(strategy.unpack, strategy.native.run(replica, args=tuple(values))))
+
+    # Results that nobody takes, even those that others wait for, TensorFlow does not compute.
+    return tf.function(graph, autograph=False).get_concrete_function()
+
+
+def _update(step: Step, gradients: Sequence[tf.Tensor], scalars: dict[str, float]) -> Callable[[], Any]:
+    """The optimizer's clipping and update, by the same gradients each time."""
+    strategy, optimizer = step.strategy, step.optimizer
+    given = strategy.distribute(lambda context: tuple(gradients))
+    named = {name: tf.constant(value, step.spec.master_dtype) for name, value in scalars.items()}
+    if "loss_scale" in named:
+        named["updated"] = tf.constant(True)
+
+    def clip(*own: tf.Tensor) -> list[tf.Tensor]:
+        return optimizer.clip(list(own), tf.linalg.global_norm(own))
+
+    def graph() -> list[tf.Tensor]:
+        return optimizer.update(strategy.native.run(clip, args=given), named)
+
+    return tf.function(graph, autograph=False).get_concrete_function()
+
+
+def _sums(step: Step) -> list[list[_Shape]]:
+    """Shapes of what a step sums over the replicas: together, in one call after another.
+
+    Batch norm: rows' sums and number, squared deviations, and backward the gradients of both. Then all
+    gradients with the loss sum and the count.
+    """
+    found: list[list[_Shape]] = []
+    for channels in synchronised_channels(step.spec):
+        found += [[(channels,), ()], [(channels,)], [(channels,)], [(channels,)]]
+    gradients = [tuple(weight.shape) for weight in step.model.parameters.values()]
+    return [*found, [*gradients, (), ()]]
+
+
+def _messages(step: Step) -> list[Message]:
+    """What a replica sends in a step, one after another.
+
+    MirroredStrategy reduces tensor by tensor; between processes what is summed in one call is packed into
+    one message.
+    """
+    placement, size = step.strategy.placement, tf.as_dtype(step.spec.master_dtype).size
+    if placement.replicas == 1:
+        return []
+    found: list[Message] = []
+    for shapes in _sums(step):
+        sizes = [math.prod(shape) * size for shape in shapes]
+        found += [("all_reduce", each) for each in ([sum(sizes)] if placement.processes > 1 else sizes)]
+    return found
+
+
+def _sender(step: Step) -> Callable[[], Any]:
+    """A function that sums tensors of the same shapes, and does nothing else."""
+    strategy, sums, dtype = step.strategy, _sums(step), step.spec.master_dtype
+
+    def values(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+        del context
+        # Not constants, and not the same on any two replicas: a graph would compute their sum beforehand.
+        return tuple(tf.random.uniform(shape, dtype=dtype) for shapes in sums for shape in shapes)
+
+    def send(*own: tf.Tensor) -> list[tf.Tensor]:
+        parts, results = iter(own), []
+        for shapes in sums:
+            results += strategy.sum([next(parts) for _ in shapes])
+        return results
+
+    return _graph(strategy, send, strategy.distribute(values))
