@@ -29,7 +29,9 @@ from common.commands import (
     make_folder,
     manifest,
     scale,
+    status,
     steps,
+    submit,
 )
 from common.data.plan import BatchPlan
 from common.errors import MissingPackageError, ParityError, SpecError
@@ -158,7 +160,7 @@ def _parser() -> Any:
     add_command(
         commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
     )
-    for module in (scale, steps, collectives, advise, manifest):
+    for module in (scale, steps, collectives, advise, submit, status, manifest):
         module.add(commands)
     return parser
 

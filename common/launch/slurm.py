@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 from collections.abc import Mapping
 
@@ -15,21 +16,42 @@ _PORTS_A_JOB = 16
 _SECONDS = 30
 
 
+def ask(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run one of SLURM's programs, with further variables in its environment.
+
+    Raises:
+        RunError: it is not installed here, or does not answer.
+    """
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, env={**os.environ, **variables}
+        )
+    except FileNotFoundError:
+        raise RunError(
+            f"{command[0]} is not installed here: this is no machine of a SLURM cluster, or slurm-client is lacking"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"{command[0]} did not answer within {_SECONDS} s; is SLURM's controller up?"
+        ) from None
+
+
+def node_state(host: str) -> str:
+    """What SLURM knows of a node: 'node10 is down*', where * means that it does not answer."""
+    try:
+        done = ask("sinfo", "--noheader", "--Node", f"--nodes={host}", "--format=%N is %T")
+    except RunError as error:
+        return str(error)
+    # A line for each partition that the node is in.
+    return done.stdout.partition("\n")[0] or f"{host} is not known"
+
+
 @functools.cache
 def host_names(node_list: str) -> list[str]:
     """The names in 'node[2-3,10]', in SLURM's order, which is that of the tasks and not of the alphabet."""
     if "[" not in node_list and "," not in node_list:
         return [node_list]
-    try:
-        done = subprocess.run(
-            ["scontrol", "show", "hostnames", node_list], capture_output=True, text=True, timeout=_SECONDS
-        )
-    except FileNotFoundError:
-        raise RunError(
-            f"scontrol is not installed here, which says what hosts {node_list!r} are; install slurm-client"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise RunError(f"scontrol did not answer within {_SECONDS} s what hosts {node_list!r} are") from None
+    done = ask("scontrol", "show", "hostnames", node_list)
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or "nothing"
         raise RunError(f"scontrol show hostnames {node_list!r} ended with code {done.returncode}: {said}")

@@ -71,6 +71,8 @@ def measure(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     accumulation = facts.get("accumulation", 1)
     placement = Placement.parse({"framework": "torch", "strategy": "single", "accumulation": accumulation})
     strategy = open_strategy(placement)
+    # As on the GPUs that the adviser is asked about: only on a CPU are tensors joined.
+    strategy.joins = False
     model = build_model(spec, strategy)
     if facts.get("checkpoint"):
         wrap_blocks(model.module, Checkpointed)

@@ -44,6 +44,8 @@ class Meeting:
         self._watchdog = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, *map(str, limits), *workers],
             stdin=subprocess.PIPE,
+            # Not descriptor 2, which may lead to a log that ends with this process.
+            stderr=sys.stderr,
         )
         return workers
 

@@ -96,15 +96,15 @@ class BatchNorm(Contextual):
         """By the framework's own kernel, which knows of no other replica."""
         # As images with channels last, whatever it is: other layouts would be copied.
         images = x.reshape(len(x), -1, 1, x.shape[-1]) if x.ndim > 2 else x[None, :, None]
-        spec, moving = self.spec, (None, None)
-        if remember and spec.running_variance == "unbiased":
-            moving = self.moving_mean, self.moving_variance
-        elif remember:
-            # All of the new, none of the old: the batch's own.
-            moving = torch.zeros_like(self.moving_mean), torch.zeros_like(self.moving_variance)
-        momentum = 1 - spec.decay if spec.running_variance == "unbiased" else 1.0
+        spec, moving = self.spec, (self.moving_mean, self.moving_variance)
+        unbiased = spec.running_variance == "unbiased"
+        if not (remember and unbiased):
+            # All of the new, none of the old: the batch's own. Also where they are computed again, since a
+            # backward pass must find as many tensors saved as the first time.
+            moving = torch.zeros_like(moving[0]), torch.zeros_like(moving[1])
+        momentum = 1 - spec.decay if unbiased else 1.0
         y = F.batch_norm(images.movedim(-1, 1), *moving, self.gamma, self.beta, True, momentum, spec.epsilon)
-        if remember and spec.running_variance == "biased":
+        if remember and not unbiased:
             mean, variance = moving
             count = x.numel() // x.shape[-1]
             for kept, batch in (

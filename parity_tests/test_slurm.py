@@ -1,0 +1,296 @@
+"""slurm/'s scripts on a real cluster of two nodes: every one runs to its end, good or bad."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from common.parity.budget import proof_budget
+from common.parity.compare import compare
+from common.record import RunRecord, read_record
+from parity_tests.conftest import Farm
+from parity_tests.launching import ROOT, RUN
+from parity_tests.matrix import small, torch
+from parity_tests.slurm_cluster import Cluster, slurm_cluster
+from parity_tests.synthetic import one_line
+
+pytestmark = pytest.mark.slow
+
+TWO_NODES = ("--nodes=2", "--ntasks-per-node=1")
+LONG = ("--recipe=digits_mlp", "--set=steps=1000000", "--set=global_batch_size=34")
+# From the fault to the end of the job, beyond what a process waits for the others.
+LIMIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+def script(name: str) -> str:
+    return str(ROOT / "slurm" / name)
+
+
+def is_the_local_curve(farm: Farm, record: RunRecord) -> None:
+    """The law: as one replica on this machine, to 1e-12 in float64."""
+    reference = farm.record(small("digits_mlp", "steps=20"), torch("single", 1))
+    comparison = compare(reference, record, proof_budget(reference))
+    assert comparison.verdict == "parity", comparison.reason
+    deviations = abs(record.loss - reference.loss) / abs(reference.loss)
+    assert len(deviations) == 20 and deviations.max() < 1e-12
+
+
+def test_pair(cluster: Cluster, farm: Farm, tmp_path: Path) -> None:
+    """Two trainings over two nodes, and a comparison that imports neither framework."""
+    light = {"PYTHONPATH": str(cluster.files / "light")}
+    without = subprocess.run(
+        [sys.executable, "-c", "import torch"], env=light, capture_output=True, text=True
+    )
+    assert "a login node has no framework" in without.stderr, "the control: what would be seen"
+    out = tmp_path / "pair"
+    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN)
+    assert done.returncode == 0, done.stderr
+    follow = cluster.run("parity", "status", out, "--wait=240")
+    assert follow.returncode == 0, follow.stdout + follow.stderr
+    assert follow.stdout.count("COMPLETED") == 3 and "verdict: parity" in follow.stdout
+    assert json.loads((out / "report.json").read_text())["exit_code"] == 0
+    for name in ("0_tf_multi_worker", "1_torch_ddp"):
+        record = read_record(out / "runs" / name)
+        is_the_local_curve(farm, record)
+        assert record.placement.launcher == "srun" and record.placement.nodes == 2
+        assert record.header.host == "node2", "rank 0 is on the first node of the list, not of the alphabet"
+    logs = {path.name.partition("_")[2] for path in (out / "logs").glob("*_rank*")}
+    assert logs == {"rank0_node2.log", "rank1_node10.log"}
+    again = cluster.run(script("pair.sh"), out, "--", *RUN)
+    assert again.returncode == 2 and f"{out} exists; name a new folder" in one_line(again.stderr)
+
+
+@pytest.mark.exhaustive
+def test_a_float32_pair_measures_its_noise_floor(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "pair"
+    asked = (script("pair.sh"), out, *TWO_NODES, "--", *RUN, "--set=precision=float32")
+    done = cluster.run(*asked, PARITY_PAIR="torch_ddp torch_fsdp")
+    assert done.returncode == 0, done.stderr
+    follow = cluster.run("parity", "status", out, "--wait=290")
+    assert follow.returncode == 0 and "verdict: parity" in follow.stdout, follow.stdout + follow.stderr
+    assert len(list((out / "floor").iterdir())) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "flags"),
+    [
+        ("tf_mirrored", ("--gpus-per-node=2", "--cpus-per-gpu=1"), ("--device=cpu",)),
+        ("torch_fsdp", ("--gpus-per-node=2", "--cpus-per-gpu=1"), ("--device=cpu",)),
+        ("torch_lightning", TWO_NODES, ()),
+        pytest.param("torch_lightning", (), (), marks=pytest.mark.exhaustive),
+        pytest.param("torch_fsdp", TWO_NODES, (), marks=pytest.mark.exhaustive),
+        pytest.param("torch_ddp", (), (), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_script(
+    cluster: Cluster, farm: Farm, tmp_path: Path, name: str, options: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    job = cluster.sbatch(*options, script(f"{name}.sbatch"), *RUN, *flags, "--out", str(tmp_path / "run"))
+    assert cluster.wait(job) == "COMPLETED", cluster.log(job)
+    record = read_record(tmp_path / "run")
+    assert record.placement.replicas == 2
+    assert f"record: {tmp_path / 'run'}" in cluster.log(job) and "20 steps, loss" in cluster.log(job)
+    is_the_local_curve(farm, record)
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(TWO_NODES, marks=pytest.mark.exhaustive)])
+def test_deepspeed(cluster: Cluster, farm: Farm, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """It has no float64: the curve is that of the same training started here."""
+    if find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed")
+    flags = (*RUN, "--set=precision=float32", "--out", str(tmp_path / "run"))
+    job = cluster.sbatch(*options, script("torch_deepspeed.sbatch"), *flags)
+    assert cluster.wait(job) == "COMPLETED", cluster.log(job)
+    record = read_record(tmp_path / "run")
+    local = farm.record(small("digits_mlp", "steps=20", "precision=float32"), torch("deepspeed", 2))
+    assert record.loss.tolist() == pytest.approx(local.loss.tolist(), rel=1e-6)
+
+
+def test_sweep(cluster: Cluster, tmp_path: Path) -> None:
+    """A job array over numbers of replicas, and a job that collects; each element on the nodes that it needs."""
+    out = tmp_path / "scale"
+    asked = ("--nodes=2", "--tasks-per-node=1", "--rounds=1", "--placement=torch:ddp", f"--out={out}")
+    done = cluster.run(script("scale.sh"), "1,2", *RUN, *asked, "--sbatch=--oversubscribe")
+    assert done.returncode == 0, done.stderr
+    follow = cluster.run("parity", "status", out, "--wait=240")
+    assert follow.returncode == 3, follow.stdout + follow.stderr
+    assert follow.stdout.count("COMPLETED") == 1 and "verdict: too noisy to conclude" in follow.stdout, (
+        "one round"
+    )
+    records = [read_record(path) for path in sorted((out / "round_0").iterdir())]
+    assert [(r.placement.replicas, r.placement.nodes) for r in records] == [(1, 1), (2, 2)]
+
+
+def fails(cluster: Cluster, job: int, begun: float, *said: str) -> None:
+    """The job ends within the limit, with one line that says all of it."""
+    cluster.wait(job)
+    assert time.monotonic() - begun < LIMIT_SECONDS
+    (line,) = [
+        line for line in cluster.log(job).splitlines() if "error: " in line and "slurmstepd" not in line
+    ]
+    for part in said:
+        assert part in line, line
+
+
+def test_a_failing_rank_ends_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
+    """The others do not wait for it, and the comparison not for a training that will never have been."""
+    out = tmp_path / "pair"
+    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN, FAULT="fail")
+    assert done.returncode == 0, done.stderr
+    follow = cluster.run("parity", "status", out, "--wait=120")
+    assert follow.returncode == 2, follow.stdout
+    assert follow.stdout.count("FAILED: rank 1 on node10 ended with code 3: it has no mind to (log:") == 2
+    assert re.search(r"report \d+ CANCELLED: a job that it waited for did not succeed", follow.stdout)
+    assert "has not succeeded, so there is no verdict" in one_line(follow.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("torch_ddp", "torch_impl"), pytest.param("tf_multi_worker", "tf_impl", marks=pytest.mark.exhaustive)],
+)
+def test_a_killed_rank_is_named(cluster: Cluster, tmp_path: Path, name: str, module: str) -> None:
+    job = cluster.sbatch(*TWO_NODES, script(f"{name}.sbatch"), *LONG, "--out", str(tmp_path / "run"))
+    cluster.wait_for_steps(job, tmp_path / "run")
+    cluster.kill_rank(1, module)
+    fails(cluster, job, time.monotonic(), "rank 1 on node10 was killed, by a person or for want of memory")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("torch_ddp", "1/2 clients joined"),
+        pytest.param("tf_multi_worker", "waited 5 s for rank 1 at node10:", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_missing_peer_is_named(cluster: Cluster, tmp_path: Path, name: str, said: str) -> None:
+    job = cluster.sbatch(
+        *TWO_NODES,
+        script(f"{name}.sbatch"),
+        *RUN,
+        "--out",
+        str(tmp_path / "run"),
+        FAULT="late",
+        SECONDS_TO_WAIT="5",
+    )
+    fails(cluster, job, time.monotonic(), "rank 1 on node10 never came; rank 0 on node2", said)
+
+
+def test_a_time_limit_is_announced(cluster: Cluster, tmp_path: Path) -> None:
+    """SLURM sends the signal itself; the record is whole, and is not said to go on."""
+    limit = ("--time=1", "--signal=B:USR1@20")
+    job = cluster.sbatch(*limit, script("torch_ddp.sbatch"), *LONG, "--out", str(tmp_path / "run"))
+    assert cluster.wait(job) == "FAILED"
+    (line,) = [line for line in cluster.log(job).splitlines() if "error: " in line]
+    assert "its time limit is near, so it was stopped" in line and "cannot be resumed yet" in line
+    record = read_record(tmp_path / "run")
+    assert f"{tmp_path / 'run'} holds {len(record.steps)} of 1000000 steps" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "seconds", "said"),
+    [
+        ("torch_ddp", "cut", "20", "rank 0 on node2: .*waited 20 s in a collective for another rank"),
+        # As slurm/env.sh has it.
+        pytest.param("torch_ddp", "kill", "45", "rank 1 on node10 ", marks=pytest.mark.exhaustive),
+        pytest.param(
+            "tf_multi_worker", "cut", "45", "rank 0 on node2 lost rank 1", marks=pytest.mark.exhaustive
+        ),
+    ],
+)
+def test_a_dead_node_is_named(tmp_path: Path, name: str, how: str, seconds: str, said: str) -> None:
+    """SLURM itself notices after five minutes (SlurmdTimeout); the job does not wait for that."""
+    with slurm_cluster(tmp_path) as cluster:
+        job = cluster.sbatch(
+            *TWO_NODES,
+            script(f"{name}.sbatch"),
+            *LONG,
+            "--out",
+            str(tmp_path / "run"),
+            SECONDS_TO_WAIT=seconds,
+        )
+        cluster.wait_for_steps(job, tmp_path / "run")
+        cluster.control(how, "node10")
+        begun = time.monotonic()
+        while "error: " not in cluster.log(job):
+            assert time.monotonic() - begun < LIMIT_SECONDS, cluster.log(job)
+            time.sleep(0.2)
+        line = cluster.log(job).splitlines()[-1]
+        assert "rank 1 on node10 " in line and re.search(said, line), line
+        if how == "cut":
+            assert "did not answer any more; SLURM says: node10 is " in line
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "message"),
+    [
+        (
+            ("--nodes=2", "--gpus-per-node=2", "--ntasks-per-node=1"),
+            "torch_ddp",
+            "1 CPUs on a node for 2 processes; add --cpus-per-gpu or --cpus-per-task",
+        ),
+        (
+            ("--nodes=2", "--ntasks=3"),
+            "torch_ddp",
+            "3 tasks on 2 nodes: add --ntasks-per-node, so that all nodes are alike",
+        ),
+        (TWO_NODES, "tf_mirrored", "one process cannot use 2 nodes; submit with --nodes=1"),
+        (TWO_NODES, "torch_ddp", "already holds mine; choose a new folder or remove this one"),
+    ],
+)
+def test_a_wrong_job_ends_in_one_line(
+    cluster: Cluster, tmp_path: Path, options: tuple[str, ...], name: str, message: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").touch()
+    job = cluster.sbatch(*options, script(f"{name}.sbatch"), *RUN, "--out", str(tmp_path / "run"))
+    fails(cluster, job, time.monotonic(), message)
+
+
+@pytest.mark.exhaustive
+def test_the_node_of_the_batch_script_dies(tmp_path: Path) -> None:
+    """Nothing is left of the job that could speak: SLURM must notice, and `parity status` says what it did."""
+    out = tmp_path / "out"
+    with slurm_cluster(tmp_path) as cluster:
+        with open(cluster.folder / "slurm.conf", "a") as file:
+            file.write("SlurmdTimeout=15\n")
+        cluster.run("scontrol", "reconfigure")
+        done = cluster.run("parity", "submit", *LONG, "--nodes=2", f"--out={out}")
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not any(out.glob("runs/0_torch_ddp/steps.*")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        cluster.control("kill", "node2")
+        begun = time.monotonic()
+        follow = cluster.run("parity", "status", out, "--wait=120")
+    assert follow.returncode == 2 and time.monotonic() - begun < LIMIT_SECONDS
+    assert "NODE_FAIL: rank 0 on node2 ended with the node; SLURM says: node2 is down*" in follow.stdout
+
+
+def test_a_submission_is_refused_in_one_line(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    asked = ("parity", "submit", *RUN, f"--out={out}")
+    refused = cluster.run(*asked, "--partition=nosuch")
+    assert refused.returncode == 2 and "invalid partition specified: nosuch" in one_line(refused.stderr)
+    assert not out.exists()
+    refused = cluster.run(*asked, "--sbatch=--mem=1T")
+    assert refused.returncode == 2 and "SLURM does not accept the job 0_torch_ddp:" in one_line(
+        refused.stderr
+    )
+    out.mkdir()
+    (out / "mine").touch()
+    refused = cluster.run(*asked)
+    assert refused.returncode == 2 and "already holds mine" in one_line(refused.stderr)
