@@ -104,6 +104,9 @@ def _switches(framework: str, kind: str) -> Row:
     on_off = cost(
         "time, recording scalars and norms / nothing", "ours", "ours_unrecorded", Target(1.02, True)
     )
+    tapped = cost(
+        "time, a digest of every activation and gradient / none", "ours_tapped", "ours", Target(1.15, True)
+    )
     compiled = cost("time, compiled / not", "ours_compiled", "ours")
     again = cost("noise: ours again / ours", "ours_again", "ours")
     if framework == "torch":
@@ -112,8 +115,9 @@ def _switches(framework: str, kind: str) -> Row:
             kind,
             "PyTorch DDP x2, what switches cost",
             ("--placement", "ddp"),
-            "ours,ours_again,ours_unrecorded,ours_compiled",
+            "ours,ours_again,ours_unrecorded,ours_tapped,ours_compiled",
             on_off,
+            tapped,
             compiled,
             again,
         )
@@ -122,32 +126,12 @@ def _switches(framework: str, kind: str) -> Row:
         kind,
         "TensorFlow Mirrored x2, what switches cost",
         (),
-        "ours,ours_again,ours_unrecorded,ours_compiled,ours_4_a_call",
+        "ours,ours_again,ours_unrecorded,ours_tapped,ours_compiled,ours_4_a_call",
         on_off,
+        tapped,
         compiled,
         cost("time, 4 steps a call / 1", "ours_4_a_call", "ours"),
         again,
-    )
-
-
-def _taps(framework: Framework, kind: str) -> Row:
-    """Recording all of a step's activations and gradients, as digests."""
-    placement, title = _TWO[framework]
-
-    def variants() -> dict[str, Variant]:
-        spec = _trained(_SPECS[kind], framework, {"cnn": 14, "net": 400}[kind])
-        plain = Variant(spec, placement)
-        return {"taps": Variant(spec, f"{placement},taps=true"), "ours": plain, "again": plain}
-
-    return Row(
-        f"{_SHORT[framework]}_taps_{kind}",
-        f"{title}, a digest of every activation and gradient, {_SHOWN[kind]}",
-        in_turns(variants),
-        (
-            cost("time, with digests / without", "taps", "ours", Target(1.15, True)),
-            cost("noise: ours again / ours", "again", "ours"),
-        ),
-        rounds=7,
     )
 
 
@@ -240,7 +224,6 @@ ROWS: list[Row] = [
     *(row for kind in _SPECS for row in _torch(kind)),
     *(_tensorflow(kind) for kind in _SPECS),
     *(_switches(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
-    *(_taps(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_speedup(framework) for framework in ("torch", "tensorflow")),
     *(_dropout(framework) for framework in ("torch", "tensorflow")),
     Row("tools", "Our own tools", _tools, rounds=5, figures=tool_lines),

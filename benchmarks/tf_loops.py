@@ -7,7 +7,7 @@ whatever the machine does besides meets them alike. Prints one line of JSON: `se
 each block by variant, `agreement` by how much each variant's losses differ from ours over its first steps.
 
 ours             `tf_impl.train._loop` with its record, threads as the runtime sets them, pinned.
-ours_unrecorded  the same without one.
+ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_N_a_call    the same with steps_per_call=N; ours_compiled: with compile.
 bare             what a good engineer writes: stock Keras layers and optimizer, a distributed tf.data pipeline,
                  one tf.function around strategy.run, losses read at the end of a block.
@@ -56,6 +56,8 @@ def placement_of(name: str, replicas: int) -> Placement:
         text += ",compile=true"
     if name == "ours_unrecorded":
         text += ",recording='off'"
+    if name == "ours_tapped":
+        text += ",taps=true"
     return Placement.from_text(text)
 
 

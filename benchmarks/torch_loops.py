@@ -9,7 +9,7 @@ rank 0 spent, which a loaded machine changes less, `agreement` by how much each 
 losses differ from those of the first over its first steps.
 
 ours             `torch_impl.train._loop` with its record.
-ours_unrecorded  the same without one.
+ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_compiled    the same with compile.
 bare             what a good engineer writes: stock modules, channels last, DistributedDataParallel with bucket
                  views and a static graph (or fully_shard), a fused optimizer (foreach of shards), a DataLoader that hands out whole
@@ -71,6 +71,8 @@ def placement_of(name: str, strategy: str, replicas: int) -> Placement:
         text += ",compile=true"
     if name == "ours_unrecorded":
         text += ",recording='off'"
+    if name == "ours_tapped":
+        text += ",taps=true"
     return Placement.from_text(text)
 
 

@@ -164,6 +164,8 @@ LEDGER: dict[str, str] = {
     "strategy/base.py: Strategy.begin_sum": "a torch rank goes on while a message is on its way",
     "strategy/base.py: Strategy.begin_sum_shards": "as Strategy.begin_sum",
     "strategy/base.py: Strategy.begin_norms": "as Strategy.begin_sum",
+    "strategy/base.py: Strategy.begin_sum_with_gradients": "as Strategy.begin_sum",
+    "strategy/base.py: Strategy.sums_with_gradients": "TensorFlow's replicas share a process or pack their messages",
     "optimizers/rule.py: (file)": "wrappers of torch want a torch.optim.Optimizer",
     "optimizers/zero.py: (file)": "ZeroRedundancyOptimizer is torch's",
     "strategy/base.py: Strategy.tensor_norms": "a torch rank may hold shards, so norms need a reduction",

@@ -58,7 +58,7 @@ def _counted(loss: spec.SoftmaxCrossEntropy, outputs: Tensor, targets: Tensor, c
 def _cross_entropy(
     loss: spec.SoftmaxCrossEntropy, outputs: Tensor, targets: Tensor, context: Context
 ) -> tuple[Tensor, Tensor]:
-    if _plain(loss):
+    if loss.is_plain:
         total = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="sum")
         return total, total.new_full((), targets.numel())
     weights = _counted(loss, outputs, targets, context)
@@ -79,18 +79,6 @@ def _cross_entropy(
         if loss.class_weight_mean == "weights":
             count = weights.sum()
     return (weights * losses).sum(), count
-
-
-def _plain(loss: spec.SoftmaxCrossEntropy) -> bool:
-    """Whether every class target counts once, so that PyTorch's own loss says the same."""
-    return (
-        loss.targets == "classes"
-        and loss.outputs == "logits"
-        and not loss.label_smoothing
-        and loss.ignore is None
-        and not loss.mask_padding
-        and loss.class_weights is None
-    )
 
 
 def _log_probabilities(loss: spec.SoftmaxCrossEntropy, outputs: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ class _Passes:
                 loss_sum, count = self._step.loss(piece, _NUMBER)
                 total = added(total, loss_sum, count)
                 if last:
-                    sums = strategy.begin_sum(total)
+                    sums = strategy.begin_sum_with_gradients(total)
                 strategy.backward(loss_sum if self._scale == 1 else loss_sum * self._scale)
         if reduce:
             strategy.reduced([local(parameter.grad) for parameter in self._parameters])
@@ -152,7 +152,7 @@ def _messages(step: Step) -> list[_Message]:
 
     DDP: its buckets, as it says itself. FSDP2: of each unit an all-gather for the forward pass, one for the
     backward pass where its parameters were freed in between, and a reduce-scatter, each padded to a
-    multiple of the ranks; with groups also the all-reduce between them. Besides: loss sum and count; norms,
+    multiple of the ranks; with groups also the all-reduce between them. Besides: loss sum and count, where the gradients do not take them along; norms,
     where a rank has only parts; the statistics of batch norm, in the forward and in the backward pass.
     """
     strategy, spec = step.strategy, step.spec
@@ -164,7 +164,8 @@ def _messages(step: Step) -> list[_Message]:
     for channels in synchronised_channels(spec):
         found.append(("all_gather", ranks * (2 * channels + 1) * size, None))
         found.append(("all_reduce", 2 * channels * size, None))
-    found.append(("all_reduce", 2 * size, None))
+    if not strategy.sums_with_gradients:
+        found.append(("all_reduce", 2 * size, None))
     parameters = [tensor.live for tensor in step.model.parameters.values()]
     if isinstance(strategy, FSDP2):
         found += _of_shards(step, passes)

@@ -63,8 +63,8 @@ class Step:
                 loss_sum, count = self.loss(piece, number)
                 total = added(total, loss_sum, count)
                 if last:
-                    # On their way while the backward pass computes.
-                    sums = strategy.begin_sum(total)
+                    # On their way while the backward pass computes, or with its gradients.
+                    sums = strategy.begin_sum_with_gradients(total)
                 strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
         return self.finish(sums, batch[-1], scalars)
 

@@ -92,7 +92,7 @@ def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
     batch = batch_bytes(spec, largest * max(count for _, count in placement.accumulation))
     checkpointed = getattr(placement.options, "checkpoint", False)
     paths = frozenset(block.path for block in blocks_of(spec.model.tree())) if checkpointed else frozenset()
-    memory = passes(spec, largest, paths)
+    memory = passes(spec, largest, paths, alone=placement.replicas == 1)
     held = _HELD.get(placement.strategy, _whole)(sizes, placement)
     grows = placement.accumulates or held.carried
     backward = memory.peak

@@ -36,27 +36,36 @@ def batch_bytes(spec: TrainSpec, samples: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def passes(spec: TrainSpec, samples: int, checkpoints: frozenset[str] = frozenset()) -> Memory:
-    """What a forward and backward pass over some samples of a resolved spec keep and hold at most."""
-    return tape_of(spec, samples, checkpoints).memory()
+def passes(
+    spec: TrainSpec, samples: int, checkpoints: frozenset[str] = frozenset(), alone: bool = True
+) -> Memory:
+    """What a forward and backward pass over some samples of a resolved spec keep and hold at most.
 
-
-def tape_of(spec: TrainSpec, samples: int, checkpoints: frozenset[str] = frozenset()) -> Tape:
-    """The tape of a forward pass with its loss."""
+    checkpoints: paths of the layers that keep only their input. alone: on the only replica.
+    """
     itemsize, low = itemsizes(spec)
-    model = spec.model
-    tape = Tape(samples, itemsize, low, model.inputs == "tokens", model.pad_id is not None, checkpoints)
-    shape = spec.model.input_shape
-    given = Storage(tape.bytes_of(shape, np.dtype(spec.input_dtype).itemsize))
-    tape.given = given
-    outputs = record(tape, spec.model.tree(), Value(given, shape, grad=False))
+    model, is_padded = spec.model, spec.model.pad_id is not None
+    tape = Tape(samples, itemsize, low, model.inputs == "tokens", is_padded, checkpoints, alone)
+    shape = model.input_shape
+    tape.given = Storage(tape.bytes_of(shape, np.dtype(spec.input_dtype).itemsize))
+    outputs = record(tape, model.tree(), Value(tape.given, shape, grad=False))
     _loss(tape, spec.loss, outputs)
-    return tape
+    return tape.memory()
 
 
 def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
     rows = y.shape[:-1]
-    if isinstance(loss, SoftmaxCrossEntropy):
+    if isinstance(loss, SoftmaxCrossEntropy) and loss.is_plain:
+        # The index of each class, and what the kernel divides by.
+        log_p = tape.new(y.shape)
+        log_p = tape.apply(y, log_p, log_p)
+        tape.apply(
+            log_p,
+            Value(tape.fixed(tape.itemsize), (), grad=True),
+            tape.kept(rows, 8),
+            tape.fixed(tape.itemsize),
+        )
+    elif isinstance(loss, SoftmaxCrossEntropy):
         log_p = tape.new(y.shape)
         kept = (log_p,) if loss.outputs == "logits" else (y, log_p)
         log_p = tape.apply(y, log_p, *kept)

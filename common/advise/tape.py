@@ -65,7 +65,7 @@ class Tape:
 
     low_itemsize: of the type that products round their operands to, None where they do not.
     tokens: whether the model's inputs are integers. has_padding: whether layers may mask some of them.
-    checkpoints: paths of the layers that keep only their input.
+    checkpoints: paths of the layers that keep only their input. alone: whether there is no other replica.
     """
 
     def __init__(
@@ -76,9 +76,11 @@ class Tape:
         tokens: bool = False,
         has_padding: bool = False,
         checkpoints: frozenset[str] = frozenset(),
+        alone: bool = True,
     ) -> None:
         self.samples, self.itemsize, self.low_itemsize = samples, itemsize, low_itemsize
         self.tokens, self.has_padding, self.checkpoints = tokens, has_padding, checkpoints
+        self.alone = alone
         self.operations: list[Operation] = []
         # The batch: it may be saved, but is there in any case.
         self.given: Storage | None = None

@@ -67,6 +67,13 @@ class SoftmaxCrossEntropy(LossBase):
     mask_padding: bool = Field(False, description="leave out the tokens that are the model's pad_id")
     clip: Number | None = Field(None, ge=0, lt=0.5)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every class target counts once, so that PyTorch's own loss of logits says the same."""
+        from_classes = self.targets == "classes" and self.outputs == "logits"
+        weighs = self.label_smoothing or self.class_weights is not None
+        return from_classes and not (weighs or self.ignore is not None or self.mask_padding)
+
     @model_validator(mode="after")
     def _suits(self) -> SoftmaxCrossEntropy:
         if self.targets == "distributions" and (self.class_weights is not None or self.ignore is not None):

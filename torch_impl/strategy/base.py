@@ -37,6 +37,8 @@ class Strategy:
     sharded = False
     joins = True
     moves_parameters = True
+    # Takes sums along with the gradients, where it can be.
+    _carrier = None
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
@@ -97,7 +99,7 @@ class Strategy:
 
     def backward(self, loss_sum: Tensor) -> None:
         """Add this micro-batch's gradients to `parameter.grad`."""
-        loss_sum.backward()
+        (loss_sum if self._carrier is None else self._carrier.take_along(loss_sum)).backward()
 
     def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
         """This rank's parts of the gradients' sums over the ranks, divided by `averages_over`."""
@@ -110,6 +112,15 @@ class Strategy:
     def begin_sum(self, values: list[Tensor]) -> Sums:
         """Begin `sum`; what is returned waits for it. Until then all may go on."""
         return (lambda: values) if self.placement.processes == 1 else begin_sum(values)
+
+    @property
+    def sums_with_gradients(self) -> bool:
+        """Whether `begin_sum_with_gradients` sends nothing of its own."""
+        return self._carrier is not None
+
+    def begin_sum_with_gradients(self, values: list[Tensor]) -> Sums:
+        """Begin `sum` of two numbers, which the next backward pass may take along; wait for it after that."""
+        return self.begin_sum(values) if self._carrier is None else self._carrier.load(values)
 
     def norms(self, *groups: list[Tensor]) -> list[Tensor]:
         """The global L2 norm of each group of tensors, of which this rank may hold shards.

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from common.spec import Placement, strategies
 from torch_impl.strategy.base import Strategy
 from torch_impl.strategy.blocks import checkpoint_blocks
+from torch_impl.strategy.carrier import Carrier
 
 if TYPE_CHECKING:
     from torch_impl.model import Model
@@ -49,7 +50,14 @@ class DDP(Strategy):
 
     def wrap(self, model: Model) -> None:
         checkpoint_blocks(self.placement, model.module)
-        model.module = DistributedDataParallel(model.module, **ddp_options(self.placement))
+        options, like = ddp_options(self.placement), next(iter(model.parameters.values())).live
+        # These options look in the forward pass for what there is to reduce.
+        looks = options["find_unused_parameters"] or options["static_graph"]
+        if Carrier.possible(self.averages_over) and not looks:
+            self._carrier = Carrier(model.module, like, self.averages_over)
+        model.module = DistributedDataParallel(model.module, **options)
+        if self._carrier is not None:
+            self._carrier.wrapped()
 
     def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:
         # A static graph may not skip a reduction (an internal assertion of torch 2.13). Reduced each time,

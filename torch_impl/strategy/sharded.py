@@ -23,6 +23,7 @@ from torch.distributed.fsdp import (
 from common.spec import Placement
 from torch_impl.strategy.base import Strategy
 from torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
+from torch_impl.strategy.carrier import Carrier
 from torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
@@ -77,8 +78,15 @@ class FSDP2(Sharded):
         warnings.filterwarnings("ignore", message=".*FSDP2-wrapped module .* returned a view")
         pinned = self.device != "cpu"
         offload = CPUOffloadPolicy(pin_memory=pinned) if options.cpu_offload else OffloadPolicy()
+        # It needs the root's parameters to be whole from the forward pass to the backward pass, and others beside it.
+        whole = not (options.reshard or blocks or options.cpu_offload)
+        if whole and Carrier.possible(self.averages_over):
+            like = next(iter(model.parameters.values())).live
+            self._carrier = Carrier(model.module, like, self.averages_over, self.mesh.size(-1))
         for module in (*blocks, model.module):
             fully_shard(module, mesh=self.mesh, reshard_after_forward=options.reshard, offload_policy=offload)
+        if self._carrier is not None:
+            self._carrier.wrapped()
 
     def accumulating(self, model: Model, last: bool) -> AbstractContextManager[Any]:
         model.module.set_requires_gradient_sync(last)
