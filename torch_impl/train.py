@@ -88,8 +88,9 @@ def _be_a_rank(place: Place, arguments: tuple[Any, ...]) -> None:
         raise
     except Exception as error:
         _leave_at_once()
-        # Neither gloo nor a store has an exception of its own for a peer that has gone or never came.
-        late = "Application timeout" in str(error)
+        # Neither gloo nor a store has an exception of its own for a peer that has gone or never came. Which of
+        # its two words for being late gloo says depends on what it was at.
+        late = re.search(r"Application timeout|Timed out waiting \d+ms for \w+ operation", str(error))
         if isinstance(error, dist.DistError) or late or "gloo" in str(error):
             # Without the place in gloo's sources, and its advice.
             said = re.sub(r"^\[[^]]*\] |\. This is typically.*", "", str(error).splitlines()[0]).rstrip(".")

@@ -288,8 +288,8 @@ def _batch_norm(tape: Tape, node: Node, x: Value) -> Value:
     spec, channels = node.spec, x.shape[-1]
     assert isinstance(spec, layers.BatchNorm)
     x, size = in_order(tape, x), tape.bytes_of(x.shape)
-    if spec.uses_batch and (tape.alone or spec.statistics == "per_replica"):
-        # The framework's kernel keeps the batch's statistics, and the moving ones that it is given.
+    if spec.uses_batch and (tape.alone or spec.statistics == "per_replica") and tape.itemsize < 8:
+        # The framework's kernel, which keeps the batch's statistics, and the moving ones that it is given.
         given = 2 if spec.running_variance == "biased" else 0
         statistics = tape.fixed((2 + given) * channels * tape.itemsize)
         return tape.apply(x, tape.new(x.shape), x, statistics, parameters=own_bytes(tape, node))
