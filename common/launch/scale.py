@@ -8,7 +8,6 @@ logs/             what the frameworks said
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,13 +85,7 @@ def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object
         )
     found: list[Placement] = []
     for text in texts:
-        match = re.fullmatch(r"(\w+:\w+)((?:,.*)?)", text)
-        if match is None:
-            raise SpecError(
-                f"--placement {text!r}: expected framework:strategy[,field=value...] without a number of replicas,"
-                " e.g. torch:ddp; --replicas gives the numbers"
-            )
-        head, more = match.groups()
+        head, more = Placement.split_text(text, "--replicas gives the numbers")
         for count in sorted(replicas):
             placement = Placement.from_text(f"{head}:{count}{more}", **usual)
             found.append(_alone(placement) if count == 1 else placement)
@@ -122,7 +115,7 @@ def configurations(question: Question, folder: Path) -> list[Job]:
             check_run(spec, placement)
             runs.append((spec, placement))
     names = (
-        f"{number:02d}_{placement.label.replace(' ', '_')}_batch_{spec.global_batch_size}"
+        f"{session.name_of(number, placement)}_batch_{spec.global_batch_size}"
         for number, (spec, placement) in enumerate(runs)
     )
     return [Job(*run, folder / name) for run, name in zip(runs, names, strict=True)]

@@ -122,7 +122,7 @@ def _stages(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
 ) -> Iterator[Stage]:
     def jobs(chosen: Iterable[Placement], parent: Path) -> list[Job]:
-        return [Job(spec, placement, parent / _name(n, placement)) for n, placement in enumerate(chosen)]
+        return [Job(spec, placement, parent / name_of(n, placement)) for n, placement in enumerate(chosen)]
 
     yield TRAINING, jobs(placements, folder / "runs")
     if spec.precision != "float64":
@@ -132,19 +132,24 @@ def _stages(
     yield from rounds(timed, folder / "timing", timing_rounds, phase_rounds=1)
 
 
-def _floor_members(placements: Sequence[Placement]) -> Iterator[Placement]:
-    """Permuted runs of the first placement of each framework, and of the one with most replicas.
+def noisiest(placements: Sequence[Placement]) -> list[Placement]:
+    """Whose permuted runs show what rounding does: each framework's first, and the one with most replicas.
 
     A net with kinks may meet one when its batches are summed in many parts that one replica never does.
     """
-    bases = [*{placement.framework: placement for placement in reversed(placements)}.values()]
+    firsts = {placement.framework: placement for placement in reversed(placements)}
     divided = max(placements, key=lambda placement: placement.replicas)
-    for placement in dict.fromkeys([*bases, divided]):
+    return list(dict.fromkeys([*firsts.values(), divided]))
+
+
+def _floor_members(placements: Sequence[Placement]) -> Iterator[Placement]:
+    for placement in noisiest(placements):
         for seed in range(MINIMUM_MEMBERS):
             yield placement.model_copy(update={"sample_order_seed": seed, "digests": False})
 
 
-def _name(number: int, placement: Placement) -> str:
+def name_of(number: int, placement: Placement) -> str:
+    """The folder of a run among others."""
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 

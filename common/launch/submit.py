@@ -11,8 +11,6 @@ logs/            what each job and each rank said
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,16 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from common.errors import ParityError, RecordError, RunError, SpecError
 from common.launch import slurm
 from common.launch.flags import flags_of
 from common.launch.scale import Question
-from common.launch.session import QUESTION
+from common.launch.session import QUESTION, noisiest
 from common.record import claim_folder
+from common.record.files import parse, write_json
 from common.spec import Placement, TrainSpec, dump_yaml
-from common.spec.base import NonNegativeInt, Spec, explain
+from common.spec.base import NonNegativeInt, Spec
 from common.spec.run import check_run
 
 SUBMISSION = "submission.json"
@@ -95,13 +92,9 @@ def sized(text: str, size: Size) -> tuple[Placement, Size]:
     Raises:
         SpecError: the text is no placement, or one that the scripts cannot start.
     """
-    match = re.fullmatch(r"(\w+:\w+)((?:,.*)?)", text)
-    if match is None:
-        raise SpecError(
-            f"--placement {text!r}: expected framework:strategy[,field=value...] without a number of replicas,"
-            " e.g. torch:ddp; --nodes with --gpus-per-node or --tasks-per-node gives the number"
-        )
-    head, more = match.groups()
+    head, more = Placement.split_text(
+        text, "--nodes with --gpus-per-node or --tasks-per-node gives the number"
+    )
     # Refused here where there is no such strategy.
     kind = Placement.from_text(f"{head}:1")
     alone = not kind.options.parallel
@@ -160,7 +153,7 @@ def comparison(
     placed = [sized(text, size) for text in texts]
     if len(placed) < 2 or len({placement for placement, _ in placed}) < len(placed):
         raise SpecError("a comparison needs two different placements or more; give --placement again")
-    floor = [] if spec.precision == "float64" else _floor([placement for placement, _ in placed])
+    floor = [] if spec.precision == "float64" else noisiest([placement for placement, _ in placed])
     jobs = []
     for number, (placement, own) in enumerate(placed):
         check_run(spec.resolved(), placement)
@@ -201,12 +194,6 @@ def sweep(
         environment=_environment(folder),
     )
     return [job, _report(folder, options, [job.name])]
-
-
-def _floor(placements: Sequence[Placement]) -> list[Placement]:
-    """Whose permuted runs show what rounding does: each framework's first, and the most divided of all."""
-    firsts = {placement.framework: placement for placement in reversed(placements)}
-    return [*firsts.values(), max(placements, key=lambda placement: placement.replicas)]
 
 
 def _report(folder: Path, options: Sequence[str], after: Sequence[str]) -> Job:
@@ -260,7 +247,7 @@ def submit(
     (folder / "logs").mkdir()
     (folder / "spec.yaml").write_text(dump_yaml(spec), encoding="utf-8")
     if question is not None:
-        (folder / QUESTION).write_text(json.dumps(question.to_dict(), indent=1) + "\n", encoding="utf-8")
+        write_json(folder / QUESTION, question.to_dict())
     accepted: list[Submitted] = []
     try:
         for job in jobs:
@@ -272,7 +259,7 @@ def submit(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     submission = Submission(jobs=tuple(accepted))
-    (folder / SUBMISSION).write_text(json.dumps(submission.to_dict(), indent=1) + "\n", encoding="utf-8")
+    write_json(folder / SUBMISSION, submission.to_dict())
     return submission
 
 
@@ -288,15 +275,6 @@ def _sbatch(job: Job, ids: Mapping[str, str]) -> int:
 def read_submission(folder: Path) -> Submission:
     """What `submit` wrote; RecordError with one line where it did not."""
     path = folder / SUBMISSION
-    data: object = None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Submission.model_validate(data)
-    except OSError as error:
-        raise RecordError(
-            f"{path}: cannot be read: {error.strerror}; give the folder of 'parity submit' or slurm/pair.sh"
-        ) from None
-    except ValidationError as error:
-        raise RecordError(f"{path}: {explain(error, data, 'Submission')}") from None
-    except ValueError:
-        raise RecordError(f"{path}: not JSON; the file is cut short or foreign") from None
+    if not path.is_file():
+        raise RecordError(f"{path}: is not there; give the folder of 'parity submit' or slurm/pair.sh")
+    return parse(Submission, path)

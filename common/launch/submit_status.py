@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import RecordError, RunError
+from common.errors import RunError
 from common.launch import slurm
 from common.launch.submit import Submission, Submitted
+from common.record.files import read_json
 
 REPORT = "report.json"
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "REQUEUE_HOLD", "SPECIAL_EXIT")
@@ -134,11 +134,5 @@ def _how(job: Submitted, folder: Path) -> str:
 
 def report_of(folder: Path) -> dict[str, Any]:
     """The report that the last job wrote; RecordError where it is damaged."""
-    path = folder / REPORT
-    try:
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise RecordError(f"{path}: not JSON; the file is cut short or foreign") from None
+    report: dict[str, Any] = read_json(folder / REPORT)
     return report

@@ -206,6 +206,22 @@ class Placement(Spec):
             {**usual, "framework": framework, "strategy": strategy, "replicas": int(replicas)}, fields
         )
 
+    @staticmethod
+    def split_text(text: str, instead: str) -> tuple[str, str]:
+        """('torch:fsdp2', ',wrap=blocks') of a text without a number of replicas.
+
+        Raises:
+            SpecError: it is not one; `instead` says what gives the number.
+        """
+        match = re.fullmatch(r"(\w+:\w+)((?:,.*)?)", text)
+        if match is None:
+            raise SpecError(
+                f"--placement {text!r}: expected framework:strategy[,field=value...] without a number of replicas,"
+                f" e.g. torch:ddp; {instead}"
+            )
+        head, more = match.groups()
+        return head, more
+
     @classmethod
     def with_fields(cls, data: dict[str, Any], fields: dict[str, Any]) -> Placement:
         """A placement from plain data and further fields, of the placement or of its strategy's options."""
