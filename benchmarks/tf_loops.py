@@ -19,11 +19,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import models
+from benchmarks import models, shared
 from common.data import sources
 from common.data.plan import BatchPlan
 from common.record import read_record
@@ -40,25 +39,6 @@ from common.spec import layers as layer_specs
 from common.state import initial_state
 from tf_impl import runtime, train
 from tf_impl.strategy import open_strategy
-
-# Losses that must agree before anything is timed: in float32 nets of this depth part slowly.
-_COMPARED_STEPS = 3
-_TOLERANCE = 1e-4
-_WARM_UP_ROUNDS = 2
-
-
-def placement_of(name: str, replicas: int) -> Placement:
-    """How one of our variants runs."""
-    text = f"tensorflow:mirrored:{replicas},pin=true,device=cpu"
-    if name.endswith("_a_call"):
-        text += f",steps_per_call={name.split('_')[1]}"
-    if name == "ours_compiled":
-        text += ",compile=true"
-    if name == "ours_unrecorded":
-        text += ",recording='off'"
-    if name == "ours_tapped":
-        text += ",taps=true"
-    return Placement.from_text(text)
 
 
 class Ours:
@@ -242,34 +222,28 @@ def stock_optimizer(spec: TrainSpec) -> keras.optimizers.Optimizer:
 
 def build(name: str, spec: TrainSpec, replicas: int, folder: Path) -> Any:
     """A variant by name."""
+    placement = shared.placement_of(name, f"tensorflow:mirrored:{replicas}")
     if name.startswith("ours"):
-        return Ours(name, spec, placement_of(name, replicas), folder)
-    return {"bare": Bare, "keras_fit": KerasFit}[name](spec, placement_of(name, replicas))
+        return Ours(name, spec, placement, folder)
+    return {"bare": Bare, "keras_fit": KerasFit}[name](spec, placement)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each block by variant, and how the variants' losses compare with the first one's."""
     names = options.variants.split(",")
-    rounds = options.rounds + _WARM_UP_ROUNDS
-    spec = models.get(options.spec).model_copy(update={"steps": rounds * options.block_steps}).resolved()
-    spec = spec.model_copy(update={"data": spec.data.model_copy(update={"tail": "drop"})})
-    placement = placement_of("bare", options.replicas)
+    spec = shared.prepared(models.get(options.spec), options.rounds, options.block_steps)
+    placement = shared.placement_of("bare", f"tensorflow:mirrored:{options.replicas}")
     runtime.configure(placement)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="parity-benchmark-") as folder:
         variants = {name: build(name, spec, options.replicas, Path(folder)) for name in names}
-        for number, order in enumerate(_orders(names, rounds)):
+        for number, order in enumerate(shared.orders(names, options.rounds + shared.WARM_UP_ROUNDS)):
             for name in order:
                 begun = time.perf_counter()
                 variants[name].block(options.block_steps)
-                if number >= _WARM_UP_ROUNDS:
+                if number >= shared.WARM_UP_ROUNDS:
                     seconds[name].append(time.perf_counter() - begun)
-        losses = {name: np.array(variant.losses()[:_COMPARED_STEPS]) for name, variant in variants.items()}
-    first = losses[names[0]]
-    agreement = {name: float(np.abs(found / first - 1).max()) for name, found in losses.items()}
-    wrong = [name for name, difference in agreement.items() if not difference <= _TOLERANCE]
-    if wrong:
-        raise SystemExit(f"tf_loops: these do not train what {names[0]} trains: {wrong}; losses {losses}")
+        losses = {name: variant.losses()[: shared.COMPARED_STEPS] for name, variant in variants.items()}
     return {
         "framework": "tensorflow",
         "spec": spec.name,
@@ -277,27 +251,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "block_steps": options.block_steps,
         "global_batch_size": spec.global_batch_size,
         "seconds": seconds,
-        "agreement": agreement,
+        "agreement": shared.agreement("tf_loops", losses),
         "versions": runtime.versions(),
         "threads": runtime.thread_counts(),
     }
 
 
-def _orders(names: list[str], rounds: int) -> Iterator[list[str]]:
-    for number in range(rounds):
-        order = list(names)
-        random.Random(number).shuffle(order)
-        yield order
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--spec", default="overhead_bound_net", help=f"one of {', '.join(models.SPECS)}")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--block-steps", type=int, default=8)
-    parser.add_argument("--variants", default="ours,bare,keras_fit")
-    print(json.dumps(measure(parser.parse_args())))
+    print(json.dumps(measure(shared.arguments(__doc__, "ours,bare,keras_fit").parse_args())))
 
 
 if __name__ == "__main__":

@@ -25,13 +25,12 @@ import itertools
 import json
 import logging
 import os
-import random
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks import models
+from benchmarks import models, shared
 from common.data import sources
 from common.data.plan import BatchPlan
 from common.launch.process import pin_to_cores
@@ -57,23 +56,7 @@ from common.state import initial_state
 from torch_impl import runtime, train
 from torch_impl.strategy import STRATEGIES, open_strategy
 
-# Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
-_COMPARED_STEPS = 3
-_TOLERANCE = 1e-4
-_WARM_UP_ROUNDS = 2
 _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor"]
-
-
-def placement_of(name: str, strategy: str, replicas: int) -> Placement:
-    """How one of our variants runs; the others have its ranks, threads and cores."""
-    text = f"torch:{strategy}:{replicas},pin=true,device=cpu"
-    if name == "ours_compiled":
-        text += ",compile=true"
-    if name == "ours_unrecorded":
-        text += ",recording='off'"
-    if name == "ours_tapped":
-        text += ",taps=true"
-    return Placement.from_text(text)
 
 
 class Ours:
@@ -350,8 +333,9 @@ _OTHERS = {"bare": Bare, "lightning": Lightning, "accelerate": Accelerate}
 
 def rank(spec: TrainSpec, options: dict[str, Any], folder: Path) -> None:
     """One rank's part; rank 0 leaves what it measured in the folder."""
-    place = placement_of("ours", options["placement"], options["replicas"])
-    variants_of = {name: placement_of(name, place.strategy, place.replicas) for name in options["variants"]}
+    text = f"torch:{options['placement']}:{options['replicas']}"
+    place = shared.placement_of("ours", text)
+    variants_of = {name: shared.placement_of(name, text) for name in options["variants"]}
     number = int(os.environ["RANK"])
     pin_to_cores(place, range(number, number + 1))
     runtime.configure(place)
@@ -365,16 +349,18 @@ def rank(spec: TrainSpec, options: dict[str, Any], folder: Path) -> None:
     }
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     busy: dict[str, list[float]] = {name: [] for name in variants}
-    for round_number, order in enumerate(_orders(list(variants), options["rounds"] + _WARM_UP_ROUNDS)):
+    for round_number, order in enumerate(
+        shared.orders(list(variants), options["rounds"] + shared.WARM_UP_ROUNDS)
+    ):
         for name in order:
             dist.barrier()
             begun, worked = time.perf_counter(), time.process_time()
             variants[name].block(options["block_steps"])
             dist.barrier()
-            if round_number >= _WARM_UP_ROUNDS:
+            if round_number >= shared.WARM_UP_ROUNDS:
                 seconds[name].append(time.perf_counter() - begun)
                 busy[name].append(time.process_time() - worked)
-    losses = {name: variant.losses()[:_COMPARED_STEPS] for name, variant in variants.items()}
+    losses = {name: variant.losses()[: shared.COMPARED_STEPS] for name, variant in variants.items()}
     if number == 0:
         measured = {
             "seconds": seconds,
@@ -400,29 +386,16 @@ def _describe(number: int, replicas: int) -> None:
     )
 
 
-def _orders(names: list[str], rounds: int) -> Iterator[list[str]]:
-    for number in range(rounds):
-        order = list(names)
-        random.Random(number).shuffle(order)
-        yield order
-
-
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each block by variant, and how the variants' losses compare with the first one's."""
     names = options.variants.split(",")
-    steps = (options.rounds + _WARM_UP_ROUNDS) * options.block_steps
-    spec = models.get(options.spec, "torch").model_copy(update={"steps": steps}).resolved()
-    spec = spec.model_copy(update={"data": spec.data.model_copy(update={"tail": "drop"})})
+    spec = shared.prepared(models.get(options.spec, "torch"), options.rounds, options.block_steps)
     with tempfile.TemporaryDirectory(prefix="parity-benchmark-") as name:
         folder = Path(name)
         arguments = (spec, {**vars(options), "variants": names}, folder)
         run_ranks("benchmarks.torch_loops:rank", arguments, options.replicas, folder / "logs", _PRELOAD)
         found = json.loads((folder / "measured.json").read_text())
-    first, losses = np.array(found["losses"][names[0]]), found.pop("losses")
-    agreement = {name: float(np.abs(np.array(of) / first - 1).max()) for name, of in losses.items()}
-    wrong = [name for name, difference in agreement.items() if not difference <= _TOLERANCE]
-    if wrong:
-        raise SystemExit(f"torch_loops: these do not train what {names[0]} trains: {wrong}; losses {losses}")
+    losses = found.pop("losses")
     return {
         "framework": "torch",
         "placement": options.placement,
@@ -430,20 +403,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "replicas": options.replicas,
         "block_steps": options.block_steps,
         "global_batch_size": spec.global_batch_size,
-        "agreement": agreement,
+        "agreement": shared.agreement("torch_loops", {name: losses[name] for name in names}),
         "versions": runtime.versions(),
         **found,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.arguments(__doc__, "ours,bare,lightning,accelerate")
     parser.add_argument("--placement", default="ddp", help="a strategy of torch: ddp, fsdp2 or single")
-    parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--spec", default="overhead_bound_net", help=f"one of {', '.join(models.SPECS)}")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--block-steps", type=int, default=8)
-    parser.add_argument("--variants", default="ours,bare,lightning,accelerate")
     print(json.dumps(measure(parser.parse_args())))
 
 

@@ -1,0 +1,67 @@
+"""What both modules of loops share: how variants take turns, what ours are called, that all train the same."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks import models
+from common.spec import Placement, TrainSpec
+
+# Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
+COMPARED_STEPS = 3
+WARM_UP_ROUNDS = 2
+_TOLERANCE = 1e-4
+
+
+def placement_of(name: str, text: str) -> Placement:
+    """How one of our variants runs, on a placement; the others have its replicas, threads and cores."""
+    text += ",pin=true,device=cpu"
+    if name.endswith("_a_call"):
+        text += f",steps_per_call={name.split('_')[1]}"
+    if name == "ours_compiled":
+        text += ",compile=true"
+    if name == "ours_unrecorded":
+        text += ",recording='off'"
+    if name == "ours_tapped":
+        text += ",taps=true"
+    return Placement.from_text(text)
+
+
+def orders(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
+    """The variants of each round, in an order drawn anew."""
+    for number in range(rounds):
+        order = list(names)
+        random.Random(number).shuffle(order)
+        yield order
+
+
+def prepared(spec: TrainSpec, rounds: int, block_steps: int) -> TrainSpec:
+    """A spec of as many steps as all rounds take, warm-up included, all of whole batches."""
+    spec = spec.model_copy(update={"steps": (rounds + WARM_UP_ROUNDS) * block_steps}).resolved()
+    return spec.model_copy(update={"data": spec.data.model_copy(update={"tail": "drop"})})
+
+
+def agreement(module: str, losses: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """By how much each variant's losses differ from the first one's; ends the program where that is too much."""
+    first_name = next(iter(losses))
+    first = np.array(losses[first_name])
+    found = {name: float(np.abs(np.array(of) / first - 1).max()) for name, of in losses.items()}
+    wrong = [name for name, difference in found.items() if not difference <= _TOLERANCE]
+    if wrong:
+        raise SystemExit(f"{module}: these do not train what {first_name} trains: {wrong}; losses {losses}")
+    return found
+
+
+def arguments(about: str, variants: str) -> argparse.ArgumentParser:
+    """The flags of both modules; `variants`: those that are measured by default."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--spec", default="overhead_bound_net", help=f"one of {', '.join(models.SPECS)}")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--block-steps", type=int, default=8)
+    parser.add_argument("--variants", default=variants)
+    return parser
