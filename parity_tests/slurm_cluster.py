@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,13 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from parity_tests.launching import ROOT
+from parity_tests.launching import ROOT, SCRIPT, brought_up
 
 SECONDS = 300
-SCRIPT = ROOT / "slurm" / "cluster"
-NODES = ("node2", "node10")
 # Stands before python on each rank: rank 1 fails, or hangs, where a test asks for it.
 PYTHON = f"""#!/bin/bash
 if [ -n "$SLURM_STEP_NODELIST" ] && [ "$SLURM_PROCID" = 1 ]; then
@@ -44,13 +39,6 @@ STALE = {
     "LOCAL_RANK": "7",
     "WORLD_SIZE": "9",
 }
-
-
-def lacks(what: str) -> None:
-    """Skip a test for what this machine lacks; a failure where all must be there, as in CI."""
-    if os.environ.get("PARITY_TEST_ALL"):
-        pytest.fail(f"{what}, and PARITY_TEST_ALL is set")
-    pytest.skip(what, allow_module_level=True)
 
 
 class Cluster:
@@ -129,24 +117,5 @@ class Cluster:
 @contextmanager
 def slurm_cluster(files: Path) -> Iterator[Cluster]:
     """A cluster for as long as the body runs; the test is skipped where there can be none."""
-    lacking = [name for name in ("slurmctld", "slurmd", "srun", "munged") if shutil.which(name) is None]
-    lacking = [name for name in lacking if not Path("/usr/sbin", name).exists()]
-    if lacking or os.geteuid() != 0:
-        lacks(f"needs root and SLURM (not found: {', '.join(lacking) or 'root'}); see slurm/cluster install")
-    # A socket's path is short.
-    folder = Path(f"/tmp/parity-slurm-{os.getpid()}-{len(list(Path('/tmp').glob('parity-slurm-*')))}")
-    up = subprocess.run(
-        [SCRIPT, "up", folder, *NODES],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "GPUS": "2"},
-    )
-    try:
-        if up.returncode != 0 and "no namespaces" in up.stderr:
-            lacks(up.stderr.strip())
-        assert up.returncode == 0, up.stderr
+    with brought_up(GPUS="2") as folder:
         yield Cluster(folder, files)
-    finally:
-        subprocess.run([SCRIPT, "down", folder], capture_output=True, timeout=60)
-    assert not folder.exists()

@@ -20,7 +20,7 @@ import yaml
 from common import recipes
 from common.commands import manifest
 from common.spec import dump_yaml
-from parity_tests.slurm_cluster import lacks
+from parity_tests.launching import lacks
 
 if find_spec("kubeflow") is None:
     lacks("needs kubeflow-training, which holds the schemas")

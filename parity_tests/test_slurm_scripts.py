@@ -18,8 +18,7 @@ from common.launch.submit import Size, Submission, Submitted, script_of, sized
 from common.launch.submit_end import Step, stopped, why
 from common.launch.submit_scale import element, placements_of
 from common.launch.submit_status import states_of
-from parity_tests.launching import ROOT
-from parity_tests.slurm_cluster import lacks
+from parity_tests.launching import ROOT, lacks
 from parity_tests.synthetic import one_line
 
 SLURM = ROOT / "slurm"
