@@ -63,9 +63,11 @@ class Meeting:
             )
         self._port = _held_port()
         files = [Path(f"{self._place.rendezvous}.worker_{rank}") for rank in range(self._place.processes)]
-        partial = files[self._place.rank].with_suffix(".partial")
+        own = files[self._place.rank]
+        # Under a name of its own: all ranks write at once, beside one another.
+        partial = own.with_name(f"{own.name}.partial")
         partial.write_text(f"127.0.0.1:{self._port.getsockname()[1]}")
-        partial.rename(files[self._place.rank])
+        partial.rename(own)
         deadline = time.monotonic() + self._seconds
         while missing := [f"rank {rank}" for rank, file in enumerate(files) if not file.exists()]:
             if time.monotonic() > deadline:
