@@ -7,7 +7,7 @@ from common.spec import Placement
 from common.spec.placement import said
 
 # What the flags cannot say: settings for loaders and benchmarks, given in Python.
-_WITHOUT_FLAG = ("recording", "loader_workers", "prefetch_batches")
+_WITHOUT_FLAG = ("recording", "loader_workers", "prefetch_batches", "replay")
 
 
 def flags_of(placement: Placement) -> list[str]:

@@ -6,6 +6,7 @@ from common.spec.layers import LayerSpec, Node, ParameterSpec
 from common.spec.model import ModelSpec, walk
 from common.spec.optimizers import SGD, Adam, AdamW
 from common.spec.placement import Placement
+from common.spec.replay import Replay
 from common.spec.schedules import Constant, WarmupCosine
 from common.spec.strategies import STRATEGIES
 from common.spec.train import TrainSpec
@@ -22,6 +23,7 @@ __all__ = [
     "Node",
     "ParameterSpec",
     "Placement",
+    "Replay",
     "Spec",
     "TrainSpec",
     "WarmupCosine",

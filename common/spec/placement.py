@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from common.errors import SpecError
 from common.spec.base import NonNegativeInt, PositiveInt, Spec
+from common.spec.replay import Replay
 from common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
 
 # ((first epoch, micro-batches), ...)
@@ -67,6 +68,7 @@ class Placement(Spec):
     loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
     prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
     timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
+    replay: Replay | None = Field(None, description="train a part of a run once more, and look into it")
 
     @model_validator(mode="before")
     @classmethod

@@ -26,6 +26,8 @@ def check_run(spec: TrainSpec, placement: Placement) -> None:
         _check_statistics_need_no_others(spec, placement)
     if placement.taps:
         _check_taps(placement)
+    if placement.replay is not None:
+        _check_taps(placement, "looked into")
     if placement.phase_repeats:
         _check_phases(placement)
     if placement.steps_per_call > 1:
@@ -79,7 +81,7 @@ def _check_xla(spec: TrainSpec, placement: Placement) -> None:
         raise SpecError(f"{placement.label}: {why}")
 
 
-def _check_taps(placement: Placement) -> None:
+def _check_taps(placement: Placement, what: str = "tapped") -> None:
     """Where layer outputs and gradients cannot be seen one by one."""
     why = None
     if placement.engine in ("keras", "lightning"):
@@ -91,7 +93,7 @@ def _check_taps(placement: Placement) -> None:
     elif placement.strategy in ("tensor_parallel", "data_parallel", "deepspeed"):
         why = "it divides layers, or gradients, in ways of its own; take ddp, fsdp1 or fsdp2"
     if why is not None:
-        raise SpecError(f"{placement.label}: cannot be tapped: {why}")
+        raise SpecError(f"{placement.label}: cannot be {what}: {why}")
 
 
 def _check_phases(placement: Placement) -> None:
