@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -47,6 +48,8 @@ def parent(tmp_path: Path) -> Iterator[object]:
             start_new_session=True,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "TMPDIR": str(tmp_path)},
+            # A shell has what it starts in the background ignore interrupts, and that is inherited.
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         started.append(child)
         wait_until("the ranks did not start", lambda: pids(tmp_path).keys() >= set(awaited))
