@@ -26,6 +26,7 @@ from common.commands import (
     advise,
     baseline,
     collectives,
+    diagnose,
     make_folder,
     manifest,
     scale,
@@ -104,6 +105,11 @@ def _parser() -> Any:
     )
     run.add_argument("--digests", action="store_true", help="check after each step that replicas are equal")
     run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
+    run.add_argument(
+        "--diagnose",
+        action="store_true",
+        help="where a candidate is divergent, find out when, where and why: diagnosis_N.html",
+    )
     run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
 
     compare = add_command(
@@ -160,7 +166,7 @@ def _parser() -> Any:
     add_command(
         commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
     )
-    for module in (scale, steps, collectives, advise, submit, status, manifest):
+    for module in (diagnose, scale, steps, collectives, advise, submit, status, manifest):
         module.add(commands)
     return parser
 
@@ -176,7 +182,12 @@ def _run(options: argparse.Namespace) -> int:
     if options.overwrite:
         session.remove(folder)
     session.run_session(spec, placements, folder, options.timing_rounds, Console(stderr=True))
-    return _conclude(read_session(folder), folder, checks=False)
+    result = read_session(folder)
+    code = _conclude(result, folder, checks=False)
+    if options.diagnose and result.verdict == "divergent":
+        diagnose.after_run(result, folder)
+        _write_reports(result, folder)
+    return code
 
 
 def _compare(options: argparse.Namespace) -> int:

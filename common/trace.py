@@ -20,6 +20,9 @@ received them. Gradients of the loss are those of the replica's loss *sum*, with
     updated                         whether the step was not skipped
     after/STATE                     the canonical state after the step
 
+Beside them lies layers.json: of each layer's path the name of the tensor that was its input. One that is no
+output of a tapped layer is kept as `input/PATH`.
+
 What a step is fed (`FED`) stands in a folder of the same form, FOLDER/step_N/, for each replica of the run
 that is fed; and FOLDER/step_N/state.safetensors, the canonical state that it begins with. Any name may be
 missing there: the step then goes on with what is its own.
@@ -36,11 +39,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import RecordError
+from common.record.files import read_json
 from common.state import State, load_state, save_state
 
 Array = NDArray[Any]
 
 TRACE, FORCED, STATES, EVALUATION = "trace", "forced", "states", "evaluation"
+LAYERS = "layers.json"
 SAMPLES = ("ids", "inputs", "targets")
 # In the order in which a step makes them. `slots`, `update` and `buffers` are parts of `after`.
 STAGES = (
@@ -106,11 +111,21 @@ def fed_steps(parent: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step_")) for path in parent.glob("step_*"))
 
 
+def read_layers(folder: Path) -> dict[str, str]:
+    """Of each layer's path the name of the tensor that was its input; nothing where that was not kept."""
+    path = folder / LAYERS
+    return {str(k): str(v) for k, v in read_json(path).items()} if path.exists() else {}
+
+
 @dataclass(frozen=True)
 class Trace:
-    """A step read back: of each replica its tensors by name."""
+    """A step read back: of each replica its tensors by name.
+
+    fed_ids: where it was fed a batch, the ids of that; `ids` are those that its own loader gave.
+    """
 
     replicas: tuple[State, ...]
+    fed_ids: tuple[NDArray[np.int64], ...] | None = None
 
     @classmethod
     def read(cls, folder: Path, replicas: int) -> Trace:
@@ -131,8 +146,9 @@ class Trace:
 
     def rows(self, name: str) -> Array:
         """What belongs to samples, of the global batch, in the order of `ids`."""
-        ids = np.concatenate([tensors["ids"] for tensors in self.replicas])
-        rows: Array = np.concatenate([tensors[name] for tensors in self.replicas])
+        fed = self.fed_ids if name not in SAMPLES else None
+        ids = np.concatenate(fed or self.each("ids"))
+        rows: Array = np.concatenate(self.each(name))
         return rows[np.argsort(ids, kind="stable")]
 
     def each(self, name: str) -> list[Array]:

@@ -226,6 +226,7 @@ def test_equal_runs_are_parity(tmp_path: Path) -> None:
         "update norm",
         "final state",
         "evaluation",
+        "invariants",
     }
     assert comparison.steps.tolist() == list(range(6)) and len(comparison.loss_deviation) == 6
     assert comparison.excepted == () and comparison.first_failure is None
@@ -422,7 +423,7 @@ def test_float32_without_a_floor_is_undecided(tmp_path: Path) -> None:
 
 def test_float32_without_a_floor_still_sees_what_needs_none(tmp_path: Path) -> None:
     comparison = in_float32(tmp_path, ids(double_between), count=0)
-    assert comparison.verdict == "divergent" and failures(comparison) == {"sample ids"}
+    assert comparison.verdict == "divergent" and failures(comparison) == {"sample ids", "invariants"}
 
 
 def test_float32_within_the_floor_is_parity(tmp_path: Path) -> None:

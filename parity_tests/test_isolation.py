@@ -140,6 +140,7 @@ LEDGER: dict[str, str] = {
     "step.py: Steps": "as data.py: joined",
     "step.py: apart": "as data.py: joined",
     "runtime.py: launching_ahead": "PyTorch's calls return before they are done on GPUs, and only there",
+    "probe.py: Probe.taken": "TensorFlow traces a step that is looked into for some seconds, torch traces none",
     "taps.py: StepTaps.activations": "a part of TensorFlow's graph; torch's hooks see a gradient as it arises",
     "taps.py: StepTaps.watched": "as StepTaps.activations",
     "taps.py: StepTaps.zeros": "as StepTaps.activations",

@@ -78,10 +78,9 @@ def test_one_replica_sends_nothing(farm: Farm) -> None:
 
 
 def test_bytes_of_replicated_parameters(farm: Farm) -> None:
-    """Every gradient once, and the loss sum with the count."""
-    whole = {"all_reduce": NUMBER * (parameters() + 2)}
-    assert sent(timed(farm, torch("ddp", 2))) == whole
-    assert sent(timed(farm, tensorflow(2))) == whole
+    """Every gradient once, and the loss sum with the count; between processes also the parameters' norm."""
+    assert sent(timed(farm, torch("ddp", 2))) == {"all_reduce": NUMBER * (parameters() + 3)}
+    assert sent(timed(farm, tensorflow(2))) == {"all_reduce": NUMBER * (parameters() + 2)}
 
 
 def test_bytes_of_sharded_parameters(farm: Farm) -> None:

@@ -185,7 +185,7 @@ def test_a_wrong_split_is_drawn_and_told(tmp_path: Path) -> None:
     result = write_pair(tmp_path, small_spec(), ids_from=1)
     write_html(result, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
-    told = r"sample ids at tensorflow mirrored x2, step 3: sample \d+ went to replicas 0 and 1 \(1 of "
+    told = r"sample ids at tensorflow mirrored x2, step 3: sample \d+ went to replicas 0 and 1 \(2 of "
     assert re.search(told, page.text)
     assert "A cross marks" in page.text
     marks = json.loads(page.json[3])["data"][-1]

@@ -120,13 +120,13 @@ def _sums(step: Step) -> list[list[_Shape]]:
     """Shapes of what a step sums over the replicas: together, in one call after another.
 
     Batch norm: rows' sums and number, squared deviations, and backward the gradients of both. Then all
-    gradients with the loss sum and the count.
+    gradients with the loss sum, the count and that by which replicas are compared.
     """
     found: list[list[_Shape]] = []
     for channels in synchronised_channels(step.spec):
         found += [[(channels,), ()], [(channels,)], [(channels,)], [(channels,)]]
     gradients = [tuple(weight.shape) for weight in step.model.parameters.values()]
-    return [*found, [*gradients, (), ()]]
+    return [*found, [*gradients, (), (), *[()] * len(step.fingerprint())]]
 
 
 def _messages(step: Step) -> list[Message]:

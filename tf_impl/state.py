@@ -8,6 +8,7 @@ import tensorflow as tf
 from common.state import State, slot_name
 from tf_impl.model import Model
 from tf_impl.optimizers import Optimizer
+from tf_impl.strategy import Strategy
 
 
 def load(state: State, model: Model, optimizer: Optimizer) -> None:
@@ -23,6 +24,15 @@ def export(model: Model, optimizer: Optimizer, step: int) -> State:
     return state
 
 
+def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> list[State]:
+    """What each replica that this process speaks for holds of every variable, even where they should agree."""
+    held = {name: strategy.unpack(variable) for name, variable in _variables(model, optimizer).items()}
+    return [
+        {name: _read_component(copies[place]) for name, copies in held.items()}
+        for place in range(len(strategy.recorded_replicas))
+    ]
+
+
 def _variables(model: Model, optimizer: Optimizer) -> dict[str, tf.Variable]:
     result = dict(model.tensors)
     for slot, variables in optimizer.slots.items():
@@ -34,3 +44,8 @@ def _variables(model: Model, optimizer: Optimizer) -> dict[str, tf.Variable]:
 def _read(variable: tf.Variable) -> np.ndarray:
     # .numpy() may share memory with the variable, which training goes on changing.
     return np.array(variable.numpy())
+
+
+def _read_component(variable: tf.Variable) -> np.ndarray:
+    # Of one device; takes a quarter of the time of .numpy(), and a step that is looked into reads hundreds.
+    return np.array(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))

@@ -23,7 +23,9 @@ from tf_impl.taps import StepTaps
 class StepResult(NamedTuple):
     """What a step leaves behind, still on the device.
 
-    numbers: loss sum, count, norms of gradient, parameters and update, all global.
+    numbers: loss sum, count, norms of gradient, parameters and update, all global. Then, by which replicas are
+        compared, fingerprints of several local ones after the step, and of several processes what
+        `Step.compared` gave before it.
     ids: the sample ids of each local replica.
     gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
     updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
@@ -48,10 +50,26 @@ class Step:
         self._weights = list(model.parameters.values())
         self._recording = recording
         self._needs_norm = recording or spec.optimizer.clip_global_norm is not None
+        # Between processes a replica's fingerprint travels with what the next step sums.
+        self._own: tf.Variable | None = None
+        if recording and strategy.placement.processes > 1:
+            with strategy.native.scope():
+                reading = tf.VariableSynchronization.ON_READ
+                first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+                zero = tf.zeros([], spec.master_dtype)
+                self._own = tf.Variable(zero, trainable=False, synchronization=reading, aggregation=first)
         self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
         self._names = list(reference.RateKeeper(spec).scalars(0))
-        self._signature = _local_batch(spec) * len(strategy.local_replicas)
+        scalars = tf.TensorSpec([len(self._names)], spec.master_dtype)
+        self.signature = [
+            *_local_batch(spec) * len(strategy.local_replicas),
+            scalars,
+            tf.TensorSpec([], tf.int64),
+        ]
         self._traced: dict[int, Callable[..., tuple]] = {}
+        # What looks into a step, while it is traced: `tf_impl.probe.Probe`; and what was traced with it.
+        self.probe: Any = None
+        self.probed: dict[tuple[int, bool], Any] = {}
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         count = self.strategy.placement.micro_batches(self._plan.epoch(number))
@@ -71,23 +89,27 @@ class Step:
 
     def _trace(self, micro_batches: int) -> Callable[..., tuple]:
         """The step as a graph, for one number of micro-batches and batches of any size."""
-        scalars = tf.TensorSpec([len(self._names)], self.spec.master_dtype)
-        signature = [*self._signature, scalars, tf.TensorSpec([], tf.int64)]
         # Called as it is: to find again which graph suits the arguments costs as much as a small step.
-        return tf.function(self._step(micro_batches), signature, autograph=False).get_concrete_function()
+        return tf.function(self._step(micro_batches), self.signature, autograph=False).get_concrete_function()
 
     def _step(self, micro_batches: int) -> Callable[..., tuple]:
         """step(*tensors of `_flat`, scalars, number), inside a graph."""
+        if self._own is not None:
+            self._remember(self._fingerprints())
 
         def replica(
             inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor, number: tf.Tensor, scale: tf.Tensor | None
         ) -> tuple:
             sums = self._accumulated((inputs, targets, ids), number, micro_batches, scale)
-            if self.taps is None:
-                return (*self.reduced(sums, scale), ids, ())
-            activations, *sums = sums
-            result = self.reduced(tuple(sums), scale)
-            return (*result, ids, self.taps.values(activations, sums[:-2], result[1], scale))
+            activations, sums = ((), sums) if self.taps is None else (sums[0], tuple(sums[1:]))
+            if self.probe is not None:
+                self.probe.local(sums[:-2])
+                self.probe.lost(*sums[-2:])
+            numbers, gradients, clipped, finite = self.reduced(sums, scale)
+            if self.probe is not None:
+                clipped = self.probe.clipped(clipped)
+            taps = () if self.taps is None else self.taps.values(activations, sums[:-2], gradients, scale)
+            return numbers, gradients, clipped, finite, ids, taps
 
         def step(*tensors: tf.Tensor) -> tuple:
             *flat, scalars, number = tensors
@@ -104,12 +126,42 @@ class Step:
             numbers = [unpack(number)[0] for number in numbers]
             norms = [tf.zeros_like(numbers[0])] * 2
             if self._recording:
-                weights = [weight.read_value() for weight in self._weights]
-                norms = [tf.linalg.global_norm(weights), tf.linalg.global_norm(changes)]
+                prints = self._fingerprints()
+                norms = [tf.sqrt(2 * prints[0]), tf.linalg.global_norm(changes)]
+                norms += prints if len(prints) > 1 else []
+            if self._own is not None:
+                self._remember(prints)
             taps = () if self.taps is None else unpack(taps)
-            return tf.stack([*numbers, *norms]), unpack(ids), [unpack(g)[0] for g in gradients], updated, taps
+            numbers[3:3] = norms
+            return tf.stack(numbers), unpack(ids), [unpack(g)[0] for g in gradients], updated, taps
 
         return step
+
+    def _fingerprints(self) -> list[tf.Tensor]:
+        """Half the squared norm of each local replica's parameters, computed on its own device."""
+        found = []
+        for copies in zip(*map(self.strategy.unpack, self._weights), strict=True):
+            with tf.device(copies[0].device):
+                found.append(tf.add_n([tf.nn.l2_loss(copy.value()) for copy in copies]))
+        return found
+
+    def _remember(self, prints: list[tf.Tensor]) -> None:
+        for variable, own in zip(self.strategy.unpack(self._own), prints, strict=True):
+            variable.assign(own)
+
+    def fingerprint(self) -> list[tf.Tensor]:
+        """That of this replica before the step, by which equal ones are told; none in one process alone."""
+        return [] if self._own is None else [self._own.read_value()]
+
+    def compared(self) -> list[float]:
+        """The sum of `fingerprint` over all replicas as they are, and this one's; none where there is none."""
+
+        def summed() -> list[tf.Tensor]:
+            own = self.fingerprint()
+            return [*self.strategy.sum(own), *own]
+
+        found = [] if self._own is None else self.strategy.native.run(summed)
+        return [float(self.strategy.unpack(norm)[0]) for norm in found]
 
     def _regrouped(self, flat: list[tf.Tensor]) -> Any:
         """The distributed batch of `_flat`, inside a graph."""
@@ -143,6 +195,12 @@ class Step:
         zeros = (*(tf.zeros(weight.shape, weight.dtype) for weight in self._weights), zero, zero)
         if self.taps is not None:
             zeros = (self.taps.zeros, *zeros)
+        if self.probe is not None:
+            # What is made within a loop cannot be seen outside.
+            turns = (tf.constant(0), *zeros)
+            for _ in range(micro_batches):
+                turns = add(*turns)
+            return turns[1:]
         # A loop, and one turn at a time, so that only one micro-batch needs memory.
         _, *totals = tf.while_loop(
             lambda place, *_: place < micro_batches, add, (tf.constant(0), *zeros), parallel_iterations=1
@@ -158,6 +216,8 @@ class Step:
         context = self.model.context(True, inputs, ids, number)
         if self.taps is not None:
             context = self.taps.opened(context)
+        if self.probe is not None:
+            context = self.probe.opened(context, inputs, scale)
         with tf.GradientTape() as tape:
             outputs = self.model(inputs, context)
             loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
@@ -173,16 +233,31 @@ class Step:
         return (self.taps.activations(context, of_outputs, scale), *gradients, loss_sum, count)
 
     def reduced(self, sums: tuple, scale: tf.Tensor | None = None) -> tuple:
-        """((loss sum, count, gradient norm), gradients, clipped gradients, whether finite), all global."""
-        *gradients, loss_sum, count = self.strategy.sum(list(sums))
+        """((loss sum, count, gradient norm), gradients, clipped gradients, whether finite), all global.
+
+        With the loss sum travels what replicas are compared by; it ends the numbers, as in `compared`.
+        """
+        *gradients, loss_sum, count = sums
+        own = self.fingerprint()
+        if own:
+            loss_sum = tf.stack([loss_sum, *own])
+        *gradients, loss_sum, count = self.strategy.sum([*gradients, loss_sum, count])
+        compared = []
+        if own:
+            loss_sum, *compared = [*tf.unstack(loss_sum), *own]
+        if self.probe is not None:
+            loss_sum, count = self.probe.total(loss_sum, count)
         divisor = count if scale is None else count * scale
         gradients = [gradient / divisor for gradient in gradients]
+        loss_sum, gradients = _penalized(self.spec.loss, self._weights, loss_sum, count, gradients)
+        if self.probe is not None:
+            gradients = self.probe.reduced(gradients)
         finite = tf.constant(True)
         if scale is not None:
             finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-        loss_sum, gradients = _penalized(self.spec.loss, self._weights, loss_sum, count, gradients)
         norm = tf.linalg.global_norm(gradients) if self._needs_norm else tf.zeros_like(count)
-        return (loss_sum, count, norm), gradients, self.optimizer.clip(gradients, norm), finite
+        numbers = (loss_sum, count, norm, *compared)
+        return numbers, gradients, self.optimizer.clip(gradients, norm), finite
 
 
 class Steps(Step):
@@ -220,7 +295,7 @@ class Steps(Step):
                 return tf.TensorArray(dtype, count, element_shape=shape, infer_shape=False)
 
             zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self._weights]
-            begun = array(self.spec.master_dtype, [5]), [array(tf.int64, [None]) for _ in local], zeros
+            begun = array(self.spec.master_dtype, [None]), [array(tf.int64, [None]) for _ in local], zeros
             _, numbers, ids, gradients = tf.while_loop(
                 lambda place, *_: place < count, more, (tf.constant(0), *begun), parallel_iterations=1
             )
@@ -272,15 +347,24 @@ def _local_batch(spec: TrainSpec) -> list[tf.TensorSpec]:
     ]
 
 
-def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, float, int]:
-    """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode."""
+def evaluate(
+    spec: TrainSpec, model: Model, strategy: Strategy, batch: Any, probe: Any = None
+) -> tuple[float, float, int]:
+    """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode.
+
+    `probe` looks into it: `tf_impl.probe.Probe`.
+    """
 
     weights = list(model.parameters.values())
 
     def replica(inputs: tf.Tensor, targets: tf.Tensor, ids: tf.Tensor) -> tuple:
         context = model.context(False, inputs, ids)
+        if probe is not None:
+            context = probe.opened(context, inputs)
         outputs = model(inputs, context)
         loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
+        if probe is not None:
+            probe.lost(loss_sum, count)
         correct = losses.correct(spec.loss, outputs, targets, context)
         loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
         return _penalized(spec.loss, weights, loss_sum, count, weights)[0], count, correct

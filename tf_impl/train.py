@@ -19,9 +19,10 @@ from common.launch.place import find_folder, place_of, starts_ranks
 from common.launch.ranks import arrive, run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
+from common.spec.replay import Replay
 from common.spec.run import check_run, steps_behind
-from common.state import initial_state, save_state
-from tf_impl import data, engines, phases, runtime, state, taps
+from common.state import initial_state, load_state, save_state
+from tf_impl import data, engines, phases, replay, runtime, state, taps
 from tf_impl.model import build_model
 from tf_impl.optimizers import build_optimizer
 from tf_impl.step import StepResult, apart, build_step, evaluate
@@ -66,11 +67,15 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     arrive()
     with lost_peers(placement):
         run = _Run(spec, placement, out_dir, tensorboard)
-        if engines.owns_loop(placement):
-            run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
+        if placement.replay is not None:
+            replay.walk(run)
         else:
-            _loop(run)
-        run.finish()
+            if engines.owns_loop(placement):
+                run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
+            else:
+                _loop(run)
+            run.finish()
+        run.strategy.close(run.model)
 
 
 def _loop(run: _Run) -> None:
@@ -101,28 +106,31 @@ class _Run:
 
     def __init__(self, spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
         self.spec, self.placement, self.out_dir = spec, placement, out_dir
-        self._primary = primary = place_of(placement).rank == 0
+        self.primary = primary = place_of(placement).rank == 0
         runtime.allow_tf32(spec.allows_tf32)
-        self.samples, self._eval_samples = sources.load_for(spec)
+        self.samples, self.eval_samples = sources.load_for(spec)
         self.plan = BatchPlan.of(spec, placement)
         claims = placement.processes == 1 or not starts_ranks(placement)
         if primary and claims:
             claim_folder(out_dir)
-        # Neither the order of samples nor the last step is part of what was traced.
+        # Neither the order of samples nor which steps are taken is part of what was traced.
         self.strategy, self.model, self.optimizer, self.step = _build(
             spec,
             placement.model_copy(
-                update={"sample_order_seed": None, "stop_at_step": None, "phase_repeats": 0}
+                update={"sample_order_seed": None, "stop_at_step": None, "phase_repeats": 0, "replay": None}
             ),
         )
         self.strategy.barrier()
         if claims:
             find_folder(out_dir)
-        state.load(initial_state(spec, placement.sample_order_seed), self.model, self.optimizer)
-        begun = state.export(self.model, self.optimizer, 0)
+        part = placement.replay or Replay(stop=placement.steps_of(spec.steps))
+        self.steps = range(part.first_step, part.stop)
+        begin = None if part.begin is None else load_state(Path(part.begin))
+        begin = begin or initial_state(spec, placement.sample_order_seed)
+        state.load(begin, self.model, self.optimizer)
+        begun = state.export(self.model, self.optimizer, self.steps.start)
         if primary:
             save_state(out_dir / "initial.safetensors", begun)
-        self.steps = range(placement.steps_of(spec.steps))
         self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
         facts = {
             "versions": runtime.versions(),
@@ -164,37 +172,39 @@ class _Run:
         numbers = np.asarray(result.numbers).tolist()
         self.rates.observe(number, *numbers[:2], bool(result.updated))
         received, scale = [np.asarray(ids) for ids in result.ids], scalars.get("loss_scale", 1.0)
-        self._writer.step(number, scalars["learning_rate"], numbers, received, scale)
+        last = 5 + len(received) if len(received) > 1 else 5
+        seen = (bool(result.updated), numbers[5:last], numbers[last:])
+        self._writer.step(number, scalars["learning_rate"], numbers[:5], received, scale, *seen)
         if self.placement.taps:
             self._writer.taps(number, [table.numpy() for table in result.taps])
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
-            if self._primary:
+            if self.primary:
                 save_state(self.out_dir / "first_gradients.safetensors", gradients)
             self._writer.skip_time()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
+        self._writer.compare_replicas(self.steps.stop, self.step.compared())
         self._writer.memory(strategy.rank, taps.memory(model, optimizer))
-        final = state.export(model, optimizer, len(self.steps))
-        if self._primary:
+        final = state.export(model, optimizer, self.steps.stop)
+        if self.primary:
             save_state(self.out_dir / "final.safetensors", final)
         evaluated = self._evaluated()
         if repeats := self.placement.phase_repeats:
             # Last, since it goes on training.
-            scalars = self.rates.scalars(len(self.steps) - 1)
+            scalars = self.rates.scalars(max(0, self.steps.stop - 1))
             self._writer.phases(strategy.rank, phases.measure(self.step, self.samples, scalars, repeats))
         self._writer.finish(evaluated)
-        strategy.close(model)
 
     def _evaluated(self) -> tuple[float, float, int]:
         if engines.owns_loop(self.placement):
-            return self.step.evaluate(self.plan, self._eval_samples)
+            return self.step.evaluate(self.plan, self.eval_samples)
         with self.optimizer.averaged():
-            chunks = data.chunks(self.plan, self._eval_samples, self.strategy)
+            chunks = data.chunks(self.plan, self.eval_samples, self.strategy)
             totals = [evaluate(self.spec, self.model, self.strategy, chunk) for chunk in chunks]
         return tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True)))
 

@@ -19,6 +19,7 @@ class Context:
     token_mask: (batch, tokens) bool, False where the input is padding; None where nothing can be.
     penalties: what layers add to the loss sum: scalars, summed over the local samples.
     taps: called with (path, input, output) of every layer, gives the output to go on with; None: no taps.
+        What it has as `again` is called in its place where a pass is repeated.
     recomputing: whether this repeats a pass that has been made, for its backward pass.
     """
 
@@ -33,4 +34,4 @@ class Context:
 
     def again(self) -> Context:
         """For the same pass once more: it must leave nothing behind that the first has left already."""
-        return replace(self, penalties=[], recomputing=True)
+        return replace(self, penalties=[], recomputing=True, taps=getattr(self.taps, "again", None))

@@ -11,6 +11,7 @@ from torch import Tensor
 from common.state import State, parameter_specs, slot_name, slots_of
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.optimizers import Optimizer
+from torch_impl.strategy import Strategy
 
 
 @torch.no_grad()
@@ -30,6 +31,16 @@ def export(model: Model, optimizer: Optimizer, step: int) -> State:
     }
     state["step"] = np.array(step, np.int64)
     return state
+
+
+def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> list[State]:
+    """What each replica that this process speaks for really holds: as `export`, without the step.
+
+    Every rank must call it. What should be equal on all of them is here as it is on each.
+    """
+    state = export(model, optimizer, 0)
+    del state["step"]
+    return [state] * len(strategy.recorded_replicas)
 
 
 def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalTensor | None, Tensor]]:

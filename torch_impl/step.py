@@ -15,7 +15,7 @@ from torch_impl import losses
 from torch_impl.model import Model, local
 from torch_impl.optimizers import Optimizer
 from torch_impl.strategy import Strategy
-from torch_impl.strategy.groups import Sums
+from torch_impl.strategy.groups import Sums, norm_of
 from torch_impl.taps import StepTaps
 
 
@@ -23,6 +23,7 @@ class StepResult(NamedTuple):
     """What a step leaves behind, still on the device.
 
     numbers: loss sum, count, norms of gradient, parameters and update, all global; `tolist` waits for them.
+        Then, where replicas are compared, the sum of `Step.fingerprint` over them, and this rank's own.
     ids: the sample ids of each replica that this process speaks for.
     gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
     updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
@@ -51,7 +52,12 @@ class Step:
         self._penalizes = bool(spec.loss.l1 or spec.loss.l2)
         self._clips = spec.optimizer.clip_global_norm is not None
         self._recording = recording
+        # Where a rank has only a part, there is nothing that others have too.
+        self._compares = recording and not strategy.sharded and strategy.placement.processes > 1
+        self._own: list[Tensor] = []
         self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
+        # Set while a step is taken in which all is seen (`probe.Probe`).
+        self.probe: Any = None
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         scale, strategy = scalars.get("loss_scale", 1.0), self.strategy
@@ -64,7 +70,7 @@ class Step:
                 total = added(total, loss_sum, count)
                 if last:
                     # On their way while the backward pass computes, or with its gradients.
-                    sums = strategy.begin_sum_with_gradients(total)
+                    sums = strategy.begin_sum_with_gradients([*total, *self.fingerprint()])
                 strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
         return self.finish(sums, batch[-1], scalars)
 
@@ -81,23 +87,42 @@ class Step:
         context = self.model.context(True, inputs, ids.to(inputs.device), number)
         if self.taps is not None:
             context = self.taps.opened(context)
+        if self.probe is not None:
+            context = self.probe.opened(context, inputs)
         outputs = self.model(inputs, context)
-        return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
+        loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
+        if self.probe is not None:
+            self.probe.local(loss_sum, count)
+        return loss_sum, count
+
+    @torch.no_grad()
+    def fingerprint(self) -> list[Tensor]:
+        """The norm of this rank's parameters, by which equal replicas are told; none where none are compared."""
+        if self._compares and not self._own:
+            self._own = [norm_of(self.optimizer.weights)]
+        return self._own
+
+    def compared(self) -> list[float]:
+        """The sum of `fingerprint` over all replicas as they are, and this one's; none where there is none."""
+        own = self.fingerprint()
+        return [float(norm) for norm in (*self.strategy.sum(own), *own)] if own else []
 
     @torch.no_grad()
     def finish(self, sums: Sums, ids: Any, scalars: dict[str, float]) -> StepResult:
         """Reduce what the backward passes left, and update.
 
-        `sums` waits for the global loss sum and count; the ids are this rank's.
+        `sums` waits for the global loss sum and count, and for that of `fingerprint`; the ids are this rank's.
         """
         strategy, optimizer, parameters = self.strategy, self.optimizer, self._parameters
         # In pieces, mostly one, as the optimizer joins them.
         pieces = optimizer.join(strategy.reduced([local(parameter.grad) for parameter in parameters]))
-        loss_sum, count = sums()
+        loss_sum, count, *compared = sums()
+        compared += self._own[: len(compared)]
+        if self.probe is not None:
+            loss_sum, count = self.probe.total(loss_sum, count)
         # The wrappers average over the ranks; the law asks for the sum over the global count.
         divisor = count * scalars.get("loss_scale", 1.0)
         pieces = list(torch._foreach_mul(pieces, strategy.averages_over / divisor))
-        updated = "loss_scale" not in scalars or self._finite(pieces)
         gradients = optimizer.apart(pieces)
         if self._penalizes:
             weights = optimizer.apart(optimizer.weights)
@@ -105,22 +130,31 @@ class Step:
                 self.spec.loss, self.model, weights, loss_sum, count, gradients, strategy
             )
             pieces = optimizer.join(gradients)
+        if self.probe is not None:
+            gradients = self.probe.parameters("gradient", gradients)
+            pieces = optimizer.join(gradients)
+        updated = "loss_scale" not in scalars or self._finite(pieces)
         # Before the update, which may take their memory.
         taps = [] if self.taps is None else [self.taps.values(gradients, scalars.get("loss_scale", 1.0))]
         norms, rest = [torch.zeros_like(count)] * 3, _nothing
         if self._clips:
             norms[:1] = strategy.norms(pieces)
+        clipped = optimizer.clip(pieces, norms[0])
+        if self.probe is not None:
+            clipped = optimizer.join(self.probe.parameters("clipped", optimizer.apart(clipped)))
         if updated:
-            changes = optimizer.update(optimizer.clip(pieces, norms[0]), scalars)
+            changes = optimizer.update(clipped, scalars)
         else:
             changes = [torch.zeros_like(weight) for weight in optimizer.weights]
         if self._recording:
             # Together: where they are sums over ranks, that is one message.
             norms = norms[: self._clips]
             rest = strategy.begin_norms(*([] if self._clips else [pieces]), optimizer.weights, changes)
+        if self._compares:
+            self._own = rest()[-2:-1]
         for parameter in parameters:
             parameter.grad = None
-        numbers = _Reading([loss_sum, count, *norms], rest)
+        numbers = _Reading([loss_sum, count, *norms], rest, compared)
         return StepResult(numbers, strategy.by_replica(ids), gradients, updated, taps)
 
     def _finite(self, gradients: list[Tensor]) -> bool:
@@ -136,11 +170,11 @@ def _nothing() -> list[Tensor]:
 class _Reading:
     """A step's numbers on their way to the host, which need not wait for anything that comes after them."""
 
-    def __init__(self, known: list[Tensor], rest: Sums) -> None:
-        self._known, self._rest, self._host = known, rest, None
+    def __init__(self, known: list[Tensor], rest: Sums, more: list[Tensor]) -> None:
+        self._known, self._rest, self._more, self._host = known, rest, more, None
         if known[0].is_cuda:
             # Asked for later, they would come behind all that the next step has queued.
-            values = torch.stack([*known, *rest()])
+            values = torch.stack([*known, *rest(), *more])
             self._host = torch.empty_like(values, device="cpu", pin_memory=True)
             self._host.copy_(values, non_blocking=True)
             self._arrived = torch.cuda.Event()
@@ -148,7 +182,7 @@ class _Reading:
 
     def tolist(self) -> list[float]:
         if self._host is None:
-            return torch.stack([*self._known, *self._rest()]).tolist()
+            return torch.stack([*self._known, *self._rest(), *self._more]).tolist()
         self._arrived.synchronize()
         return self._host.tolist()
 
@@ -187,13 +221,22 @@ def _penalized(
 
 
 @torch.no_grad()
-def evaluate(spec: TrainSpec, model: Model, strategy: Strategy, batch: Any) -> tuple[float, float, int]:
-    """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode."""
+def evaluate(
+    spec: TrainSpec, model: Model, strategy: Strategy, batch: Any, probe: Any = None
+) -> tuple[float, float, int]:
+    """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode.
+
+    probe: sees it, where one is given.
+    """
     inputs, targets, ids = batch
     weights = [local(tensor.live) for tensor in model.parameters.values()]
     context = model.context(False, inputs, ids.to(inputs.device))
+    if probe is not None:
+        context = probe.opened(context, inputs)
     outputs = model(inputs, context)
     loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
+    if probe is not None:
+        probe.local(loss_sum, count)
     correct = losses.correct(spec.loss, outputs, targets, context)
     loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
     if spec.loss.l1 or spec.loss.l2:

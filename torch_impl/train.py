@@ -23,9 +23,10 @@ from common.launch.process import pin_to_cores
 from common.launch.ranks import arrive, run_ranks
 from common.record import RecordWriter, claim_folder
 from common.spec import Placement, TrainSpec
+from common.spec.replay import Replay
 from common.spec.run import check_run, steps_behind
-from common.state import initial_state, save_state
-from torch_impl import data, engines, phases, runtime, state, taps
+from common.state import initial_state, load_state, save_state
+from torch_impl import data, engines, phases, replay, runtime, state, taps
 from torch_impl.model import build_model
 from torch_impl.optimizers import build_optimizer
 from torch_impl.step import StepResult, build_step, evaluate
@@ -125,8 +126,11 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         engines.run(spec, placement, begin)
     else:
         run = begin(open_strategy(placement))
-        _loop(run)
-        run.finish()
+        if placement.replay is None:
+            _loop(run)
+            run.finish()
+        else:
+            replay.walk(run)
         run.strategy.close(run.model)
 
 
@@ -173,31 +177,34 @@ class _Run:
         strategy: Strategy,
     ) -> None:
         self.spec, self.placement, self.out_dir, self.strategy = spec, placement, out_dir, strategy
-        self._primary = strategy.rank == 0
+        self.primary = strategy.rank == 0
         if not starts_ranks(placement):
-            if self._primary:
+            if self.primary:
                 claim_folder(out_dir)
             strategy.barrier()
             find_folder(out_dir)
         runtime.allow_tf32(spec.allows_tf32)
-        self._samples, self._eval_samples = sources.load_for(spec)
+        self.samples, self.eval_samples = sources.load_for(spec)
         self.plan = BatchPlan.of(spec, placement)
         self.model = build_model(spec, strategy)
         self.optimizer = build_optimizer(spec.optimizer, self.model, strategy)
-        state.load(initial_state(spec, placement.sample_order_seed), self.model, self.optimizer)
-        begun = state.export(self.model, self.optimizer, 0)
-        if self._primary:
+        part = placement.replay or Replay(stop=placement.steps_of(spec.steps))
+        self.steps = range(part.first_step, part.stop)
+        begin = None if part.begin is None else load_state(Path(part.begin))
+        begin = begin or initial_state(spec, placement.sample_order_seed)
+        state.load(begin, self.model, self.optimizer)
+        begun = state.export(self.model, self.optimizer, self.steps.start)
+        if self.primary:
             save_state(out_dir / "initial.safetensors", begun)
         full = placement.recording == "full"
         self.step = build_step(spec, self.model, self.optimizer, strategy, recording=full)
-        self.steps = range(placement.steps_of(spec.steps))
         facts = {
             "versions": {**runtime.versions(), **engines.versions(placement)},
             "devices": runtime.device_names(placement),
             "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
-            "data_digest": sources.data_digest(spec.data) if self._primary else None,
+            "data_digest": sources.data_digest(spec.data) if self.primary else None,
         }
-        board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self._primary else None
+        board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self.primary else None
         self._writer = RecordWriter(out_dir, spec, placement, strategy.recorded_replicas, facts, board)
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
@@ -207,7 +214,7 @@ class _Run:
     def batches(self) -> Iterator[tuple[int, Any]]:
         """(number, batch) of every step; the clock starts with the first."""
         self._writer.start_clock()
-        batches = data.batches(self.plan, self._samples, self.strategy, self.steps)
+        batches = data.batches(self.plan, self.samples, self.strategy, self.steps)
         return zip(self.steps, batches, strict=True)
 
     def time_step(self) -> None:
@@ -217,32 +224,34 @@ class _Run:
 
     def record(self, number: int, scalars: dict[str, float], result: StepResult) -> None:
         """Write what a step did. Every rank must call it."""
-        numbers = result.numbers.tolist()
+        numbers, summed = (read := result.numbers.tolist())[:5], read[5:]
         self.rates.observe(number, *numbers[:2], result.updated)
         received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
-        self._writer.step(number, scalars["learning_rate"], numbers, received, scale)
+        seen = (bool(result.updated), (), summed)
+        self._writer.step(number, scalars["learning_rate"], numbers, received, scale, *seen)
         if self.placement.taps:
             self._writer.taps(number, [table.cpu().numpy() for table in result.taps])
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
-            if self._primary:
+            if self.primary:
                 save_state(self.out_dir / "first_gradients.safetensors", gradients)
             self._writer.skip_time()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
+        self._writer.compare_replicas(self.steps.stop, self.step.compared())
         self._writer.memory(strategy.rank, taps.memory(model, optimizer))
-        final = state.export(model, optimizer, len(self.steps))
-        if self._primary:
+        final = state.export(model, optimizer, self.steps.stop)
+        if self.primary:
             save_state(self.out_dir / "final.safetensors", final)
         with optimizer.averaged():
-            chunks = data.chunks(self.plan, self._eval_samples, strategy)
+            chunks = data.chunks(self.plan, self.eval_samples, strategy)
             totals = [evaluate(self.spec, model, strategy, chunk) for chunk in chunks]
         if repeats := self.placement.phase_repeats:
             # Last, since it goes on training.
-            scalars = self.rates.scalars(len(self.steps) - 1)
-            self._writer.phases(strategy.rank, phases.measure(self.step, self._samples, scalars, repeats))
+            scalars = self.rates.scalars(max(0, self.steps.stop - 1))
+            self._writer.phases(strategy.rank, phases.measure(self.step, self.samples, scalars, repeats))
         self._writer.finish(tuple(map(sum, zip((0.0, 0, 0), *totals, strict=True))))

@@ -97,6 +97,23 @@ class Worker:
             "out": str(out_dir),
             "inside": inside,
         }
+        self._ask(job, placement)
+        return out_dir
+
+    def trial(self, placement: Placement, folder: Path) -> None:
+        """Have the single layers described in a folder tried, for a diagnosis; their results are left there.
+
+        Args:
+            placement: of this worker's framework; says on what device, with how many threads.
+            folder: holds trials.json and trials.safetensors.
+
+        Raises:
+            RunError: as `train`.
+        """
+        self._ask({"placement": placement.to_dict(), "trial": str(folder)}, placement)
+
+    def _ask(self, job: dict[str, Any], placement: Placement) -> None:
+        """Send a job and wait for its end."""
         with self._lock:
             self._send(job)
             assert self._process.stdout is not None
@@ -108,7 +125,6 @@ class Worker:
         result = json.loads(answer)
         if "error" in result:
             raise RunError(f"{placement.label}: {result['error']}")
-        return out_dir
 
     def _send(self, job: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -147,13 +163,17 @@ def serve(module: str) -> None:
     configured = False
     for line in sys.stdin:
         job = json.loads(line)
+        answer: dict[str, Any]
         try:
             placement = Placement.parse(job["placement"])
             if not configured:
                 configure(placement, capacity)
                 configured = True
-            _run(train, job, placement)
-            answer = {"done": job["out"]}
+            if "trial" in job:
+                importlib.import_module(f"{module}.trial").run(Path(job["trial"]))
+            else:
+                _run(train, job, placement)
+            answer = {"done": True}
         except ParityError as error:
             answer = {"error": str(error)}
         except Exception as error:

@@ -24,7 +24,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
             raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
     if reference.header.digest != candidate.header.digest:
         raise AlignmentError(
-            f"{reference.folder} and {candidate.folder} are runs of different specs: {_first_difference(reference, candidate)}"
+            f"{reference.folder} and {candidate.folder} are runs of different specs: {[*differences(reference, candidate), 'their digests differ'][0]}"
         )
     if not np.array_equal(reference.steps, candidate.steps):
         raise AlignmentError(
@@ -56,12 +56,14 @@ def _span(record: RunRecord) -> str:
     return f"steps {record.steps[0]}..{record.steps[-1]}"
 
 
-def _first_difference(reference: RunRecord, candidate: RunRecord) -> str:
+def differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
+    """Every field of the specs that differs, with both values."""
     a, b = _flat(reference.spec.to_dict()), _flat(candidate.spec.to_dict())
-    for name in [*a, *b]:
-        if a.get(name, "absent") != b.get(name, "absent"):
-            return f"{name} is {a.get(name, 'absent')!r} and {b.get(name, 'absent')!r}"
-    return "their digests differ"
+    return [
+        f"{name} is {a.get(name, 'absent')!r} and {b.get(name, 'absent')!r}"
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name, "absent") != b.get(name, "absent")
+    ]
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:

@@ -122,6 +122,7 @@ def compare(
         ]
         checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
     checks += [_replicas(record) for record in (reference, candidate) if len(record.digests) > 1]
+    checks.append(_invariants(reference, candidate))
     verdict, reason = _conclude(checks, budget, reference.spec.precision)
     if verdict == "divergent":
         known = [known_departure(record.spec, record.placement) for record in (reference, candidate)]
@@ -248,6 +249,17 @@ def _replicas(record: RunRecord) -> Check:
         where = f"step {record.steps[row]}: replica {replica} of {record.label} is not replica 0"
         return Check("replicas equal", False, float("inf"), 0.0, where)
     return Check("replicas equal", True, 0.0, 0.0, f"{len(first)} steps of {len(others) + 1} replicas")
+
+
+def _invariants(*records: RunRecord) -> Check:
+    """Whether each run by itself did what any run must: two can share a mistake."""
+    for record in records:
+        if record.breaches:
+            first, *more = record.breaches
+            others = f" ({len(more)} more)" if more else ""
+            where = f"step {first.step} of {record.label}: {first.invariant}: {first.text}{others}"
+            return Check("invariants", False, float("inf"), 0.0, where)
+    return Check("invariants", True, 0.0, 0.0, "every step of both")
 
 
 def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:

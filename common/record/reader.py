@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import RecordError
+from common.invariants import Breach
+from common.record.breaches import read_breaches
 from common.record.files import parse, read_columns, read_json, read_lines
 from common.record.header import FORMAT, SCHEMA, STEP_FIELDS, Header, Summary
 from common.record.samples import Ids, Received
@@ -92,6 +94,11 @@ class RunRecord:
                 raise RecordError(f"{path}: its steps are not those of steps.f64")
             columns.append([str(row.get("parameters")) for row in rows[: len(self.steps)]])
         return columns
+
+    @cached_property
+    def breaches(self) -> tuple[Breach, ...]:
+        """What the run broke of `common.invariants`, by step."""
+        return read_breaches(self.folder / "breaches")
 
     @cached_property
     def taps(self) -> Taps | None:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.data.plan import BatchPlan
+from common.invariants import Invariants
+from common.record.breaches import BreachWriter
 from common.record.files import append, write_json
 from common.record.header import STEP_FIELDS, Summary, header_of
 from common.record.samples import Ids, SampleWriter
@@ -70,6 +72,11 @@ class RecordWriter:
                 for path in _by_replica(folder / "digests", replicas, "jsonl")
             ]
         self._taps: list[IO[bytes]] = []
+        self._breaches: BreachWriter | None = None
+        # A replay begins anywhere, and may be fed what no run would be.
+        if self._full and replicas and placement.replay is None:
+            self._breaches = BreachWriter(folder / "breaches", replicas.start)
+            self._invariants = Invariants(spec, placement, replicas)
         self._rows = 0
         self._started = self._last = time.perf_counter()
         self._parts: list[float] = []
@@ -96,8 +103,11 @@ class RecordWriter:
         numbers: Sequence[float],
         ids: list[Ids],
         loss_scale: float = 1.0,
+        updated: bool = True,
+        copies: Sequence[float] = (),
+        summed: Sequence[float] = (),
     ) -> None:
-        """Append one step.
+        """Append one step, and check what must hold in it.
 
         Args:
             step: from 0.
@@ -105,16 +115,26 @@ class RecordWriter:
             numbers: loss sum, count, and the norms of gradient, parameters and update.
             ids: the sample ids each local replica received, in order.
             loss_scale: what float16 multiplied the loss by.
+            updated: whether the step was not skipped.
+            copies, summed: norms by which replicas are compared, as `Invariants.step` takes them.
         """
         if not self._parts:
             self.divide_time(1)
         seconds = self._parts.pop()
-        loss_sum, count, *norms = map(float, numbers)
+        loss_sum, count, *norms = numbers = tuple(map(float, numbers))
         entry = (step, (loss_sum, count, float(learning_rate), *norms, float(loss_scale), seconds), ids)
-        if self._full:
-            self._write(*entry)
-        else:
+        if not self._full:
             self._held.append(entry)
+            return
+        self._write(*entry)
+        if self._breaches is not None:
+            given = (learning_rate, numbers, ids, loss_scale, updated, copies, summed)
+            self._breaches.write(self._invariants.step(step, *given))
+
+    def compare_replicas(self, steps: int, summed: Sequence[float]) -> None:
+        """Check that the replicas are equal after the last of so many steps; `summed` as of `step`."""
+        if self._breaches is not None:
+            self._breaches.write(self._invariants.before(steps, summed))
 
     def _write(self, step: int, numbers: Numbers, ids: list[Ids]) -> None:
         self._samples.write(step, ids)
@@ -173,7 +193,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Stop writing. A record without a summary is known to be unfinished."""
-        for file in (self._steps, self._samples, *self._digests, *self._taps, self._scalars):
+        for file in (self._steps, self._samples, *self._digests, *self._taps, self._breaches, self._scalars):
             if file is not None:
                 file.close()
 

@@ -34,12 +34,16 @@ _TITLES = {"parity": "Parity", "divergent": "Divergent", "inconclusive": "Inconc
 def write_html(result: Result, path: Path) -> None:
     """Write the report of a comparison, whole or not at all, replacing an older one.
 
+    It links to the pages of diagnoses that lie beside it: diagnosis_N.html, N counting the records from 0.
+
     Raises:
         MissingPackageError: plotly or jinja2 is not installed.
         RecordError: the file cannot be written.
     """
     figures = _figures(result)
-    write_page(path, "report.html.j2", _words(result, figures), figures)
+    pages = [(r.label, f"diagnosis_{number}.html") for number, r in enumerate(result.records)]
+    told = {"diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]}
+    write_page(path, "report.html.j2", _words(result, figures) | told, figures)
 
 
 def write_scale_html(result: ScaleResult, path: Path) -> None:
@@ -61,7 +65,7 @@ def write_scale_html(result: ScaleResult, path: Path) -> None:
         "rounds": f"{result.scaling.rounds} of {result.question.rounds}",
         "labels": [f"{r.label}, batch {r.spec.global_batch_size}" for r in result.records],
         **_scaling_words(result.scaling, figures),
-        "facts": _facts(result.records),
+        "facts": run_facts(result.records),
         "yaml": dump_yaml(result.question.spec),
     }
     write_page(path, "scale.html.j2", words, figures)
@@ -137,7 +141,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         "shown_split": [*failing, *several, 0][0],
         "audits": [(a, _local_batches(r)) for a, r in zip(result.audits, records, strict=True)],
         **_scaling_words(result.scaling, figures),
-        "facts": _facts(records),
+        "facts": run_facts(records),
         "yaml": dump_yaml(reference.spec),
     }
 
@@ -238,7 +242,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     )
 
 
-def _facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
+def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
     """Rows of the table of runs, one cell a record."""
     rows: dict[str, list[str]] = {}
     for record in records:

@@ -15,22 +15,31 @@ from common.report import html_plots as plots
 _HERE = Path(__file__).parent
 
 
-def write_page(path: Path, template: str, words: dict[str, Any], figures: dict[str, plots.Figure]) -> None:
+def write_page(
+    path: Path,
+    template: str,
+    words: dict[str, Any],
+    figures: dict[str, plots.Figure],
+    script: str = "html_report.js",
+) -> None:
     """Write a page, whole or not at all, replacing an older one.
 
     Args:
         path: the file.
         template: a file beside this module.
         words: what the template says, unescaped: the template escapes.
-        figures: by name, for elements whose data-figure is figure-NAME.
+        figures: by name, for elements whose data-figure is figure-NAME; a page without any has no plotly.
+        script: another file beside this module, which brings the page to life.
 
     Raises:
-        MissingPackageError: plotly or jinja2 is not installed.
+        MissingPackageError: jinja2 is not installed, or plotly where there are figures.
         RecordError: the file cannot be written.
     """
     try:
         import jinja2
-        import plotly.offline
+
+        if figures:
+            import plotly.offline
     except ImportError as error:
         raise MissingPackageError(f"the HTML report needs {error.name}; {how_to_install('report')}") from None
     from markupsafe import Markup
@@ -44,9 +53,11 @@ def write_page(path: Path, template: str, words: dict[str, Any], figures: dict[s
     environment.filters |= {"short": short, "breakable": _breakable}
     scripts = {
         "guard": (_HERE / "html_guard.js").read_text(encoding="utf-8"),
-        "plotly": plotly.offline.get_plotlyjs().replace("\r\n", "\n").replace("</script", "<\\/script"),
-        "page": (_HERE / "html_report.js").read_text(encoding="utf-8"),
+        "page": (_HERE / script).read_text(encoding="utf-8"),
     }
+    if figures:
+        plotly_js = plotly.offline.get_plotlyjs()
+        scripts["plotly"] = plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script")
     page = environment.get_template(template).render(
         words,
         policy=_policy(list(scripts.values())),

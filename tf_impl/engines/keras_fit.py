@@ -176,10 +176,18 @@ class Fit:
         correct = 0 if self._accuracy is None else round(self._summed(self._accuracy.total))
         return *self.totals(), correct
 
+    def compared(self) -> list[float]:
+        """As of `Step`: the loop is Keras's, and sums nothing of ours between processes."""
+        return []
+
     def totals(self) -> tuple[float, float]:
         """Loss sum and count since the metrics were last emptied."""
         tracker = self._keras_model.metrics[0]
         return self._summed(tracker.total) * self._counted, self._summed(tracker.count) * self._counted
+
+    def copies(self, weight: tf.Variable) -> list[tf.Tensor]:
+        """A parameter as each local replica has it."""
+        return [copy.read_value() for copy in self._strategy.unpack(weight)]
 
     def _summed(self, variable: keras.Variable) -> float:
         """A metric's variable, of which each replica has its own part."""
@@ -230,7 +238,9 @@ class _Watcher(keras.callbacks.Callback):
         after = [np.array(weight.numpy()) for weight in self._weights]
         changes = [new - old for new, old in zip(after, self._before, strict=True)]
         gradients = self._fit.optimizer.gradients
-        norms = [float(tf.linalg.global_norm(tensors)) for tensors in (gradients, after, changes)]
+        copies = [*zip(*map(self._fit.copies, self._weights), strict=True)]
+        tensors = (gradients, after, changes, *(copies if len(copies) > 1 else []))
+        norms = [float(tf.linalg.global_norm(each)) for each in tensors]
         received = dict(self.model.received)
         ids = [tf.constant(received[replica], tf.int64) for replica in sorted(received)]
         numbers = tf.constant([*self._fit.totals(), *norms], tf.float64)

@@ -52,7 +52,7 @@ class Contextual(nn.Module):
 def call(layer: nn.Module, x: Tensor, context: Context) -> Tensor:
     """Apply a module, with the context where it takes one."""
     y = layer(x, context=context) if getattr(layer, "takes_context", False) else layer(x)
-    if context.taps is None or context.recomputing:
+    if context.taps is None:
         return y
     path = getattr(layer, "canonical_path", None)
     # A wrapper has no place in the tree; what it wraps is called here too.

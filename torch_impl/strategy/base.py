@@ -119,7 +119,7 @@ class Strategy:
         return self._carrier is not None
 
     def begin_sum_with_gradients(self, values: list[Tensor]) -> Sums:
-        """Begin `sum` of two numbers, which the next backward pass may take along; wait for it after that."""
+        """Begin `sum` of a few numbers, which the next backward pass may take along; wait for it after that."""
         return self.begin_sum(values) if self._carrier is None else self._carrier.load(values)
 
     def norms(self, *groups: list[Tensor]) -> list[Tensor]:

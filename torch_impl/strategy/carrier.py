@@ -22,17 +22,20 @@ class Carrier:
     Register it before the module is wrapped; the wrapper then averages its gradient with the others'.
     """
 
-    def __init__(self, module: nn.Module, like: Tensor, averages_over: int, shards: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, like: Tensor, averages_over: int, shards: int = 1, most: int = 2
+    ) -> None:
         """
         Args:
             module: is given the parameter.
             like: of the type and on the device of the module's parameters.
             averages_over: the replicas, as many as `possible` allows.
             shards: over how many ranks the wrapper scatters a gradient; each gets a row.
+            most: how many numbers there may be to sum.
         """
-        self._module, self._averages_over, self._shards = module, averages_over, shards
+        self._module, self._averages_over, self._shards, self._most = module, averages_over, shards, most
         self._values: Tensor | None = None
-        module.register_parameter(_NAME, nn.Parameter(like.detach().new_zeros(shards, 2)))
+        module.register_parameter(_NAME, nn.Parameter(like.detach().new_zeros(shards, most)))
 
     @staticmethod
     def possible(replicas: int) -> bool:
@@ -44,8 +47,10 @@ class Carrier:
         self._parameter = getattr(self._module, _NAME)
 
     def load(self, values: list[Tensor]) -> Sums:
-        """Two numbers to be summed by the next backward pass; call what is returned after it."""
-        self._values = torch.stack(values).expand(self._shards, 2)
+        """Numbers to be summed by the next backward pass; call what is returned after it."""
+        self._count = len(values)
+        missing = [torch.zeros_like(values[0])] * (self._most - self._count)
+        self._values = torch.stack([*values, *missing]).expand(self._shards, self._most)
         return self._arrived
 
     def take_along(self, loss_sum: Tensor) -> Tensor:
@@ -58,7 +63,7 @@ class Carrier:
     def _arrived(self) -> list[Tensor]:
         gradient, self._parameter.grad = self._parameter.grad, None
         part = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-        return list(part[0] * self._averages_over)
+        return list(part[0] * self._averages_over)[: self._count]
 
 
 class _Loaded(torch.autograd.Function):

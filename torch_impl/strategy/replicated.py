@@ -54,7 +54,8 @@ class DDP(Strategy):
         # These options look in the forward pass for what there is to reduce.
         looks = options["find_unused_parameters"] or options["static_graph"]
         if Carrier.possible(self.averages_over) and not looks:
-            self._carrier = Carrier(model.module, like, self.averages_over)
+            # Loss sum, count, and that by which the replicas are compared.
+            self._carrier = Carrier(model.module, like, self.averages_over, most=3)
         model.module = DistributedDataParallel(model.module, **options)
         if self._carrier is not None:
             self._carrier.wrapped()

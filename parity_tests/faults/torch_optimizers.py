@@ -1,0 +1,289 @@
+"""Faults of clipping, of optimizers and of schedules (12 to 18, 25)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+
+from common import reference
+from common.spec.optimizers import SGD, Adam, AdamW
+from parity_tests.faults.torch_ground import (
+    averaged,
+    fault,
+    hook_on_buckets,
+    other_optimizer,
+    other_rule,
+)
+from torch_impl import losses, optimizers, step, strategy
+from torch_impl.optimizers.descent import sgd
+
+CLIP_AT = 2.0  # optimizer.clip_global_norm of the cases that clip
+
+
+class _Counts:
+    """How many samples this rank's losses of the step were summed over."""
+
+    def __init__(self) -> None:
+        self.count = torch.zeros(())
+
+    def watching(self) -> Any:
+        """A patch of the loss that takes note."""
+        real = losses.loss_sum_and_count
+
+        def counted(*arguments: Any) -> Any:
+            total, count = real(*arguments)
+            if total.requires_grad:
+                self.count = count
+            return total, count
+
+        return patch.object(losses, "loss_sum_and_count", counted)
+
+    def clipped(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Gradients of this rank's loss sum, whose mean has been limited."""
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) / self.count.clamp(min=1)
+        return list(torch._foreach_mul(gradients, (CLIP_AT / norm).clamp(max=1)))
+
+
+def _clip_nowhere() -> Any:
+    return patch.object(optimizers.Optimizer, "clip", lambda self, gradients, norm: gradients)
+
+
+@fault
+def clipped_before_the_buckets_are_reduced() -> Iterator[None]:  # 12
+    counts = _Counts()
+
+    def hook_of(module: Any) -> Any:
+        del module
+
+        # All of these small models is in one bucket.
+        def reduce(_, bucket):
+            bucket.buffer().copy_(counts.clipped([bucket.buffer()])[0])
+            return averaged(bucket.buffer())
+
+        return reduce
+
+    with counts.watching(), hook_on_buckets(hook_of), _clip_nowhere():
+        yield
+
+
+@fault
+def clipped_before_the_reduction() -> Iterator[None]:  # 12
+    counts, real = _Counts(), strategy.STRATEGIES["manual"].reduced
+
+    def reduced(self: Any, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        return real(self, counts.clipped(gradients))
+
+    with counts.watching(), patch.object(strategy.STRATEGIES["manual"], "reduced", reduced), _clip_nowhere():
+        yield
+
+
+@fault
+def clipped_by_local_norm() -> Iterator[None]:  # 13
+    def norms(self: Any, *groups: Any) -> list[torch.Tensor]:
+        del self
+        return [torch.linalg.vector_norm(torch.stack(torch._foreach_norm(group))) for group in groups]
+
+    with patch.object(strategy.Strategy, "norms", norms):
+        yield
+
+
+@fault
+def clipping_silently_off() -> Iterator[None]:  # 14
+    with _clip_nowhere():
+        yield
+
+
+@fault
+def clipping_off_in_float16() -> Iterator[None]:  # 14: whoever looks at a loss scale first forgets to clip
+    real = optimizers.Optimizer.clip
+
+    def clip(self: Any, gradients: Any, norm: Any) -> Any:
+        return gradients if gradients[0].dtype == torch.float32 else real(self, gradients, norm)
+
+    with patch.object(optimizers.Optimizer, "clip", clip):
+        yield
+
+
+@fault
+def gradients_not_zeroed() -> Iterator[None]:  # 15: the next backward pass adds to what is there
+    real = step.Step.finish
+
+    def finish(self: Any, *arguments: Any, **named: Any) -> Any:
+        parameters = self._parameters
+        kept = [parameter.grad for parameter in parameters]
+        result = real(self, *arguments, **named)
+        for parameter, gradient in zip(parameters, kept, strict=True):
+            parameter.grad = gradient
+        return result
+
+    with patch.object(step.Step, "finish", finish):
+        yield
+
+
+@fault
+def decay_coupled() -> Iterator[None]:  # 16
+    with other_optimizer(weight_decay_mode="coupled"):
+        yield
+
+
+@fault
+def decay_decoupled() -> Iterator[None]:  # 16, the reverse
+    with other_optimizer(weight_decay_mode="decoupled"):
+        yield
+
+
+@fault
+def decay_on_biases_and_norms() -> Iterator[None]:  # 16
+    with other_optimizer(decay_mask="all"):
+        yield
+
+
+def _other_scalars(change: Any) -> Any:
+    """An optimizer that computes with other scalars than the step gave it: change(spec, scalars)."""
+    real = optimizers.Optimizer.update
+
+    def update(self: Any, gradients: Any, scalars: Any) -> Any:
+        return real(self, gradients, {**scalars, **change(self.spec, scalars)})
+
+    return patch.object(optimizers.Optimizer, "update", update)
+
+
+@fault
+def adam_without_bias_correction() -> Iterator[None]:  # 17
+    with _other_scalars(lambda _, given: {"step_size": given["learning_rate"], "second_correction": 1.0}):
+        yield
+
+
+def _corrections(spec: Any, given: Any) -> tuple[float, float]:
+    """(first, root) of Adam's bias corrections, found from the step size: the optimizer is not told the step."""
+    ratio = given["step_size"] * given["second_correction"] / given["learning_rate"]
+    for number in range(1, 10_000):
+        first, root = 1 - spec.beta_1**number, math.sqrt(1 - spec.beta_2**number)
+        if math.isclose(root / first, ratio, rel_tol=1e-12):
+            return first, root
+    raise AssertionError(f"no step has the step size {given['step_size']}")
+
+
+@fault
+def adam_epsilon_in_the_other_place() -> Iterator[None]:  # 17: inside the correction where outside was meant
+    def change(spec: Any, given: Any) -> dict[str, float]:
+        first, root = _corrections(spec, given)
+        return {"step_size": given["learning_rate"] / first, "second_correction": root}
+
+    with _other_scalars(change):
+        yield
+
+
+@fault
+def adam_epsilon_of_the_other_framework() -> Iterator[None]:  # 17
+    with other_optimizer(epsilon=1e-8):
+        yield
+
+
+@fault
+def adam_epsilon_under_the_root() -> Iterator[None]:  # 17: sqrt(v + eps)
+    def rule(given: Any) -> list[torch.Tensor]:
+        first, second = optimizers.adam.moments(given)
+        root = torch._foreach_sqrt(torch._foreach_add(second, given.spec.epsilon))
+        torch._foreach_div_(root, given.scalars["second_correction"])
+        return torch._foreach_div(torch._foreach_mul(first, -given.scalars["step_size"]), root)
+
+    with other_rule(Adam, rule), other_rule(AdamW, rule):
+        yield
+
+
+@fault
+def momentum_without_nesterov() -> Iterator[None]:  # 18
+    with other_optimizer(nesterov=False):
+        yield
+
+
+@fault
+def nesterov_short_of_a_momentum_factor() -> Iterator[None]:  # 18: w += v - lr*g
+    def rule(given: Any) -> list[torch.Tensor]:
+        rate, slot = given.scalars["learning_rate"], given.slots[f"momentum_{given.spec.momentum_form}"]
+        torch._foreach_mul_(slot, given.spec.momentum)
+        torch._foreach_add_(slot, given.gradients, alpha=-rate)
+        return torch._foreach_add(slot, given.gradients, alpha=-rate)
+
+    with other_rule(SGD, rule):
+        yield
+
+
+@fault
+def momentum_folds_the_learning_rate() -> Iterator[
+    None
+]:  # 18: into the buffer, so that a schedule comes late
+    def rule(given: Any) -> list[torch.Tensor]:
+        slots = {"momentum_velocity": given.slots["momentum_buffer"]}
+        spec = given.spec.model_copy(update={"momentum_form": "velocity"})
+        return sgd(type(given)(**{**vars(given), "spec": spec, "slots": slots}))
+
+    with other_rule(SGD, rule):
+        yield
+
+
+def _schedule(number_of: Any) -> Any:
+    """A schedule that is at another step: number_of(spec, number)."""
+    real = reference.RateKeeper.scalars
+    return patch.object(
+        reference.RateKeeper, "scalars", lambda self, number: real(self, number_of(self._spec, number))
+    )
+
+
+@fault
+def schedule_stepped_per_replica() -> Iterator[None]:  # 25
+    with _schedule(lambda _, number: number * dist.get_world_size()):
+        yield
+
+
+MICRO_BATCHES = 3  # of the cases that accumulate where the schedule is at fault
+
+
+@fault
+def schedule_stepped_per_micro_batch() -> Iterator[None]:  # 25
+    with _schedule(lambda _, number: number * MICRO_BATCHES):
+        yield
+
+
+@fault
+def warm_up_off_by_one() -> Iterator[None]:  # 25
+    with _schedule(lambda _, number: number + 1):
+        yield
+
+
+@fault
+def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is recorded
+    def change(_: Any, given: Any) -> dict[str, float]:
+        return {name: given[name] * 1.02 for name in ("learning_rate", "step_size") if name in given}
+
+    with _other_scalars(change):
+        yield
+
+
+@fault
+def learning_rate_scaled_by_replicas() -> Iterator[
+    None
+]:  # 25: the linear scaling rule, which the spec has not asked for
+    real = reference.RateKeeper.rate
+    with patch.object(
+        reference.RateKeeper, "rate", lambda self, number: real(self, number) * dist.get_world_size()
+    ):
+        yield
+
+
+@fault
+def step_skipped_on_rank_one_only() -> Iterator[None]:
+    real, steps_seen = step.Step._finite, []
+
+    def finite(self: Any, gradients: Any) -> bool:
+        steps_seen.append(gradients)
+        return real(self, gradients) and not (len(steps_seen) == 4 and dist.get_rank() == 1)
+
+    with patch.object(step.Step, "_finite", finite):
+        yield

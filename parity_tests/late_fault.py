@@ -1,0 +1,44 @@
+"""A fault of the PyTorch side that shows in no curve: at one step, late, a moving mean is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from torch_impl import train
+from torch_impl.step import Step, StepResult
+
+LATE = 11
+
+
+@contextmanager
+def a_moving_mean_moves_late() -> Iterator[None]:
+    real = train.run_ranks
+
+    def rerouted(function: str, arguments: tuple[Any, ...], *rest: Any) -> None:
+        del function
+        real("parity_tests.late_fault:faulty_rank", arguments, *rest)
+
+    with patch.object(train, "run_ranks", rerouted):
+        yield
+
+
+def faulty_rank(*arguments: Any) -> None:
+    """A rank's whole life under the fault."""
+    real = Step.__call__
+
+    def faulty(self: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        result = real(self, batch, scalars, number)
+        if number == LATE:
+            with torch.no_grad():
+                for name, tensor in self.model.tensors.items():
+                    if name.endswith("moving_mean"):
+                        tensor.live.add_(1e-3)
+        return result
+
+    with patch.object(Step, "__call__", faulty):
+        train._train_rank(*arguments)

@@ -1,0 +1,722 @@
+"""Each cause explains what it does, and a near miss of it does not; tried on steps that NumPy takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common import reference
+from common.data import sources
+from common.data.plan import BatchPlan
+from common.diagnose.causes import CATALOGUE, explain
+from common.diagnose.evidence import Evidence
+from common.diagnose.feed import fed_of, state_before
+from common.diagnose.findings import Grouping, over_steps
+from common.diagnose.lab import Lab, Variant
+from common.diagnose.result import Explanation, Finding, Seen
+from common.diagnose.settings import neighbours
+from common.diagnose.signatures import low_type_of, rounded
+from common.diagnose.where import StepComparison
+from common.launch.replay import Replayer
+from common.launch.worker import Worker
+from common.reference.schedules import RateKeeper
+from common.spec import TrainSpec, override, walk
+from common.spec.replay import Replay
+from common.state import State, canonical_name
+from common.trace import Trace
+from parity_tests import diagnosis_tensorflow, diagnosis_torch
+from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
+
+Fault = Callable[[Any, int], Any]
+UNEVEN = 4  # the last step of the first epoch: 4 samples, of which 3 replicas have 2, 2 and none
+STEPS = (0, 1, UNEVEN, 5)
+RATES = RateKeeper(SPEC)
+
+
+@dataclass
+class Planted:
+    """A step on some replicas with something wrong, and what is to be said of it.
+
+    faults: of a step, what each place makes instead. cause: None where no known cause fits.
+    """
+
+    cause: str | None
+    faults: Callable[[int], Faults]
+    step: int = 0
+    replicas: int = 2
+    confidence: str = "confirmed"
+    spec: TrainSpec = SPEC
+    others: tuple[int, ...] = ()
+
+    def right(self, step: int, replicas: int) -> dict[str, Fault]:
+        """What the NumPy trainer leaves to the run: the samples of the spec, and its learning rate."""
+        plan, ids = BatchPlan.of(self.spec, placement(replicas)), {}
+        own = self.faults(step).get("ids", lambda ids, _: ids) if replicas == self.replicas else None
+        for replica in range(replicas):
+            due = plan.local_ids(step, replica)
+            ids[replica] = due if own is None else own(due, replica)
+        rows = {replica: digits(self.spec).rows(own, plan.epoch(step)) for replica, own in ids.items()}
+        return {
+            "inputs": lambda _, replica: rows[replica][0],
+            "targets": lambda _, replica: rows[replica][1],
+            "scalar/learning_rate": lambda *_: np.array(RateKeeper(self.spec).rate(step)),
+        }
+
+    def pair(self, step: int, fed: Sequence[State] | None = None) -> tuple[Trace, list[State], Trace]:
+        """The reference's trace of a step, what the replicas are fed, and what they make of it."""
+        ref = traced(step, 1, faults=self.right(step, 1), spec=self.spec)
+        if self.spec.optimizer.clip_global_norm is not None:
+            whole = {n: ref.replicas[0][f"gradient/{n}"] for n in PARAMETERS}
+            due = reference.clip(self.spec.optimizer, whole)
+            clipped = {f"clipped/{n}": lambda _, r, n=n: due[n] for n in PARAMETERS}
+            ref = traced(step, 1, faults={**self.right(step, 1), **clipped}, spec=self.spec)
+        given = fed_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step) if fed is None else fed
+        right = self.right(step, self.replicas)
+        faults = {
+            name: after(right[name], wrong) if name in right else wrong
+            for name, wrong in {**right, **self.faults(step)}.items()
+        }
+        made = traced(step, self.replicas, given, faults, state_before(ref, step), self.spec)
+        return ref, list(given), made
+
+    def evidence(self) -> list[Evidence]:
+        ref, fed, forced = self.pair(self.step)
+        seen = StepComparison(self.spec, ref, LAYERS).forced(fed, forced)
+        others = [(step, *self.pair(step)[::2]) for step in self.others]
+        found = over_steps(Grouping(self.spec, LAYERS).of_step(self.step, seen))
+        return [
+            Evidence(
+                spec=self.spec,
+                reference=placement(1),
+                candidate=placement(self.replicas),
+                step=self.step,
+                ref=ref,
+                forced=forced,
+                fed=fed,
+                free=None,
+                earlier=[other for other in others if other[0] < self.step],
+                later=[other for other in others if other[0] > self.step],
+                finding=finding,
+                allowed=1e-12,
+                layers=LAYERS,
+                lab=NumpyLab(self),  # type: ignore[arg-type]
+            )
+            for finding in found
+        ]
+
+    def explained(self) -> list[Explanation | None]:
+        return [explain(evidence) for evidence in self.evidence()]
+
+
+class NumpyLab:
+    """Experiments in NumPy: the step once more, with the same things wrong, fed something else."""
+
+    def __init__(self, planted: Planted) -> None:
+        self._planted = planted
+
+    def corrected(self, step: int, fed: Sequence[State]) -> Trace:
+        return self._planted.pair(step, fed)[2]
+
+    def trial(self, variants: Sequence[object], side: str = "") -> list[None]:
+        del side
+        return [None for _ in variants]
+
+
+def after(right: Fault, wrong: Fault) -> Fault:
+    return lambda value, replica: wrong(right(value, replica), replica)
+
+
+@cache
+def digits(spec: TrainSpec) -> Any:
+    return sources.load_for(spec)[0]
+
+
+PARAMETERS = ("dense_1/kernel", "dense_1/bias", "dense_2/kernel", "dense_2/bias")
+
+
+def of_gradients(change: Fault) -> Callable[[int], Faults]:
+    return lambda step: {f"gradient/{name}": change for name in PARAMETERS}
+
+
+def own_gradients(make: Callable[[list[State], int, str, float], Any], *names: str) -> Callable[..., Any]:
+    """Gradients made of the replicas' own ones: make(states, replica, name, count)."""
+
+    def faults_of(planted: Planted) -> Callable[[int], Faults]:
+        def faults(step: int) -> Faults:
+            clean = Planted(None, lambda _: {}, step, planted.replicas, spec=planted.spec)
+            _, _, made = clean.pair(step)
+            count = float(made.replicas[0]["total/count"])
+            states = list(made.replicas)
+            return {
+                f"gradient/{name}": lambda _, replica, name=name: make(states, replica, name, count)
+                for name in names or PARAMETERS
+            }
+
+        return faults
+
+    return faults_of
+
+
+def share(states: list[State], replica: int, name: str) -> Any:
+    return states[replica][f"local_gradient/{name}"]
+
+
+def summed(states: list[State], name: str) -> Any:
+    return np.sum([share(states, r, name) for r in range(len(states))], axis=0)
+
+
+def planted(cause: str | None, make: Any, step: int = 0, replicas: int = 2, **more: Any) -> Planted:
+    found = Planted(cause, lambda _: {}, step, replicas, **more)
+    found.faults = make(found)
+    return found
+
+
+def norm_of(states: list[State], replica: int) -> float:
+    return float(np.sqrt(sum(np.sum(share(states, replica, n) ** 2) for n in PARAMETERS)))
+
+
+def clipped_share(states: list[State], replica: int, name: str, limit: float) -> Any:
+    return share(states, replica, name) * min(1.0, limit / norm_of(states, replica))
+
+
+def bfloat16(value: Any) -> Any:
+    return rounded(value, 8)
+
+
+LAST = "backward/dense_2"
+REDUCTION = {
+    "each its own": planted("gradients_not_summed", own_gradients(lambda s, r, n, c: 2 * share(s, r, n) / c)),
+    "each its own, not doubled": planted(
+        "gradients_not_summed", own_gradients(lambda s, r, n, c: share(s, r, n) / c), replicas=3
+    ),
+    "one not summed": planted(
+        "parameter_not_reduced",
+        own_gradients(lambda s, r, n, c: 2 * share(s, r, n) / c, "dense_2/bias"),
+    ),
+    "only the first": planted(
+        "gradients_not_summed", own_gradients(lambda s, r, n, c: 2 * share(s, 0, n) / c)
+    ),
+    "averaged": Planted("divided_by_world_size", of_gradients(lambda g, _: g / 3), replicas=3),
+    "summed": Planted("scaled_by_world_size", of_gradients(lambda g, _: g * 2)),
+    "by a constant": Planted("scaled_by_constant", of_gradients(lambda g, _: g * 1.7)),
+    "means of unequal shares": planted(
+        "mean_of_means",
+        own_gradients(
+            lambda s, r, n, c: sum(
+                share(s, k, n) / (3 * float(s[k]["count"])) for k in range(3) if float(s[k]["count"])
+            )
+        ),
+        step=0,
+        replicas=3,
+    ),
+    "clipped first": planted(
+        "clipped_before_reduction",
+        own_gradients(lambda s, r, n, c: sum(clipped_share(s, k, n, 3.0) for k in range(2)) / c),
+    ),
+    "in bfloat16": planted(
+        "reduced_in_low_precision",
+        own_gradients(lambda s, r, n, c: bfloat16(sum(bfloat16(share(s, k, n)) for k in range(2))) / c),
+    ),
+    "rounded after": planted(
+        "rounded_gradients", own_gradients(lambda s, r, n, c: bfloat16(summed(s, n) / c))
+    ),
+    "in float32": planted(
+        "reduced_in_low_precision",
+        own_gradients(
+            lambda s, r, n, c: sum(np.float32(share(s, k, n)).astype(np.float64) for k in range(2)) / c
+        ),
+    ),
+    "a little off": planted(
+        "float32_leak",
+        own_gradients(
+            lambda s, r, n, c: (
+                summed(s, n)
+                / c
+                * (1 + 3e-8 * np.sin(np.arange(s[0][f"local_gradient/{n}"].size)).reshape(summed(s, n).shape))
+            )
+        ),
+        confidence="likely",
+    ),
+    "noise": planted(
+        None,
+        own_gradients(
+            lambda s, r, n, c: (
+                summed(s, n) / c + 0.01 * np.random.default_rng(1).normal(size=summed(s, n).shape)
+            )
+        ),
+    ),
+    "never zeroed": Planted("gradients_accumulate", lambda step: {}, step=1, others=(0, UNEVEN)),
+    "the loss times two": Planted("scaled_by_world_size", lambda _: {LAST: lambda g, r: 2 * g}),
+    "the loss by its share": Planted(
+        "mean_of_means",
+        lambda _: {LAST: lambda g, r: g * (10 / (3 * max(len(g), 1)))},
+        replicas=3,
+    ),
+    "the loss through bfloat16": Planted("rounded_gradients", lambda _: {LAST: lambda g, r: bfloat16(g)}),
+    "the loss of other labels": Planted(None, lambda _: {LAST: lambda g, r: np.roll(g, 1, axis=1)}),
+    "the total divided": Planted(
+        "divided_by_world_size", lambda _: {"total/count": lambda n, r: n / 3}, replicas=3
+    ),
+    "own totals": Planted("totals_not_summed", lambda _: {"total/count": lambda n, r: n / 2}),
+    "another loss reported": Planted(
+        "recorded_differently", lambda _: {"total/loss_sum": lambda n, r: n * 1.01}
+    ),
+}
+
+
+def _accumulated(step: int) -> Faults:
+    """Steps 0, 1 and 4 taken one after the other, from gradients of zero."""
+    counts = {s: float(_clean(s).replicas[0]["total/count"]) for s in (0, 1, UNEVEN)}
+    kept = dict.fromkeys(PARAMETERS, 0.0)
+    for earlier in (0, 1, UNEVEN):
+        for name in PARAMETERS:
+            kept[name] = kept[name] + summed(list(_clean(earlier).replicas), name)
+        if earlier == step:
+            break
+    return {f"gradient/{n}": lambda g, r, n=n: kept[n] / counts[step] for n in PARAMETERS}
+
+
+@cache
+def _clean(step: int) -> Trace:
+    return Planted(None, lambda _: {}, step).pair(step)[2]
+
+
+REDUCTION["never zeroed"].faults = _accumulated
+
+
+def clip_faults(
+    change: Callable[[dict[str, Any]], dict[str, Any]], spec: TrainSpec
+) -> Callable[[int], Faults]:
+    def faults(step: int) -> Faults:
+        _, _, made = Planted(None, lambda _: {}, step, spec=spec).pair(step)
+        whole = {n: made.replicas[0][f"gradient/{n}"] for n in PARAMETERS}
+        clipped = change(whole)
+        return {f"clipped/{n}": lambda g, r, n=n: clipped[n] for n in PARAMETERS}
+
+    return faults
+
+
+def halves(whole: dict[str, Any], limit: float) -> dict[str, Any]:
+    """Each half of the rows clipped by its own norm."""
+    result = {n: np.array(v) for n, v in whole.items()}
+    for half in (0, 1):
+        parts = {n: np.array_split(np.arange(len(v)), 2)[half] for n, v in whole.items()}
+        norm = np.sqrt(sum(np.sum(whole[n][rows] ** 2) for n, rows in parts.items()))
+        for n, rows in parts.items():
+            result[n][rows] = whole[n][rows] * min(1.0, limit / norm)
+    return result
+
+
+def optimized(cause: str | None, change: Callable[[int], dict[str, Any]], **more: Any) -> Planted:
+    """An update that is another: change(step) gives fields of the optimizer, or what is done with it."""
+    found = Planted(cause, lambda _: {}, **more)
+
+    def faults(step: int) -> Faults:
+        _, _, made = Planted(None, lambda _: {}, step, spec=found.spec).pair(step)
+        given, asked = made.replicas[0], change(step)
+        optimizer = found.spec.optimizer.model_copy(update=asked.get("fields", {}))
+        rate = float(given["scalar/learning_rate"])
+        wrong: dict[str, Any] = {}
+        for name in PARAMETERS:
+            weight = given[f"before/parameters/{name}"]
+            slot = {"momentum_velocity": given[f"before/slots/momentum_velocity/{name}"]}
+            taken = asked.get("gradient", lambda n, g: g)(name, given[f"clipped/{name}"])
+            new, slots = reference.update(optimizer, {"learning_rate": rate}, weight, taken, slot, name)
+            new = weight + asked.get("times", 1.0) * (new - weight)
+            wrong[f"after/parameters/{name}"] = lambda _, r, new=new: new
+            wrong[f"after/slots/momentum_velocity/{name}"] = lambda _, r, s=slots: s["momentum_velocity"]
+        return wrong
+
+    found.faults = faults
+    return found
+
+
+def _gradient_of(step: int, name: str) -> Any:
+    return _clean(step).replicas[0][f"clipped/{name}"]
+
+
+def scheduled(cause: str | None, rate_of: Callable[[int], float], **more: Any) -> Planted:
+    return Planted(
+        cause,
+        lambda step: {"scalar/learning_rate": lambda *_: np.array(rate_of(step))},
+        step=1,
+        others=(0, UNEVEN, 5),
+        **more,
+    )
+
+
+UPDATE = {
+    "stale on one": Planted(
+        "stale_parameters",
+        lambda _: {
+            "after/parameters/dense_1/bias": lambda new, r: np.zeros_like(new) if r else new,
+            "after/parameters/dense_1/kernel": lambda new, r: (
+                _clean(0).replicas[0]["before/parameters/dense_1/kernel"] if r else new
+            ),
+        },
+    ),
+    "drifting": Planted(
+        "replicas_differ",
+        lambda _: {"after/parameters/dense_1/kernel": lambda new, r: new * (1 + 1e-4 * r)},
+        confidence="likely",
+    ),
+    "nesterov": optimized("setting:nesterov", lambda _: {"fields": {"nesterov": True}}),
+    "momentum": optimized("setting:momentum", lambda _: {"fields": {"momentum": 0.85}}, step=1),
+    "twice the change": optimized("update_scaled", lambda _: {"times": 1.02}),
+    "one step late": optimized(
+        "one_step_late", lambda _: {"gradient": lambda n, g: _gradient_of(0, n)}, step=1, others=(0,)
+    ),
+    "kept": optimized(
+        "gradients_accumulate",
+        lambda step: {"gradient": lambda n, g: g + (_gradient_of(0, n) if step else 0)},
+        step=1,
+        others=(0,),
+    ),
+    "another gradient": optimized(None, lambda _: {"gradient": lambda n, g: np.cos(g)}, step=1, others=(0,)),
+    "one per replica": scheduled("schedule_per_replica", lambda s: RATES.rate(s * 2)),
+    "one ahead": scheduled("schedule_shifted", lambda s: RATES.rate(s + 1)),
+    "half the rate": scheduled("schedule_scaled", lambda s: RATES.rate(s) / 2),
+    "float32 rate": scheduled("float32_leak", lambda s: float(np.float32(RATES.rate(s)))),
+    "no schedule": scheduled(None, lambda s: 0.0123 + 0.001 * s**2),
+}
+
+IDS_AND_ROWS = {
+    "reversed epoch": Planted("wrong_order", lambda s: {"ids": lambda ids, r: ids + 1}),
+}
+
+
+def ids_of(make: Callable[[BatchPlan, int, int], Any], replicas: int = 2) -> Callable[[int], Faults]:
+    plan = BatchPlan.of(SPEC, placement(replicas))
+    return lambda step: {"ids": lambda _, replica: make(plan, step, replica)}
+
+
+def rows_of(which: str, make: Callable[[int, int], Any]) -> Callable[[int], Faults]:
+    return lambda step: {which: lambda _, replica: make(step, replica)}
+
+
+def labels(step: int, replica: int, replicas: int = 2) -> Any:
+    plan = BatchPlan.of(SPEC, placement(replicas))
+    return digits(SPEC).rows(plan.local_ids(step, replica), plan.epoch(step))[1]
+
+
+def images(step: int, replica: int) -> Any:
+    plan = BatchPlan.of(SPEC, placement(2))
+    return digits(SPEC).rows(plan.local_ids(step, replica), plan.epoch(step))[0]
+
+
+DATA = {
+    "the first epoch's order": Planted(
+        "not_reshuffled", ids_of(lambda p, s, r: p.local_ids(s % p.steps_per_epoch, r)), step=5
+    ),
+    "the same for all": Planted("replicas_see_the_same", ids_of(lambda p, s, r: p.local_ids(s, 0))),
+    "padded": Planted(
+        "padded_with_repeats",
+        ids_of(lambda p, s, r: p.share(np.concatenate([p.global_ids(s), p.global_ids(s)[:2]]), r), 4),
+        replicas=4,
+    ),
+    "dropped": Planted("samples_dropped", ids_of(lambda p, s, r: p.local_ids(s, r)[:3])),
+    "overlapping": Planted(
+        "replicas_overlap",
+        ids_of(lambda p, s, r: p.global_ids(s)[4 * r : 4 * r + 5]),
+    ),
+    "strided": Planted("wrong_order", ids_of(lambda p, s, r: p.global_ids(s)[r::2])),
+    "strangers": Planted(None, ids_of(lambda p, s, r: np.arange(5) + 30 + 5 * r)),
+    "labels of the step before": Planted(
+        "labels_shifted", rows_of("targets", lambda s, r: labels(max(0, s - 1), r)), step=1
+    ),
+    "labels backwards": Planted("labels_permuted", rows_of("targets", lambda s, r: labels(s, r)[::-1])),
+    "inputs scaled": Planted("inputs_differ", rows_of("inputs", lambda s, r: images(s, r) / 16)),
+    "inputs off": Planted(
+        "float32_leak",
+        rows_of("inputs", lambda s, r: (images(s, r) * np.float32(1.1)) / 1.1),
+        confidence="likely",
+    ),
+    "another start": Planted(
+        "replicas_differ_at_start",
+        lambda _: {"before/parameters/dense_2/kernel": lambda w, r: w * (1 + 1e-6 * r)},
+    ),
+}
+UPDATE.pop("momentum")
+
+
+CLIPPED = override(SPEC, ["optimizer.clip_global_norm=0.5"]).resolved()
+CLIPPING = {
+    "not at all": Planted("clipping_off", lambda _: {}, spec=CLIPPED, others=(1,)),
+    "by halves": Planted(
+        "clipped_by_local_norm", clip_faults(lambda w: halves(w, 0.5), CLIPPED), spec=CLIPPED
+    ),
+    "tensor by tensor": Planted(
+        "setting:clip_norm",
+        clip_faults(lambda w: {n: v * min(1.0, 0.5 / np.linalg.norm(v)) for n, v in w.items()}, CLIPPED),
+        spec=CLIPPED,
+    ),
+    "to another limit": Planted(
+        "setting:clip_global_norm",
+        clip_faults(
+            lambda w: {n: v * 0.37 / np.sqrt(sum(np.sum(o**2) for o in w.values())) for n, v in w.items()},
+            CLIPPED,
+        ),
+        spec=CLIPPED,
+    ),
+    "turned round": Planted(
+        None, clip_faults(lambda w: {n: -v for n, v in w.items()}, CLIPPED), spec=CLIPPED
+    ),
+}
+ALL = {**REDUCTION, **UPDATE, **DATA, **CLIPPING}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_wrong_is_named(name: str) -> None:
+    wanted = ALL[name]
+    found = wanted.explained()
+    assert found, "nothing was found to explain"
+    causes = [None if why is None else why.cause for why in found]
+    assert causes[0] == wanted.cause, found
+    if wanted.cause is not None:
+        assert found[0] is not None
+        assert found[0].confidence == wanted.confidence, found[0]
+        assert found[0].culprit == placement(wanted.replicas).label
+
+
+def test_catalogue_says_what_to_do_of_every_cause_that_the_suite_expects() -> None:
+    keys = {cause.key for cause in CATALOGUE}
+    for cause in CATALOGUE:
+        assert cause.text and cause.fix and cause.stages, cause.key
+        assert "\n" not in cause.text + cause.fix
+    for case in [*diagnosis_torch.CASES, *diagnosis_tensorflow.CASES]:
+        expected = ("setting:*" if key.startswith("setting:") else key for key in case.cause.split("|"))
+        assert any(fnmatchcase(key, pattern) for pattern in expected for key in keys), case.id
+
+
+# Layers, each after a reshape of the digits to (8, 8): what is tried, and what it is instead.
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A layer that does something else. changed: another trial of it; output: what is done with what it makes."""
+
+    layer: str
+    cause: str | None
+    changed: Callable[[Variant], Variant] = lambda variant: variant
+    output: Callable[[Any, Variant], Any] = lambda y, variant: y
+    split: bool = False
+    confidence: str = "confirmed"
+
+
+def with_fields(**fields: Any) -> Callable[[Variant], Variant]:
+    return lambda variant: replace(variant, layer=variant.layer.model_copy(update=fields))
+
+
+def with_tensors(change: Callable[[str, Any], Any]) -> Callable[[Variant], Variant]:
+    def changed(variant: Variant) -> Variant:
+        tensors = {n: change(n.rpartition("/")[2], v) for n, v in variant.tensors.items()}
+        return replace(variant, tensors=tensors)
+
+    return changed
+
+
+def _swapped(name: str, value: Any) -> Any:
+    i, f, c, o = np.split(value, 4, axis=-1)
+    return np.concatenate([i, c, f, o], axis=-1)
+
+
+def _by_place(variant: Variant) -> Variant:
+    return replace(variant, ids=np.arange(len(variant.x)))
+
+
+def _attended_up_to(shift: int) -> Callable[[Any, Variant], Any]:
+    def output(y: Any, variant: Variant) -> Any:
+        del y
+        own = {n.rpartition("/")[2]: v for n, v in variant.tensors.items()}
+
+        def heads(part: str) -> Any:
+            flat = variant.x @ own[f"{part}_kernel"] + own[f"{part}_bias"]
+            return flat.reshape(len(flat), 8, 2, 4).transpose(0, 2, 1, 3)
+
+        query, key, value = heads("query"), heads("key"), heads("value")
+        scores = np.exp(query @ key.transpose(0, 1, 3, 2) / 2) * np.tril(np.ones((8, 8)), shift)
+        mixed = scores / scores.sum(-1, keepdims=True) @ value
+        return (
+            mixed.transpose(0, 2, 1, 3).reshape(len(mixed), 8, 8) @ own["output_kernel"] + own["output_bias"]
+        )
+
+    return output
+
+
+ATTENTION = "kind: self_attention, heads: 2, causal: true"
+WRONG = {
+    "epsilon": Wrong("kind: layer_norm", "setting:epsilon", with_fields(epsilon=1e-3)),
+    "an unusual epsilon": Wrong("kind: layer_norm", "setting:epsilon", with_fields(epsilon=3.3e-4)),
+    "function": Wrong(
+        "kind: activation, function: gelu", "setting:function", with_fields(function="gelu_tanh")
+    ),
+    "slope": Wrong(
+        "kind: activation, function: leaky_relu", "setting:negative_slope", with_fields(negative_slope=0.3)
+    ),
+    "decay": Wrong("kind: batch_norm", "setting:decay", with_fields(decay=0.01)),
+    "an unusual decay": Wrong("kind: batch_norm", "setting:decay", with_fields(decay=0.7654)),
+    "statistics": Wrong("kind: batch_norm", "setting:statistics", split=True),
+    "inference": Wrong("kind: batch_norm", "trained_in_inference_mode", lambda v: replace(v, training=False)),
+    "transposed": Wrong(
+        "kind: dense, units: 8", "kernel_transposed", with_tensors(lambda n, v: v.T if n == "kernel" else v)
+    ),
+    "flipped": Wrong(
+        "kind: conv1d, filters: 3",
+        "kernel_flipped",
+        with_tensors(lambda n, v: v[::-1] if n == "kernel" else v),
+    ),
+    "gates": Wrong("kind: lstm, units: 3", "gates_swapped", with_tensors(_swapped)),
+    "bias twice": Wrong(
+        "kind: dense, units: 5", "bias_doubled", with_tensors(lambda n, v: 2 * v if n == "bias" else v)
+    ),
+    "no bias": Wrong(
+        "kind: dense, units: 5", "bias_missing", with_tensors(lambda n, v: 0 * v if n == "bias" else v)
+    ),
+    "padding": Wrong(
+        "kind: conv1d, filters: 3, strides: 2, same_by: stride",
+        "padding_side",
+        lambda v: replace(
+            with_tensors(lambda n, k: k[::-1] if n == "kernel" else k)(v), x=v.x[:, ::-1], dy=None
+        ),
+        lambda y, v: y[:, ::-1],
+    ),
+    "masks": Wrong("kind: dropout, rate: 0.5", "masks_same_on_every_replica", _by_place, split=True),
+    "other masks": Wrong("kind: dropout, rate: 0.5", "masks_differ", lambda v: replace(v, seed=77)),
+    "off by one": Wrong(ATTENTION, "mask_off_by_one", output=_attended_up_to(1)),
+    "no mask": Wrong(ATTENTION, "mask_missing", with_fields(causal=False)),
+    "columns": Wrong("kind: dense, units: 5", "features_permuted", output=lambda y, v: y[..., ::-1]),
+    "axes": Wrong("kind: dense, units: 8", "axes_swapped", output=lambda y, v: y.transpose(0, 2, 1)),
+    "float32": Wrong(
+        "kind: layer_norm", "float32_leak", output=lambda y, v: y.astype(np.float32).astype(np.float64)
+    ),
+    "a little off": Wrong(
+        "kind: layer_norm", "float32_leak", output=lambda y, v: y + 3e-8 * np.sin(9 * y), confidence="likely"
+    ),
+    "something else": Wrong("kind: layer_norm", None, output=lambda y, v: np.sin(y)),
+    "nothing": Wrong("kind: layer_norm", None, output=lambda y, v: y),
+}
+
+
+class TorchLab:
+    """Layers tried in PyTorch."""
+
+    def __init__(self, replayer: Replayer, folder: Path) -> None:
+        placements = (placement(1), placement(2))
+        self.trial = Lab(replayer, folder, SPEC, placements, (None, None), Replay(stop=0)).trial
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchLab]:
+    folder = tmp_path_factory.mktemp("lab")
+    with Worker("torch", 1, folder / "log") as worker:
+        yield TorchLab(Replayer(lambda _: worker), folder)
+
+
+def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
+    """The evidence of a step of which one layer was seen, on two replicas."""
+    layers = f"[{{kind: reshape, shape: [8, 8]}}, {{name: tried, {wrong.layer}}}, {{kind: flatten}}, {{kind: dense, units: 10}}]"
+    spec = override(SPEC, [f"model.layers={layers}", "convention=torch"]).resolved()
+    node = next(node for node in walk(spec.model.tree()) if node.path == "tried")
+    random = np.random.default_rng(3)
+    plan, step = BatchPlan.of(spec, placement(2)), 1
+    ids = np.sort(plan.global_ids(step))
+    tensors = {canonical_name("tried", p): np.abs(random.normal(size=p.shape)) + 0.1 for p in node.parameters}
+    x = random.normal(size=(len(ids), 8, 8))
+    dy = random.normal(size=(len(ids), *node.output_shape))
+    plain = Variant(node.spec, "tried", (8, 8), x, tensors, dy, ids, step=step, seed=spec.seed)
+    shares = [np.searchsorted(ids, plan.local_ids(step, r)) for r in range(2)]
+
+    def cut(variant: Variant, rows: Any) -> Variant:
+        return replace(variant, x=variant.x[rows], dy=dy[rows], ids=ids[rows])
+
+    asked = [wrong.changed(cut(plain, rows)) for rows in shares] if wrong.split else [wrong.changed(plain)]
+    due, *made = lab.trial([plain, *asked])
+    ys = (
+        [part["y"] for part in made]
+        if wrong.split
+        else [wrong.output(made[0]["y"], plain)[rows] for rows in shares]
+    )
+
+    def state(rows: Any, y: Any, result: State) -> State:
+        found = {
+            "ids": ids[rows],
+            "inputs": x[rows],
+            "forward/reshape": x[rows],
+            "forward/tried": y,
+            "backward/tried": dy[rows],
+        }
+        found |= {f"before/{name}": value for name, value in tensors.items()}
+        return found | {n: v for n, v in result.items() if n.startswith("after/")}
+
+    ref = Trace((state(np.arange(len(ids)), due["y"], due),))
+    forced = Trace(tuple(state(rows, y, made[0]) for rows, y in zip(shares, ys, strict=True)))
+    off = not np.array_equal(ref.rows("forward/tried"), forced.rows("forward/tried"))
+    buffers = [n for n in due if n.startswith("after/") and not np.array_equal(due[n], made[0][n])]
+    stage, name = ("forward", "forward/tried") if off or not buffers else ("buffers", buffers[0])
+    seen = Seen(stage, name, None, 1.0, 1e-12)
+    fed = [{"ids": ids[rows]} for rows in shares]
+    finding = Finding(step, stage, name, (0, 1), (seen,), ())
+    allowed, layers_ = 1e-12, {"reshape": "inputs", "tried": "forward/reshape"}
+    return Evidence(
+        spec, placement(1), placement(2), step, ref, forced, fed, None, (), finding, allowed, layers_, lab
+    )
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_layer_does_instead_is_named(name: str, lab: TorchLab) -> None:
+    wrong = WRONG[name]
+    why = explain(of_layer(wrong, lab))
+    assert (why and why.cause) == wrong.cause, why
+    if why is not None:
+        assert (why.confidence, why.culprit) == (wrong.confidence, placement(2).label), why
+
+
+def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:
+    evidence = of_layer(WRONG["epsilon"], lab)
+    turned = replace(
+        evidence,
+        reference=evidence.candidate,
+        candidate=evidence.reference,
+        ref=evidence.forced,
+        forced=evidence.ref,
+        fed=[{"ids": evidence.ref.replicas[0]["ids"]}],
+    )
+    why = explain(turned)
+    assert why is not None
+    assert (why.cause, why.culprit) == ("setting:epsilon", placement(2).label)
+
+
+@pytest.mark.parametrize("name", ["each its own", "one not summed", "means of unequal shares", "averaged"])
+def test_shares_of_sharded_parameters_are_those_of_their_layers(name: str, lab: TorchLab) -> None:
+    wanted = ALL[name]
+    (evidence,) = wanted.evidence()
+    states = evidence.forced.replicas
+    bare = tuple({n: v for n, v in s.items() if not n.startswith("local_gradient/")} for s in states)
+    tools = NumpyLab(wanted)
+    tools.trial = lab.trial  # type: ignore[method-assign]
+    why = explain(replace(evidence, forced=replace(evidence.forced, replicas=bare), lab=tools))
+    assert why is not None
+    assert (why.cause, why.confidence) == (wanted.cause, "confirmed")
+
+
+def test_neighbours_are_valid_and_never_the_spec_itself() -> None:
+    for spec in (SPEC.optimizer, SPEC.loss, SPEC.schedule, *SPEC.model.layers):
+        for name, value, other in neighbours(spec):
+            assert getattr(other, name) == value
+            assert other != spec
+
+
+def test_grids_of_narrow_types() -> None:
+    values = np.random.default_rng(0).normal(size=100)
+    assert low_type_of([values]) is None
+    assert low_type_of([rounded(values, 8)]) == "bfloat16"
+    assert low_type_of([values.astype(np.float16).astype(np.float64)]) == "float16"
+    assert low_type_of([values.astype(np.float32).astype(np.float64) / 7], [7.0]) == "float32"
+    assert low_type_of([np.zeros(5)]) is None

@@ -1,0 +1,125 @@
+"""No false alarm: of 200 pairs of runs in which nothing is wrong, none is diagnosed; a billionth is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from common import recipes
+from common.diagnose.diagnose import diagnose
+from common.diagnose.result import Diagnosis
+from common.launch.replay import Replayer
+from common.spec import TrainSpec
+from common.state import parameter_specs
+from parity_tests.clean_runs import COUNT, CleanRun, clean_run
+from parity_tests.conftest import Farm
+
+# A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
+SAMPLE = (5, 8, 19, 33, 39)
+# Two of TensorFlow's replicas, in float64.
+CONTROL = 39
+FAULT = "a_gradient_off_by_a_billionth"
+
+pytestmark = pytest.mark.timeout(3600)
+
+
+class Diagnoser:
+    """Diagnoses of clean pairs on request, each made once; those with TensorFlow beside the others."""
+
+    def __init__(self, farm: Farm, folder: Path, stack: ExitStack) -> None:
+        self._farm, self._folder = farm, folder
+        self._made: dict[tuple[int, str | None], Future[Diagnosis]] = {}
+        self._replayer = Replayer(lambda placement: farm._workers[placement.framework])
+        self._lanes = {name: ThreadPoolExecutor(1, name) for name in ("tensorflow", "torch")}
+        for lane in self._lanes.values():
+            stack.callback(lane.shutdown, cancel_futures=True)
+
+    def begin(self, number: int, fault: str | None = None) -> Future[Diagnosis]:
+        """Have a pair trained and diagnosed, without waiting for it."""
+        if (number, fault) not in self._made:
+            run = clean_run(number)
+            lane = self._lanes["tensorflow" if "tensorflow" in run.frameworks else "torch"]
+            self._made[number, fault] = lane.submit(self._diagnosed, run, fault)
+        return self._made[number, fault]
+
+    def _diagnosed(self, run: CleanRun, fault: str | None) -> Diagnosis:
+        reference = self._farm.record(run.spec, run.reference)
+        candidate = self._farm.record(run.spec, run.candidate, fault)
+        inside = None if fault is None else f"parity_tests.faults.{run.candidate.framework}:{fault}"
+        folder = self._folder / f"{run.number}_{fault}"
+        return diagnose(reference, candidate, self._replayer, folder, inside=(None, inside))
+
+
+@pytest.fixture(scope="module")
+def diagnoser(
+    request: pytest.FixtureRequest, farm: Farm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Diagnoser]:
+    """With every selected pair begun, so that neither lane waits for the other."""
+    with ExitStack() as stack:
+        made = Diagnoser(farm, tmp_path_factory.mktemp("clean_runs"), stack)
+        for item in request.session.items:
+            if item.module is request.module and hasattr(item, "callspec"):
+                made.begin(item.callspec.params["number"])
+        yield made
+
+
+def numbers() -> list:
+    """Of all pairs, marked by how soon they are due."""
+    slow, rest = pytest.mark.slow, pytest.mark.exhaustive
+    return [pytest.param(number, marks=slow if number in SAMPLE else rest) for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("number", numbers())
+def test_nothing_is_found_where_nothing_is_wrong(diagnoser: Diagnoser, number: int) -> None:
+    diagnosis = diagnoser.begin(number).result()
+    what = [(finding.step, finding.name, finding.deviation) for finding in diagnosis.findings]
+    assert diagnosis.verdict == "parity", f"{clean_run(number).id}: {diagnosis.when}, {what}"
+    assert not what
+    assert diagnosis.steps, "it looked into no step"
+
+
+@pytest.mark.slow
+def test_a_billionth_in_one_tensor_is_found(diagnoser: Diagnoser) -> None:
+    diagnosis = diagnoser.begin(CONTROL, FAULT).result()
+    assert diagnosis.verdict == "divergent"
+    (finding,) = diagnosis.findings
+    last = list(parameters(clean_run(CONTROL).spec))[-1]
+    assert (finding.stage, finding.name) == ("gradient", f"gradient/{last}")
+    assert 1e-10 < finding.deviation < 1e-8
+
+
+def parameters(spec: TrainSpec) -> Iterator[str]:
+    """Names of the trained tensors below `parameters/`, in the order of the layers."""
+    return (name.removeprefix("parameters/") for name in parameter_specs(spec) if "parameters/" in name)
+
+
+def test_the_pairs_are_of_all_kinds() -> None:
+    runs = [clean_run(number) for number in range(COUNT)]
+    assert len({run.id for run in runs}) == COUNT >= 200
+    tiny = {f"{name}_tiny" for name in recipes.RECIPES if recipes.has_tiny(name)}
+    # Made small, these two are vit_base.
+    digits = {"digits_mlp", "digits_cnn", "digits_transformer"}
+    assert {run.spec.name for run in runs} == tiny - {"vit_tiny_tiny", "vit_small_tiny"} | digits
+    assert {run.spec.precision for run in runs} == {
+        "float64",
+        "float32",
+        "bfloat16_mixed",
+        "float16_mixed",
+    }
+    candidates = [run.candidate for run in runs]
+    assert {placement.replicas for placement in candidates} == {1, 2, 3, 4}
+    assert {placement.strategy for placement in candidates} == {
+        *("ddp", "fsdp1", "fsdp2", "manual", "zero_redundancy"),
+        *("mirrored", "multi_worker"),
+    }
+    assert sum(placement.accumulates for placement in candidates) > COUNT / 5
+    assert len({run.spec.seed for run in runs}) > COUNT / 2
+
+
+def test_a_pair_is_the_same_when_drawn_again() -> None:
+    assert clean_run(17) == clean_run(17)
+    assert clean_run(17).spec != clean_run(18).spec

@@ -1,0 +1,426 @@
+"""Diagnosis: what is fed, what deviates by itself, where runs part; each with what must not be found."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.plan import BatchPlan
+from common.diagnose import when
+from common.diagnose.diagnose import diagnose
+from common.diagnose.feed import fed_of, state_before
+from common.diagnose.findings import Grouped, Grouping, merged, over_steps
+from common.diagnose.result import Explanation, Finding, Seen, When
+from common.diagnose.simplify import looked_into
+from common.diagnose.when import chosen_steps, first_outside, narrowed
+from common.diagnose.where import StepComparison, rough_limits
+from common.launch.replay import Replayer
+from common.parity.budget import proof_budget
+from common.record import read_record
+from common.spec import override
+from common.trace import Trace, stage_of
+from parity_tests.conftest import Farm
+from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
+
+LATE = 11  # as in `parity_tests.late_fault`, which imports a framework
+UNEVEN = 4  # the last step of the first epoch: 4 samples
+
+
+def looked_at(faults: Faults, step: int = 0, ref: Trace | None = None) -> list[Finding]:
+    """The findings of one forced step on two replicas, of which some places are wrong."""
+    ref = ref or traced(step, 1)
+    fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+    forced = traced(step, 2, fed, faults, state_before(ref, step))
+    seen = StepComparison(SPEC, ref, LAYERS).forced(fed, forced)
+    return over_steps(Grouping(SPEC, LAYERS).of_step(step, seen))
+
+
+def wrong(value, replica):
+    """Wrong by a little in one element."""
+    del replica
+    value = np.array(value, np.float64)
+    value.flat[value.size // 2] += 1e-9 * max(1.0, np.abs(value).max())
+    return value
+
+
+def on_replica_1(change):
+    return lambda value, replica: change(value, replica) if replica == 1 else value
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("step", [0, UNEVEN])
+def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: int) -> None:
+    ref, plan = traced(step, 2), BatchPlan.of(SPEC, placement(replicas))
+    fed = fed_of(ref, plan, step)
+    assert len(fed) == replicas
+    for replica, tensors in enumerate(fed):
+        ids = plan.local_ids(step, replica)
+        assert tensors["ids"].tolist() == ids.tolist()
+        for name in ("inputs", "forward/dense_1", "backward/activation"):
+            rows = dict(zip(ref.ids.tolist(), ref.rows(name), strict=True))
+            expected = [rows[i] for i in ids.tolist()]
+            assert np.array_equal(tensors[name], np.reshape(expected, tensors[name].shape))
+        assert tensors["gradient/dense_1/kernel"] is ref.replicas[0]["gradient/dense_1/kernel"]
+        # What is compared, or belongs to a replica, is not fed.
+        assert not any(name.startswith(("before", "after", "local", "loss", "count")) for name in tensors)
+
+
+def test_fed_are_the_references_own_rows_where_its_samples_are_not_the_plans() -> None:
+    repeated = traced(0, 1, faults={"ids": lambda ids, _: np.repeat(ids[:5], 2)})
+    fed = fed_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
+    together = np.concatenate([tensors["ids"] for tensors in fed])
+    assert np.array_equal(together, repeated.replicas[0]["ids"])
+    rows = np.concatenate([tensors["forward/dense_2"] for tensors in fed])
+    assert np.array_equal(rows, repeated.replicas[0]["forward/dense_2"])
+
+
+@pytest.mark.parametrize("step", [0, UNEVEN])
+def test_nothing_is_found_where_nothing_is_wrong(step: int) -> None:
+    assert looked_at({}, step) == []
+
+
+ONE_PLACE = {
+    "ids": ("ids", lambda ids, _: ids[::-1]),
+    "inputs": ("inputs", wrong),
+    "targets": ("inputs", lambda targets, _: np.roll(targets, 1)),
+    "forward/dense_1": ("forward", wrong),
+    "forward/dense_2": ("forward", wrong),
+    "loss_sum": ("loss", wrong),
+    "backward/dense_2": ("backward", wrong),
+    "backward/dense_1": ("backward", wrong),
+    "local_gradient/dense_2/bias": ("local_gradient", wrong),
+    "total/count": ("total", lambda count, _: count / 2),
+    "gradient/dense_1/kernel": ("gradient", wrong),
+    "clipped/dense_2/kernel": ("clipped", wrong),
+    "scalar/learning_rate": ("scalar", wrong),
+    "after/slots/momentum_velocity/dense_1/bias": ("slots", wrong),
+    "after/parameters/dense_1/kernel": ("update", wrong),
+    "updated": ("update", lambda updated, _: ~updated),
+}
+
+
+@pytest.mark.parametrize("name", ONE_PLACE)
+def test_one_wrong_tensor_is_one_finding_at_its_place(name: str) -> None:
+    stage, fault = ONE_PLACE[name]
+    (found,) = looked_at({name: fault})
+    assert (found.stage, found.name) == (stage, name)
+    assert not any(seen.agrees for seen in found.seen)
+    assert all(seen.agrees for seen in found.agreeing)
+    assert found.agreeing or name == "ids"
+
+
+def test_what_one_replica_does_is_told() -> None:
+    (found,) = looked_at({"forward/dense_2": on_replica_1(wrong)})
+    assert found.replicas == (1,)
+    (found,) = looked_at({"gradient/dense_1/bias": on_replica_1(wrong)})
+    assert found.replicas == (1,)
+
+
+def test_a_layer_is_one_finding_and_a_second_fault_behind_it_is_another() -> None:
+    of_layer = dict.fromkeys(
+        ("forward/dense_2", "backward/activation", "local_gradient/dense_2/kernel"), wrong
+    )
+    (found,) = looked_at(of_layer)
+    assert found.name == "forward/dense_2"
+    assert [seen.name for seen in found.seen] == list(of_layer)
+    both = looked_at({**of_layer, "clipped/dense_1/bias": wrong})
+    assert [found.name for found in both] == ["forward/dense_2", "clipped/dense_1/bias"]
+
+
+def test_replicas_that_begin_with_other_tensors_are_one_finding() -> None:
+    def other_start(value, replica):
+        return value * (1 + 1e-6 * np.arange(10)) if replica == 1 else value
+
+    (found,) = looked_at({"before/parameters/dense_2/kernel": other_start})
+    assert (found.stage, found.replicas) == ("before", (1,))
+    assert {"forward/dense_2", "backward/activation"} <= {seen.name for seen in found.seen}
+    # On the other replica it is something else.
+    found = looked_at(
+        {
+            "before/parameters/dense_2/kernel": other_start,
+            "forward/dense_1": lambda value, replica: wrong(value, replica) if replica == 0 else value,
+        }
+    )
+    assert [other.stage for other in found] == ["before", "forward"]
+
+
+IN_REFERENCE = {
+    "gradient/dense_2/bias": wrong,
+    "total/loss_sum": wrong,
+    "clipped/dense_1/kernel": on_replica_1(wrong),
+    "after/parameters/dense_1/kernel": on_replica_1(wrong),
+}
+
+
+@pytest.mark.parametrize("name", IN_REFERENCE)
+def test_what_the_reference_makes_wrong_of_its_own_is_found_too(name: str) -> None:
+    ref = traced(0, 2, faults={name: IN_REFERENCE[name]})
+    found = looked_at({}, ref=ref)
+    assert found[0].name == name
+    assert any(seen.where.endswith("of the reference") for seen in found[0].seen)
+    assert not looked_at({}, ref=traced(0, 2))
+
+
+def test_what_replicas_evaluate_with_another_state_is_the_same_defect() -> None:
+    def seen(name: str, replica: int) -> Seen:
+        return Seen(stage_of(name), name, replica, 1.0, 0.0)
+
+    start = seen("before/parameters/dense_2/kernel", 1)
+    begun = Grouped(("before", ""), Finding(0, "before", start.name, (1,), (start,), ()))
+
+    def evaluated(path: str, replica: int) -> Grouped:
+        shown = (seen(f"forward/{path}", replica),)
+        return Grouped(("layer", path), Finding(None, "evaluation", shown[0].name, (replica,), shown, ()))
+
+    assert over_steps([begun, evaluated("dense_2", 1)]) == [begun.finding]
+    assert len(over_steps([begun, evaluated("dense_2", 0)])) == 2
+    assert len(over_steps([begun, evaluated("dense_1", 1)])) == 2
+
+
+def test_replicas_of_the_reference_that_begin_differently_are_one_finding() -> None:
+    ref = traced(0, 2, faults={"before/parameters/dense_2/kernel": on_replica_1(lambda k, _: 2 * k)})
+    (found,) = looked_at({}, ref=ref)
+    assert found.stage == "before"
+
+
+def test_a_wrong_local_gradient_is_no_wrong_reduction() -> None:
+    (found,) = looked_at({"local_gradient/dense_1/kernel": wrong})
+    assert found.stage == "local_gradient"
+
+
+def test_gradients_wrong_of_every_layer_are_one_finding() -> None:
+    names = [
+        f"local_gradient/{name}/{kind}" for name in ("dense_1", "dense_2") for kind in ("kernel", "bias")
+    ]
+    (found,) = looked_at(dict.fromkeys(names, wrong))
+    assert found.stage == "local_gradient"
+    assert len(found.seen) == 4
+
+
+def test_the_last_digits_of_a_small_sum_of_large_terms_are_rounding() -> None:
+    """A gradient that nearly cancels; wrong by more than its terms are rounded it is found nevertheless."""
+    name = "local_gradient/dense_2/bias"
+
+    def small(off: float):
+        return {name: lambda value, _: 1e-9 * value + off}
+
+    ref = traced(0, 1, faults=small(0))
+    assert not looked_at(small(1e-16), ref=ref)
+    assert looked_at(small(1e-13), ref=ref)
+    # The same of one that does not cancel is rounding.
+    assert not looked_at({name: lambda value, _: value + 1e-13})
+
+
+def test_free_steps_are_compared_as_wholes_and_copies_one_by_one() -> None:
+    ref = traced(0, 1)
+    comparison = StepComparison(SPEC, ref, LAYERS)
+    assert all(seen.agrees for seen in comparison.free(traced(0, 2)))
+    faulty = comparison.free(traced(0, 2, faults={"gradient/dense_1/bias": on_replica_1(wrong)}))
+    first = next(seen for seen in faulty if not seen.agrees)
+    assert (first.name, first.replica) == ("gradient/dense_1/bias", 1)
+    faulty = comparison.free(traced(0, 2, faults={"forward/dense_1": wrong}))
+    assert next(seen for seen in faulty if not seen.agrees).name == "forward/dense_1"
+
+
+def test_findings_with_one_explanation_are_one() -> None:
+    def found(step: int, name: str, cause: str | None) -> Finding:
+        why = cause and Explanation(cause, "", "likely", "", "")
+        return Finding(step, "forward", name, (step,), (), (), why or None)
+
+    findings = [found(0, "a", "gelu"), found(1, "b", "gelu"), found(1, "c", None), found(1, "d", None)]
+    joined = merged([*findings, found(1, "e", "other")])
+    assert [(finding.name, finding.replicas) for finding in joined] == [
+        ("a", (0, 1)),
+        ("c", (1,)),
+        ("d", (1,)),
+        ("e", (1,)),
+    ]
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 7, 8, 63, 500, 998, 999])
+def test_the_step_is_found_in_sections(culprit: int) -> None:
+    asked = []
+
+    def differ(begin: int, points):
+        asked.append(len(points))
+        assert begin <= culprit
+        assert points[0] > begin
+        return {point: point > culprit for point in points}
+
+    step, rounds = narrowed(0, 1000, differ)
+    assert step == culprit
+    assert rounds == len(asked) <= 4
+    assert max(asked) <= 8
+    assert narrowed(0, 1000, lambda begin, points: dict.fromkeys(points, False)) is None
+
+
+def test_chosen_steps_hold_the_borders_and_the_step_outside() -> None:
+    plan = BatchPlan.of(SPEC, placement(2))
+    assert chosen_steps(SPEC, plan, 4, None) == (0, 1)
+    spec = override(SPEC, ["steps=200"])
+    assert chosen_steps(spec, plan, 200, 77) == (0, 1, 4, 5, 9, 10, 77, 78)
+    assert chosen_steps(spec, plan, 200, 199) == (0, 1, 4, 5, 9, 10, 199)
+
+
+@pytest.fixture
+def replayer(farm: Farm) -> Replayer:
+    """Replays in the farm's workers, which the runs to be diagnosed have started."""
+    return Replayer(lambda placement: farm._workers[placement.framework])
+
+
+MLP = small("digits_mlp", "steps=4")
+ALONE = torch("single", 1)
+
+
+def test_a_clean_pair_is_at_parity(farm: Farm, replayer: Replayer, tmp_path: Path) -> None:
+    records = [farm.record(MLP, place) for place in (ALONE, tensorflow(2))]
+    found = diagnose(*records, replayer, tmp_path / "replays")
+    assert (found.verdict, found.findings, found.when) == ("parity", (), None)
+    assert [step.step for step in found.steps] == [0, 1, None]
+    assert all(step.forced and step.free and step.first is None for step in found.steps)
+    assert not (tmp_path / "replays").exists()
+
+
+FAULTS = {
+    "replicas_never_synchronised": torch("ddp", 2),
+    "gradients_never_summed": tensorflow(2),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_at_its_step_and_place(
+    farm: Farm, replayer: Replayer, tmp_path: Path, fault: str
+) -> None:
+    place = FAULTS[fault]
+    records = farm.record(MLP, ALONE), farm.record(MLP, place, fault)
+    inside = None, f"parity_tests.faults.{place.framework}:{fault}"
+    found = diagnose(*records, replayer, tmp_path / "replays", inside=inside, keep=True)
+    assert found.verdict == "divergent"
+    assert found.reproduced
+    assert found.when is not None
+    assert found.when.step == 0
+    (finding,) = found.findings
+    assert (finding.step, finding.stage, finding.replicas) == (0, "gradient", (0, 1))
+    assert finding.explanation is not None
+    assert finding.explanation.confidence == "confirmed"
+    assert (tmp_path / "replays").exists()
+
+
+@pytest.mark.slow
+def test_what_the_replays_leave_out_is_named(farm: Farm, replayer: Replayer, tmp_path: Path) -> None:
+    """Replayed without what it was made inside, and on another strategy, a faulty run agrees."""
+    reference, faulty = (
+        farm.record(MLP, ALONE),
+        farm.record(MLP, FAULTS["replicas_never_synchronised"], "replicas_never_synchronised"),
+    )
+    found = diagnose(reference, faulty, replayer, tmp_path / "a")
+    assert (found.verdict, found.findings, found.reproduced) == ("divergent", (), False)
+    assert any("the replays agree" in note for note in found.notes)
+    deepspeed = torch("data_parallel", 2, launcher="mp_spawn")
+    header = faulty.header.model_copy(update={"placement": deepspeed})
+    found = diagnose(reference, dataclasses.replace(faulty, header=header), replayer, tmp_path / "b")
+    (finding,) = found.findings
+    assert finding.explanation is not None
+    assert finding.explanation.cause == "only_with_strategy_data_parallel_and_launcher_mp_spawn"
+    assert finding.explanation.confidence == "confirmed"
+
+
+@pytest.mark.slow
+def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
+    farm: Farm, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Far from the beginning, replays go on from states on the way.
+    monkeypatch.setattr(when, "FARTHEST_BORDER", 5)
+    spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
+    inside = "parity_tests.late_fault:a_moving_mean_moves_late"
+    reference = farm.record(spec, ALONE)
+    faulty = read_record(replayer.run(spec, ALONE, tmp_path / "run", inside))
+    found = diagnose(reference, faulty, replayer, tmp_path / "replays", inside=(None, inside))
+    assert found.when is not None
+    assert found.when.step == LATE
+    assert found.when.evidence.startswith("final state")
+    assert "2 rounds" in found.when.searched
+    assert {(finding.step, finding.stage) for finding in found.findings} == {(LATE, "buffers")}
+    assert [step.step for step in found.steps] == [0, 1, LATE - 1, LATE, LATE + 1]
+
+
+def test_one_overflow_is_like_another() -> None:
+    def overflowed(at: int):
+        def change(value, _):
+            value = np.array(value)
+            value.flat[at] = np.inf
+            return value
+
+        return {"clipped/dense_1/kernel": change}
+
+    ref = traced(0, 1, faults=overflowed(3))
+    assert not looked_at(overflowed(3), ref=ref)
+    assert looked_at(overflowed(4), ref=ref)[0].name == "clipped/dense_1/kernel"
+    assert looked_at({}, ref=ref)[0].name == "clipped/dense_1/kernel"
+
+
+def test_sharded_gradients_are_held_against_the_references() -> None:
+    """Where either has no local gradients."""
+
+    def without(trace: Trace) -> Trace:
+        kept = [{n: v for n, v in r.items() if not n.startswith("local_")} for r in trace.replicas]
+        return dataclasses.replace(trace, replicas=tuple(kept))
+
+    ref, fault = traced(0, 1), {"gradient/dense_1/bias": wrong}
+    plan = BatchPlan.of(SPEC, placement(2))
+    fed = fed_of(ref, plan, 0)
+    for of_ref, of_candidate in ((without, without), (without, lambda t: t), (lambda t: t, without)):
+        comparison = StepComparison(SPEC, of_ref(ref), LAYERS)
+        for faults, wrong_ones in (({}, set()), (fault, {"gradient/dense_1/bias"})):
+            forced = of_candidate(traced(0, 2, fed, faults))
+            seen = [s.name for s in comparison.forced(fed, forced) if not s.agrees]
+            assert set(seen) == wrong_ones
+            assert all(s.agrees for s in comparison.free(of_candidate(traced(0, 2))))
+
+
+def test_below_float64_what_rounding_does_is_no_deviation() -> None:
+    spec = override(SPEC, ["precision=float32"]).resolved()
+    limits = rough_limits(spec, {"forward/dense_1": 1e-3})
+    assert limits.of("forward/dense_2") < 1e-5 < limits.of("forward/dense_1") == 1e-3
+    assert rough_limits(SPEC, {"forward/dense_1": 1e-3}).of("forward/dense_1") == 1e-12
+    low = rough_limits(override(spec, ["precision=bfloat16_mixed"]).resolved(), {})
+    # Products are rounded to bfloat16, the weights' gradients and what follows them are not.
+    assert low.of("forward/dense_2") > 2**-7
+    assert low.of("local_gradient/dense_2/kernel") == low.of("clipped/dense_2/kernel") < 1e-5
+
+
+def test_what_cannot_be_looked_into_is_left_out() -> None:
+    placed = torch("ddp", 2, compile=True, options={"static_graph": True}, accumulation=2)
+    simple, left_out = looked_into(placed)
+    assert left_out == ["compile"]
+    assert simple == torch("ddp", 2, options={"static_graph": True}, accumulation=2)
+    assert looked_into(torch("deepspeed", 2)) == (torch("ddp", 2), ["strategy deepspeed"])
+    assert looked_into(tensorflow(2, steps_per_call=4)) == (tensorflow(2), ["steps_per_call 4"])
+    assert looked_into(simple) == (simple, [])
+
+
+def test_the_first_step_outside_is_read_off_the_records(farm: Farm) -> None:
+    reference, candidate = farm.record(MLP, ALONE), farm.record(MLP, tensorflow(2))
+    budget = proof_budget(reference)
+    assert first_outside(reference, candidate, budget) is None
+
+    def off(column: str, step: int, factor: float) -> When | None:
+        values = candidate.columns[column].copy()
+        values[step] *= factor
+        columns = {**candidate.columns, column: values}
+        return first_outside(reference, dataclasses.replace(candidate, columns=columns), budget)
+
+    for column, said in (("loss_sum", "loss off by"), ("learning_rate", "learning rate"), ("count", "count")):
+        found = off(column, 2, 1 + 1e-9)
+        assert found is not None
+        assert (found.step, said in found.evidence) == (2, True)
+    assert off("gradient_norm", 1, 1 + 1e-13) is None
+    summary = candidate.summary.model_copy(update={"eval_loss_sum": candidate.summary.eval_loss_sum + 1})
+    found = first_outside(reference, dataclasses.replace(candidate, summary=summary), budget)
+    assert found is not None
+    assert found.step is None
+    assert found.evidence.startswith("evaluation")

@@ -1,0 +1,305 @@
+"""A step that keeps every tensor that it makes, and goes on with another where it is fed one.
+
+It is a graph like the step itself: the same functions, traced once more while `Step.probe` is set. What is
+fed are inputs of that graph, with a truth value for each, so that one graph serves whatever a call feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from common.data.plan import BatchPlan
+from common.spec import TrainSpec
+from common.state import State, parameter_specs
+from common.taps import layers_of, tapped_parameters
+from tf_impl.context import Context
+from tf_impl.model import Model
+from tf_impl.step import Step, StepResult, evaluate
+from tf_impl.strategy import Strategy
+
+# As a batch has them.
+_BATCH = ("inputs", "targets", "ids")
+
+
+class Probe:
+    """Looks into single steps of a run, each on its own.
+
+    layers: of the step or evaluation last looked into, {path of a layer: name of what was its input}.
+    feeds: whether some step will be fed; set it before the first. One that none is fed has a smaller graph.
+    """
+
+    def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
+        self._spec, self._model, self._strategy = spec, model, strategy
+        self._plan = BatchPlan.of(spec, strategy.placement)
+        self.layers: dict[str, str] = {}
+        self.feeds = True
+        self._nothing: list[State] = [{} for _ in strategy.local_replicas]
+
+    def traced(
+        self, step: Step, batch: Any, scalars: dict[str, float], number: int, fed: list[State]
+    ) -> tuple[StepResult, list[State]]:
+        """Take a step, and give what was seen in it of each replica that this process speaks for.
+
+        Args:
+            step: of the run.
+            batch: what the run's own loader gave.
+            scalars: the run's own.
+            number: of the step.
+            fed: by name, for each of these replicas: what to go on with in place of what is the run's own.
+
+        All names of `common.trace`, but for `before/` and `after/`. Every process must call it.
+        """
+        received, graph = self._received(batch), self._graph(step, number)
+        own = {f"scalar/{name}": np.array(value) for name, value in scalars.items()}
+        scalars = {name: float(fed[0].get(f"scalar/{name}", value)) for name, value in scalars.items()}
+        result, seen = graph(self._fed_batch(received, fed), scalars, number, fed)
+        self.layers = graph.layers
+        own["updated"] = np.array(bool(result.updated))
+        states = [{**samples, **_joined(kept), **own} for samples, kept in zip(received, seen, strict=True)]
+        if not result.updated:
+            # What was to be their update leaves no trace.
+            for kept in states:
+                kept |= {n: np.zeros_like(kept[n]) for n in list(kept) if n.startswith("clipped/")}
+        return result, states
+
+    def taken(self, step: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        """Take a step without telling what was seen, for where there are too few to trace them a graph of their own."""
+        return self._graph(step, number)(step._flat(batch), scalars, number, self._nothing)[0]
+
+    def evaluated(self, batch: Any, fed: list[State]) -> list[State]:
+        """What is seen in the evaluation of a batch, as `traced`: samples, layers' outputs, loss sum and count."""
+        received = self._received(batch)
+        tensors, width = self._fed_batch(received, fed), len(_BATCH)
+        first = self._strategy.local_replicas.start
+        looks = [_Look(self._spec, {name: tf.constant(t) for name, t in each.items()}) for each in fed]
+
+        def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+            start = (context.replica_id_in_sync_group - first) * width
+            return tuple(tensors[start : start + width])
+
+        given = self._strategy.distribute(local)
+        evaluate(self._spec, self._model, self._strategy, given, _Looks(looks, first))
+        self.layers = looks[0].layers
+        return [{**samples, **_joined(look.kept)} for samples, look in zip(received, looks, strict=True)]
+
+    def _graph(self, step: Step, number: int) -> _Graph:
+        """Of a step with as many micro-batches."""
+        count = self._strategy.placement.micro_batches(self._plan.epoch(number))
+        # One that can be fed need not be.
+        known = [key for key in ((count, self.feeds), (count, True)) if key in step.probed]
+        if not known:
+            step.probed[count, self.feeds] = _Graph(step, count, self.feeds)
+        return step.probed[known[0] if known else (count, self.feeds)]
+
+    def _received(self, batch: Any) -> list[State]:
+        """What the loader gave to each local replica."""
+        values = zip(*map(self._strategy.unpack, batch), strict=True)
+        return [{name: np.array(x) for name, x in zip(_BATCH, local, strict=True)} for local in values]
+
+    def _fed_batch(self, received: Sequence[State], fed: Sequence[State]) -> list[tf.Tensor]:
+        """The tensors of the batch to go on with, one local replica after another."""
+        return [
+            tf.constant(other.get(name, own[name]), own[name].dtype)
+            for own, other in zip(received, fed, strict=True)
+            for name in _BATCH
+        ]
+
+
+class _Looks:
+    """What a step calls as its probe, within each replica: it sends each one's tensors to its own look."""
+
+    def __init__(self, looks: Sequence[_Look], first: int) -> None:
+        self._looks, self._first = looks, first
+
+    def opened(self, context: Context, inputs: tf.Tensor, scale: tf.Tensor | None = None) -> Context:
+        """The context of a pass over a micro-batch, looked into; its loss sum is multiplied by `scale`."""
+        look, others = self._here(), context.taps
+        look.begin(inputs, scale)
+
+        def taps(path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            y = look.layer(path, x, y)
+            return y if others is None else others(path, x, y)
+
+        return replace(context, taps=taps)
+
+    def lost(self, loss_sum: tf.Tensor, count: tf.Tensor) -> None:
+        """This replica's loss sum and count."""
+        self._here().keep("loss_sum", loss_sum)
+        self._here().keep("count", count)
+
+    def local(self, gradients: Sequence[tf.Tensor]) -> None:
+        """This replica's gradients, in the order of `model.parameters`, before they are reduced."""
+        self._here().local_gradients(gradients)
+
+    def total(self, loss_sum: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Loss sum and count over all replicas."""
+        look = self._here()
+        return look.go_on("total/loss_sum", loss_sum), look.go_on("total/count", count)
+
+    def reduced(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """The global mean gradients, in the order of `model.parameters`."""
+        return self._here().parameters("gradient", gradients)
+
+    def clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """What the optimizer is given, as `reduced`."""
+        return self._here().parameters("clipped", gradients)
+
+    def _here(self) -> _Look:
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return self._looks[int(tf.get_static_value(number)) - self._first]
+
+
+class _Look:
+    """What one replica sees, and is fed.
+
+    fed: by name. flags: which of those are to be gone on with, inside a graph; None: all. cut: whether there
+    are several micro-batches. kept: each tensor by name, in as many pieces. layers: as in `Probe`.
+    """
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        fed: Mapping[str, tf.Tensor],
+        flags: Mapping[str, tf.Tensor] | None = None,
+        cut: bool = False,
+    ) -> None:
+        self._fed, self._flags, self._cut = fed, flags, cut
+        self._tapped = {layer.path for layer in layers_of(spec.model.tree())}
+        self._parameters = tapped_parameters(spec)
+        self.kept: dict[str, list[tf.Tensor]] = {}
+        self.layers: dict[str, str] = {}
+        self._rows: tuple[Any, Any] = (0, 0)
+
+    def begin(self, inputs: tf.Tensor, scale: tf.Tensor | None) -> None:
+        """A pass over a micro-batch begins."""
+        # With the tensors themselves, so that no other is given the id of one.
+        self._names = {id(inputs): ("inputs", inputs)}
+        self._scale = scale
+        self._rows = (self._rows[1], self._rows[1] + tf.shape(inputs)[0])
+
+    def layer(self, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Of a layer's output the one to go on with; going backward, likewise of its gradient."""
+        if path not in self._tapped:
+            return y
+        if id(x) not in self._names:
+            self._names[id(x)] = (f"input/{path}", x)
+            self.keep(f"input/{path}", x)
+        self.layers[path], _ = self._names[id(x)]
+        scale = self._scale
+
+        @tf.custom_gradient
+        def go_on(y: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return self.go_on(f"forward/{path}", y), lambda dy: self.go_on(f"backward/{path}", dy, scale)
+
+        result = go_on(y)
+        self._names[id(result)] = (f"forward/{path}", result)
+        return result
+
+    def local_gradients(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Those of the loss sum times the scale."""
+        for name, gradient in zip(self._parameters, gradients, strict=True):
+            self.keep(f"local_gradient/{name}", gradient if self._scale is None else gradient / self._scale)
+
+    def parameters(self, kind: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Of one tensor for each parameter, those to go on with."""
+        named = zip(self._parameters, tensors, strict=True)
+        return [self.go_on(f"{kind}/{name}", tensor) for name, tensor in named]
+
+    def keep(self, name: str, tensor: tf.Tensor) -> None:
+        """Keep a tensor, or a further piece of it."""
+        self.kept.setdefault(name, []).append(tensor)
+
+    def go_on(self, name: str, tensor: tf.Tensor, scale: tf.Tensor | None = None) -> tf.Tensor:
+        """Keep a tensor; the one to go on with. What is kept or fed is without the factor `scale`."""
+        self.keep(name, tensor if scale is None else tensor / scale)
+        if name not in self._fed:
+            return tensor
+        other = tf.cast(self._fed[name], tensor.dtype)
+        if self._cut and name.startswith(("forward/", "backward/")):
+            other = self._piece(name, other)
+        if scale is not None:
+            other = other * scale
+        if self._flags is None:
+            return other
+        chosen = tf.where(self._flags[name], other, tensor)
+        chosen.set_shape(tensor.shape)
+        return chosen
+
+    def _piece(self, name: str, other: tf.Tensor) -> tf.Tensor:
+        """The rows of the micro-batch; all, where there is but a stand-in."""
+        start, stop = self._rows
+        if self._flags is None:
+            return other[start:stop]
+        flag = self._flags[name]
+        return other[tf.where(flag, start, 0) : tf.where(flag, stop, 1)]
+
+
+class _Graph:
+    """A step traced with all that is seen in it. Takes some seconds to make."""
+
+    def __init__(self, step: Step, micro_batches: int, feeds: bool) -> None:
+        self._dtype, self._ranks = step.spec.master_dtype, _ranks(step.spec) if feeds else {}
+        # Something of each rank, for what is not fed.
+        self._none = {rank: tf.zeros([1] * rank, self._dtype) for rank in self._ranks.values()}
+        self.layers: dict[str, str] = {}
+        replicas, names = step.strategy.local_replicas, list(self._ranks)
+        body = step._step(micro_batches)
+
+        def seen(*tensors: tf.Tensor) -> tuple:
+            given, fed = tensors[: len(step.signature)], iter(tensors[len(step.signature) :])
+            flags = tf.unstack(next(fed))
+            looks = []
+            for own in flags:
+                named = {name: next(fed) for name in names}
+                flagged = dict(zip(names, tf.unstack(own) if names else (), strict=True))
+                looks.append(_Look(step.spec, named, flagged, micro_batches > 1))
+            step.probe = _Looks(looks, replicas.start)
+            try:
+                left = body(*given)
+            finally:
+                step.probe = None
+            self.layers = looks[0].layers
+            return left, [look.kept for look in looks]
+
+        flags = tf.TensorSpec([len(replicas), len(names)], tf.bool)
+        fed = [tf.TensorSpec([None] * rank, self._dtype) for rank in self._ranks.values()] * len(replicas)
+        signature = [*step.signature, flags, *fed]
+        self._call = tf.function(seen, signature, autograph=False).get_concrete_function()
+
+    def __call__(
+        self, flat: list[tf.Tensor], scalars: dict[str, float], number: int, fed: Sequence[State]
+    ) -> tuple[StepResult, list[dict[str, list[tf.Tensor]]]]:
+        values = tf.constant([*scalars.values()], self._dtype)
+        flags = tf.constant([[name in tensors for name in self._ranks] for tensors in fed], tf.bool)
+        others = [
+            tf.constant(tensors[name], self._dtype) if name in tensors else self._none[rank]
+            for tensors in fed
+            for name, rank in self._ranks.items()
+        ]
+        left, kept = self._call(*flat, values, tf.constant(number, tf.int64), flags, *others)
+        numbers, ids, gradients, updated, taps = left
+        return StepResult(numbers, ids, gradients, "loss_scale" not in scalars or bool(updated), taps), kept
+
+
+def _ranks(spec: TrainSpec) -> dict[str, int]:
+    """What a graph can be fed, by name: how many axes it has."""
+    layers, parameters = layers_of(spec.model.tree()), parameter_specs(spec)
+    ranks = {f"forward/{layer.path}": 1 + len(layer.output_shape) for layer in layers}
+    ranks |= {
+        f"backward/{layer.path}": 1 + len(layer.output_shape) for layer in layers if layer.differentiable
+    }
+    ranks |= {"total/loss_sum": 0, "total/count": 0}
+    for kind in ("gradient", "clipped"):
+        ranks |= {f"{kind}/{n}": len(parameters[f"parameters/{n}"].shape) for n in tapped_parameters(spec)}
+    return ranks
+
+
+def _joined(kept: Mapping[str, list[tf.Tensor]]) -> State:
+    """The pieces of each tensor, together."""
+    arrays = {name: [np.array(piece) for piece in pieces] for name, pieces in kept.items()}
+    return {name: a[0] if len(a) == 1 else np.concatenate(a) for name, a in arrays.items()}

@@ -1,0 +1,262 @@
+"""The probe: in one step it keeps every tensor that `common.trace` names, and feeds those it is given.
+
+The step calls it at each named place (`Step.probe`), with what the run itself has made there; it goes on
+with what comes back: the same, or the tensor that is fed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import taps
+from common.spec import TrainSpec
+from common.state import State
+from common.trace import SAMPLES
+from torch_impl.context import Context
+from torch_impl.model import CanonicalTensor, Model
+from torch_impl.step import Step, StepResult, evaluate
+from torch_impl.strategy import Strategy
+
+# As a batch has them.
+_BATCH = ("inputs", "targets", "ids")
+
+
+class Probe:
+    """Takes steps and evaluations of a run, and tells what was seen in them.
+
+    layers: of each layer's path, the name of the tensor that was its input in what was seen last.
+    """
+
+    def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
+        self._spec, self._model, self._strategy = spec, model, strategy
+        self._differentiable = {x.path: x.differentiable for x in taps.layers_of(spec.model.tree())}
+        self._hooked: dict[str, CanonicalTensor] = {}
+        if taps.has_local_gradients(strategy.placement):
+            self._hooked = model.parameters
+        self.layers: dict[str, str] = {}
+
+    def traced(
+        self, step: Step, batch: Any, scalars: dict[str, float], number: int, fed: Sequence[State]
+    ) -> tuple[StepResult, list[State]]:
+        """Take a step; what it left behind, and what each local replica saw, named as in `common.trace`.
+
+        Every rank must call it. `before/` and `after/` are left to the caller.
+
+        Args:
+            step: the run's.
+            batch: what the run's loader gives for it.
+            scalars: the run's own.
+            number: of the step.
+            fed: to each local replica, by name.
+        """
+        (given,) = fed
+        own = {f"scalar/{name}": np.array(value, np.float64) for name, value in scalars.items()}
+        scalars = {name: float(given.get(f"scalar/{name}", value)) for name, value in scalars.items()}
+        look = _Look(self._model, self._differentiable, given, scalars.get("loss_scale", 1.0))
+        batch = look.batch(batch)
+        with look.at_local_gradients(self._hooked):
+            step.probe = look
+            try:
+                result = step(batch, scalars, number)
+            finally:
+                step.probe = None
+        seen = {**look.kept, **own, **look.layers(), **look.backward()}
+        self.layers = look.sources
+        return result, [{**seen, "updated": np.array(bool(result.updated))}]
+
+    def evaluated(self, batch: Any, fed: Sequence[State]) -> list[State]:
+        """Evaluate a batch in inference mode; what each local replica saw."""
+        (given,) = fed
+        look = _Look(self._model, self._differentiable, given, 1.0)
+        evaluate(self._spec, self._model, self._strategy, look.batch(batch), look)
+        self.layers = look.sources
+        return [{**look.kept, **look.layers()}]
+
+
+class _Look:
+    """What this rank sees in one step, and is fed.
+
+    fed: by name. scale: what the loss is multiplied by; divided out of what is kept. kept: by name, all but
+    what belongs to layers.
+    """
+
+    def __init__(self, model: Model, differentiable: dict[str, bool], fed: State, scale: float) -> None:
+        self._parameters, self.differentiable = model.parameters, differentiable
+        self.fed, self.scale = fed, scale
+        self.kept: State = {}
+        self._pieces: list[_Piece] = []
+
+    def batch(self, batch: Any) -> Any:
+        """Of a batch the one to go on with."""
+        own = dict(zip(_BATCH, batch, strict=True))
+        self.kept |= {name: _array(own[name]) for name in SAMPLES}
+        return tuple(_as_fed(self.fed.get(name), value) for name, value in own.items())
+
+    def opened(self, context: Context, inputs: Tensor) -> Context:
+        """The context of a pass over a micro-batch."""
+        first = self._pieces[-1].rows.stop if self._pieces else 0
+        self._pieces.append(_Piece(self, slice(first, first + len(inputs)), inputs, context.taps))
+        return replace(context, taps=self._pieces[-1])
+
+    def local(self, loss_sum: Tensor, count: Tensor) -> None:
+        """Loss sum and count of a micro-batch of this replica."""
+        for name, value in (("loss_sum", loss_sum), ("count", count)):
+            self.kept[name] = self.kept.get(name, 0) + _array(value)
+
+    @contextmanager
+    def at_local_gradients(self, tensors: dict[str, CanonicalTensor]) -> Iterator[None]:
+        """Within it, the backward passes' gradients of some parameters are kept before they are reduced."""
+        kept: dict[str, Tensor] = {}
+
+        def see(name: str, gradient: Tensor) -> None:
+            # A copy: it may be reduced in place.
+            kept[name] = kept[name] + gradient if name in kept else gradient.detach().clone()
+
+        hooks = [t.live.register_hook(functools.partial(see, name)) for name, t in tensors.items()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for name, tensor in tensors.items():
+            gradient = kept.get(name, torch.zeros_like(tensor.live))
+            key = name.replace("parameters", "local_gradient", 1)
+            self.kept[key] = tensor.to_canonical(gradient) / self.scale
+
+    def total(self, loss_sum: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss sum and count over all replicas; those to go on with."""
+        return self._total("loss_sum", loss_sum), self._total("count", count)
+
+    def _total(self, which: str, value: Tensor) -> Tensor:
+        name = f"total/{which}"
+        self.kept[name] = _array(value)
+        return value.new_tensor(self.fed[name].item()) if name in self.fed else value
+
+    def parameters(self, kind: str, parts: list[Tensor]) -> list[Tensor]:
+        """This rank's part of one tensor for each parameter, `gradient` or `clipped`; those to go on with."""
+        going_on = []
+        for (name, tensor), part in zip(self._parameters.items(), parts, strict=True):
+            key = name.replace("parameters", kind, 1)
+            self.kept[key] = tensor.to_canonical(tensor.gather(part))
+            fed = self.fed.get(key)
+            going_on.append(part if fed is None else tensor.shard(fed).to(part).view_as(part))
+        return going_on
+
+    def layers(self) -> State:
+        """Outputs, and inputs that are nobody's output."""
+        outputs, inputs = ([getattr(p, kind) for p in self._pieces] for kind in ("outputs", "inputs"))
+        found = {f"forward/{path}": _rows([each[path] for each in outputs]) for path in outputs[0]}
+        return found | {f"input/{path}": _rows([each[path] for each in inputs]) for path in inputs[0]}
+
+    def backward(self) -> State:
+        """Gradients with respect to the outputs; zero where nothing depends on one."""
+        return {
+            f"backward/{path}": _rows([piece.gradient(path) for piece in self._pieces]) / self.scale
+            for path in self._pieces[0].outputs
+            if self.differentiable[path]
+        }
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Of each layer's path the name of its input."""
+        return self._pieces[0].sources
+
+
+class _Piece:
+    """The layers of one micro-batch: what a `Context` calls as its taps.
+
+    rows: of the local batch. others: taps that see the same.
+    """
+
+    def __init__(self, look: _Look, rows: slice, inputs: Tensor, others: Any) -> None:
+        self._look, self.rows, self._others = look, rows, others
+        self.outputs: dict[str, Tensor] = {}
+        self.inputs: dict[str, Tensor] = {}
+        self.sources: dict[str, str] = {}
+        self._gradients: dict[str, Tensor] = {}
+        # What layers may be given, by name; kept, so that no other takes its place in memory.
+        self._known: list[tuple[str, Tensor]] = [("inputs", inputs)]
+
+    def __call__(self, path: str, x: Tensor, y: Tensor) -> Tensor:
+        if self._others is not None:
+            y = self._others(path, x, y)
+        if path not in self._look.differentiable:
+            return y
+        self.outputs[path] = y.detach()
+        self._find(path, x)
+        going_on = self.again(path, x, y)
+        if going_on is y:
+            # With a gradient of its own: that of y may also be of what else it is used for.
+            going_on = y.view_as(y)
+        if going_on.requires_grad:
+            going_on.register_hook(functools.partial(self._see_gradient, path))
+        self._known.append((f"forward/{path}", going_on))
+        return going_on
+
+    def again(self, path: str, x: Tensor, y: Tensor) -> Tensor:
+        """The same where a pass is repeated for its backward pass: fed, but not seen twice."""
+        del x
+        fed = self._fed(f"forward/{path}", y)
+        return y if fed is None else _Fed.apply(y, fed)
+
+    def gradient(self, path: str) -> Tensor:
+        """With respect to a layer's output, times the loss's scale."""
+        return self._gradients.get(path, torch.zeros_like(self.outputs[path]))
+
+    def _fed(self, name: str, own: Tensor) -> Tensor | None:
+        fed = self._look.fed.get(name)
+        return None if fed is None else _as_fed(fed[self.rows], own)
+
+    def _see_gradient(self, path: str, gradient: Tensor) -> Tensor | None:
+        self._gradients[path] = gradient.detach()
+        fed = self._fed(f"backward/{path}", gradient)
+        return None if fed is None else fed * self._look.scale
+
+    def _find(self, path: str, x: Tensor) -> None:
+        """What the layer was given: a tensor known, or else one that lies in the same memory."""
+        found = [name for name, known in self._known if known is x]
+        found = found or [name for name, known in self._known if _same_memory(known, x)]
+        self.sources[path] = found[-1] if found else f"input/{path}"
+        if not found:
+            self.inputs[path] = x.detach()
+
+
+class _Fed(torch.autograd.Function):
+    """A tensor in the place of another, whose gradient it hands on."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, fed: Tensor) -> Tensor:
+        del ctx, own
+        return fed.view_as(fed)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        del ctx
+        return gradient, None
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.numel() > 0 and a.data_ptr() == b.data_ptr()
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """A copy, in a type that NumPy has."""
+    tensor = tensor.detach()
+    return np.array((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
+
+
+def _rows(parts: list[Tensor]) -> np.ndarray:
+    return _array(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+
+def _as_fed(fed: np.ndarray | None, own: Tensor) -> Tensor:
+    """What to go on with: of the type and on the device of the run's own."""
+    return own if fed is None else torch.from_numpy(np.array(fed)).to(device=own.device, dtype=own.dtype)

@@ -1,0 +1,164 @@
+"""Replay: a part of a run trained once more, looked into, and steps of it taken by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.record import read_record
+from common.record.files import write_json
+from common.reference import RateKeeper
+from common.spec import TrainSpec
+from common.state import State, load_state, save_state
+from common.trace import (
+    EVALUATION,
+    FORCED,
+    LAYERS,
+    TRACE,
+    fed_steps,
+    read_fed,
+    state_file,
+    step_folder,
+    write_replica,
+)
+from torch_impl import data, state
+from torch_impl.probe import Probe
+
+
+def walk(run: Any) -> None:
+    """Do what the placement's replay says with a run (`train.py`), and finish its record.
+
+    The record is that of the steps trained. It is finished before any step is forced: what these leave
+    behind is no state of the run.
+    """
+    _Walk(run).walk()
+
+
+def rates_at(spec: TrainSpec, history: str | None, step: int) -> RateKeeper:
+    """What gives the scalars of a step, having been told the steps before it that a record holds."""
+    keeper = RateKeeper(spec)
+    for number, loss_sum, count, norm in _rows_before(history, step):
+        # Only gradients that have overflowed keep a step from being an update.
+        keeper.observe(int(number), loss_sum, count, spec.loss_scale is None or bool(np.isfinite(norm)))
+    return keeper
+
+
+def _rows_before(history: str | None, step: int) -> Iterator[tuple[float, ...]]:
+    """(step, loss sum, count, gradient norm) of a record, and before it of those that it went on from."""
+    if history is None:
+        return
+    record = read_record(Path(history))
+    replay, columns = record.placement.replay, record.columns
+    if replay is not None:
+        yield from _rows_before(replay.history, min(step, replay.first_step))
+    names = ("step", "loss_sum", "count", "gradient_norm")
+    rows = zip(*(columns[name].tolist() for name in names), strict=True)
+    yield from (row for row in rows if row[0] < step)
+
+
+class _Walk:
+    def __init__(self, run: Any) -> None:
+        self.run, self.replay, self.strategy = run, run.placement.replay, run.strategy
+        self.probe = Probe(run.spec, run.model, run.strategy)
+        # Of the steps trained: what the run's own loader and schedule gave.
+        self.given: dict[int, tuple[Any, dict[str, float]]] = {}
+
+    def walk(self) -> None:
+        run, replay = self.run, self.replay
+        forced = None if replay.forced is None else Path(replay.forced)
+        numbers = [] if forced is None else fed_steps(forced)
+        if replay.first_step and replay.history is not None:
+            run.rates = rates_at(run.spec, replay.history, replay.first_step)
+        for number, batch in run.batches():
+            self.keep_state(number)
+            scalars = run.rates.scalars(number)
+            if number in numbers:
+                self.given[number] = batch, scalars
+            if number in replay.trace:
+                folder = step_folder(run.out_dir / TRACE, number)
+                result = self.traced(folder, number, batch, scalars, self.nothing())
+            else:
+                result = run.step(batch, scalars, number)
+            run.record(number, scalars, result)
+        self.keep_state(replay.stop)
+        if replay.evaluation:
+            self.evaluated(run.out_dir / TRACE, self.nothing())
+        run.finish()
+        if forced is None:
+            return
+        for number in numbers:
+            self.force(forced, number)
+        begin = step_folder(forced, None) / "state.safetensors"
+        if begin.exists():
+            self.load(begin)
+            self.evaluated(run.out_dir / FORCED, read_fed(forced, None, self.strategy.recorded_replicas))
+
+    def nothing(self) -> list[State]:
+        return [{} for _ in self.strategy.recorded_replicas]
+
+    def keep_state(self, number: int) -> None:
+        if number in self.replay.states:
+            kept = state.export(self.run.model, self.run.optimizer, number)
+            if self.run.primary:
+                path = state_file(self.run.out_dir, number)
+                path.parent.mkdir(exist_ok=True)
+                save_state(path, kept)
+
+    def load(self, path: Path) -> None:
+        # Through the module: what a run does to a state that it begins with, it does to this one.
+        state.load(load_state(path), self.run.model, self.run.optimizer)
+
+    def held(self, number: int) -> list[State]:
+        run = self.run
+        states = state.export_replicas(run.model, run.optimizer, run.strategy)
+        return [{**each, "step": np.array(number, np.int64)} for each in states]
+
+    def force(self, forced: Path, number: int) -> None:
+        """Take a step by itself, from the state and with the tensors found for it."""
+        batch, scalars = self.given.get(number) or self.draw(number)
+        if self.replay.history is not None:
+            scalars = rates_at(self.run.spec, self.replay.history, number).scalars(number)
+        self.load(step_folder(forced, number) / "state.safetensors")
+        fed = read_fed(forced, number, self.strategy.recorded_replicas)
+        folder = step_folder(self.run.out_dir / FORCED, number)
+        result = self.traced(folder, number, batch, scalars, fed)
+        # Nobody reads them, but what is on its way between the ranks must arrive.
+        result.numbers.tolist()
+
+    def draw(self, number: int) -> tuple[Any, dict[str, float]]:
+        """Of a step that was not trained: batch and scalars. The batch before it comes first, as in training."""
+        run, first = self.run, max(0, number - 1)
+        with closing(data.batches(run.plan, run.samples, run.strategy, range(first, number + 1))) as batches:
+            *_, batch = batches
+        return batch, run.rates.scalars(number)
+
+    def traced(
+        self, folder: Path, number: int, batch: Any, scalars: dict[str, float], fed: list[State]
+    ) -> Any:
+        before = self.held(number)
+        result, states = self.probe.traced(self.run.step, batch, scalars, number, fed)
+        for seen, old, new in zip(states, before, self.held(number + 1), strict=True):
+            seen |= {f"before/{name}": value for name, value in old.items()}
+            seen |= {f"after/{name}": value for name, value in new.items()}
+        self.write(folder, states)
+        return result
+
+    def evaluated(self, parent: Path, fed: list[State]) -> None:
+        run = self.run
+        with (
+            run.optimizer.averaged(),
+            closing(data.chunks(run.plan, run.eval_samples, run.strategy)) as batches,
+        ):
+            batch = next(batches, None)
+            if batch is not None:
+                self.write(parent / EVALUATION, self.probe.evaluated(batch, fed))
+
+    def write(self, folder: Path, states: list[State]) -> None:
+        for replica, seen in zip(self.strategy.recorded_replicas, states, strict=True):
+            write_replica(folder, replica, seen)
+        if self.run.primary:
+            write_json(folder / LAYERS, self.probe.layers)
