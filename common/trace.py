@@ -157,7 +157,8 @@ class Trace:
 
     def summed(self, name: str) -> Array:
         """The sum over the replicas: of loss sums, counts and local gradients."""
-        total: Array = np.sum(self.each(name), axis=0)
+        with np.errstate(invalid="ignore"):  # infinities of either sign, where gradients have overflowed
+            total: Array = np.sum(self.each(name), axis=0)
         return total
 
     def whole(self, name: str) -> Array:

@@ -14,6 +14,7 @@ import pytest_randomly
 from common.launch.worker import Worker
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
+from parity_tests.diagnosis_table import DiagnosisTable
 from parity_tests.figures import Figures
 from parity_tests.peers import Peer
 from parity_tests.strategies import StrategyTable
@@ -68,6 +69,7 @@ COLLECTED = {
     "figures": (Figures, "what the matrix and the faults showed"),
     "strategies": (StrategyTable, "what the tests of strategies showed"),
     "vocabulary": (Vocabulary, "what the tests of single entries showed"),
+    "diagnoses": (DiagnosisTable, "what the diagnosis said of the planted faults"),
 }
 
 
@@ -90,7 +92,7 @@ def _collected(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(collected)
 
 
-figures, strategies, vocabulary = map(_collected, COLLECTED)
+figures, strategies, vocabulary, diagnoses = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")

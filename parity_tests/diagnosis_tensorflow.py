@@ -76,6 +76,8 @@ def _backward(layer: str, cause: str) -> tuple[str, str, str]:
     return "backward", f"backward/{layer}", cause
 
 
+# A loss of another value shows in its sum, and in what it sends back.
+_LOSS = ("loss|backward", "loss_sum|backward/dense_2")
 _RATE = ("scalar", "scalar/learning_rate")
 _MOMENTUM, _FIRST = "after/slots/momentum_*", "after/slots/first_moment/*"
 _WEIGHTS = "after/parameters/*"
@@ -252,11 +254,11 @@ LAYERS = [
     _case("gelu_through_float32", 33, _forward("activation", "float32_leak"), GELU),
     _case("attention_scale_through_float32", 33, _forward("self_attention", "float32_leak"), ATTENTION),
     _case("dropout_rate_through_float32", 33, _forward("dropout", "float32_leak"), DROP),
-    _case("loss_through_float32", 33, ("loss|backward", "loss_sum|backward/dense_2", "float32_leak")),
+    _case("loss_through_float32", 33, (*_LOSS, "float32_leak")),
     _case(
         "label_smoothing_forgotten",
         4,
-        _backward("dense_2", "setting:label_smoothing"),
+        (*_LOSS, "setting:label_smoothing"),
         "loss.label_smoothing=0.1",
     ),
     _case("penalty_on_activities_forgotten", 4, _backward("dense_1", "penalty_missing"), ACTIVITY),

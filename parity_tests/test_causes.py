@@ -590,6 +590,7 @@ WRONG = {
     "masks": Wrong("kind: dropout, rate: 0.5", "masks_same_on_every_replica", _by_place, split=True),
     "other masks": Wrong("kind: dropout, rate: 0.5", "masks_differ", lambda v: replace(v, seed=77)),
     "off by one": Wrong(ATTENTION, "mask_off_by_one", output=_attended_up_to(1)),
+    "no mask, with dropout": Wrong(f"{ATTENTION}, dropout: 0.2", "mask_missing", with_fields(causal=False)),
     "no mask": Wrong(ATTENTION, "mask_missing", with_fields(causal=False)),
     "columns": Wrong("kind: dense, units: 5", "features_permuted", output=lambda y, v: y[..., ::-1]),
     "axes": Wrong("kind: dense, units: 8", "axes_swapped", output=lambda y, v: y.transpose(0, 2, 1)),

@@ -20,7 +20,7 @@ from common.diagnose.where import StepComparison, rough_limits
 from common.launch.replay import Replayer
 from common.parity.budget import proof_budget
 from common.record import read_record
-from common.spec import override
+from common.spec import TrainSpec, override
 from common.trace import Trace, stage_of
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
@@ -37,6 +37,12 @@ def looked_at(faults: Faults, step: int = 0, ref: Trace | None = None) -> list[F
     forced = traced(step, 2, fed, faults, state_before(ref, step))
     seen = StepComparison(SPEC, ref, LAYERS).forced(fed, forced)
     return over_steps(Grouping(SPEC, LAYERS).of_step(step, seen))
+
+
+def with_norm(statistics: str) -> TrainSpec:
+    """A spec whose batch norm takes its statistics so."""
+    norm = {"kind": "batch_norm", "statistics": statistics}
+    return SPEC.model_copy(update={"model": override(SPEC, [f"model.layers.2={norm}"]).model})
 
 
 def wrong(value, replica):
@@ -165,6 +171,27 @@ def test_what_the_reference_makes_wrong_of_its_own_is_found_too(name: str) -> No
     assert not looked_at({}, ref=traced(0, 2))
 
 
+def test_what_the_references_replicas_drift_apart_by_is_not_another_defect() -> None:
+    """Its gradients are not summed: what its replicas hold from then on, and evaluate with, follows."""
+    spread = on_replica_1(lambda value, _: 2 * value)
+    names = ("dense_1/kernel", "dense_1/bias", "dense_2/kernel", "dense_2/bias")
+    gradients = {f"gradient/{name}": spread for name in names}
+    drifted = {**gradients, **{f"before/parameters/{name}": spread for name in names}}
+    found = []
+    for step, faults in ((0, gradients), (1, drifted)):
+        ref = traced(step, 2, faults=faults)
+        fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+        seen = StepComparison(SPEC, ref, LAYERS).forced(
+            fed, traced(step, 2, fed, state=state_before(ref, step))
+        )
+        found += Grouping(SPEC, LAYERS).of_step(step, seen)
+    assert [(f.finding.stage, f.finding.step) for f in found][:2] == [("gradient", 0), ("before", 1)]
+    (finding,) = over_steps(found)
+    assert (finding.stage, finding.step) == ("gradient", 0)
+    # By itself it is one.
+    assert next(f.stage for f in over_steps(found[1:])) == "before"
+
+
 def test_what_replicas_evaluate_with_another_state_is_the_same_defect() -> None:
     def seen(name: str, replica: int) -> Seen:
         return Seen(stage_of(name), name, replica, 1.0, 0.0)
@@ -224,6 +251,28 @@ def test_free_steps_are_compared_as_wholes_and_copies_one_by_one() -> None:
     assert (first.name, first.replica) == ("gradient/dense_1/bias", 1)
     faulty = comparison.free(traced(0, 2, faults={"forward/dense_1": wrong}))
     assert next(seen for seen in faulty if not seen.agrees).name == "forward/dense_1"
+
+
+def test_statistics_of_each_replicas_own_are_no_deviation() -> None:
+    """Moving statistics may part, and with them evaluations; all but replica 0 are fed others than their own."""
+
+    def moved(value, replica):
+        return value + replica
+
+    buffers = {f"{when_}/buffers/norm/moving_mean": np.zeros(3) for when_ in ("before", "after")}
+    for statistics, expected in (("per_replica", set()), ("global", {"before/buffers/norm/moving_mean"})):
+        spec = with_norm(statistics)
+        ref = traced(0, 2)
+        ref = Trace(
+            tuple({**r, **{n: moved(v, i) for n, v in buffers.items()}} for i, r in enumerate(ref.replicas))
+        )
+        fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
+        forced = traced(0, 2, fed)
+        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.fed_ids)
+        seen = StepComparison(spec, ref, LAYERS).forced(fed, forced)
+        assert expected <= {s.name for s in seen if not s.agrees}
+        if not expected:
+            assert all(s.agrees for s in seen)
 
 
 def test_findings_with_one_explanation_are_one() -> None:

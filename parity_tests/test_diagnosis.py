@@ -96,16 +96,6 @@ class Diagnoser:
 
 
 @pytest.fixture(scope="module")
-def diagnoses(request: pytest.FixtureRequest) -> Iterator[DiagnosisTable]:
-    """Collects what was said; written at the end where --diagnoses asks for it."""
-    table = DiagnosisTable()
-    yield table
-    path = request.config.getoption("--diagnoses", default=None)
-    if path is not None:
-        table.write(Path(path))
-
-
-@pytest.fixture(scope="module")
 def diagnoser(
     request: pytest.FixtureRequest,
     farm: Farm,

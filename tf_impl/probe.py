@@ -54,6 +54,7 @@ class Probe:
 
         All names of `common.trace`, but for `before/` and `after/`. Every process must call it.
         """
+        self.feeds = self.feeds or any(fed)
         received, graph = self._received(batch), self._graph(step, number)
         own = {f"scalar/{name}": np.array(value) for name, value in scalars.items()}
         scalars = {name: float(fed[0].get(f"scalar/{name}", value)) for name, value in scalars.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from common import taps
 from common.diagnose.result import Finding, Seen
-from common.diagnose.where import Compared, Order, consumers
+from common.diagnose.where import OF_REFERENCE, Compared, Order, consumers
 from common.spec import TrainSpec
 
 # What a finding is about: ("layer", its path), ("loss", ""), or a stage by itself.
@@ -178,8 +178,23 @@ def over_steps(found: Iterable[Grouped]) -> list[Finding]:
         start = first.get(("before", ""))
         if start is not None and grouped.finding.step is None and _follows(start, grouped):
             continue
+        if any(_in_reference(finding) for finding in first.values()) and _drifted(grouped):
+            continue
         first.setdefault(grouped.key, grouped.finding)
     return list(first.values())
+
+
+def _in_reference(finding: Finding) -> bool:
+    """Whether the reference's replicas are not alike."""
+    return any(seen.where.endswith(OF_REFERENCE) for seen in finding.seen)
+
+
+def _drifted(grouped: Grouped) -> bool:
+    """Whether this is what its replicas have drifted apart by since, as trained."""
+    finding = grouped.finding
+    return (grouped.key == ("before", "") and _in_reference(finding)) or (
+        finding.step is None and grouped.key[0] == "layer"
+    )
 
 
 def _follows(start: Finding, grouped: Grouped) -> bool:

@@ -185,8 +185,12 @@ def attended(
     allowed: Array | None = None,
     scale: float | None = None,
     axis: int = -1,
+    kept: Array | None = None,
 ) -> Array:
-    """softmax(scale q k^T) v of (samples, heads, tokens, size); `allowed` (..., tokens, keys)."""
+    """softmax(scale q k^T) v of (samples, heads, tokens, size); `allowed` (..., tokens, keys).
+
+    kept: what dropout multiplies the weights by.
+    """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * query @ np.swapaxes(key, -1, -2)
     if allowed is not None:
@@ -194,5 +198,6 @@ def attended(
     with np.errstate(invalid="ignore"):
         weights = np.exp(scores - scores.max(axis, keepdims=True))
         weights = weights / weights.sum(axis, keepdims=True)
-    result: Array = np.where(np.isnan(weights), 0.0, weights) @ value
+    weights = np.where(np.isnan(weights), 0.0, weights)
+    result: Array = (weights if kept is None else weights * kept) @ value
     return result

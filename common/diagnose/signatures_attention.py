@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from common import rng
 from common.diagnose import referee
 from common.diagnose.signatures import Case, Match
 from common.diagnose.signatures_layers import (
@@ -13,6 +16,7 @@ from common.diagnose.signatures_layers import (
     computed,
     layer_of,
 )
+from common.spec.layers.random import threshold
 from common.trace import Array
 
 
@@ -20,8 +24,6 @@ def attention(case: Case, which: str, **facts: str) -> Match | None:
     """An attention with another scale, mask or softmax; computed here."""
     layer = layer_of(case)
     if layer is None or layer.spec.kind != "self_attention" or getattr(layer.spec, "rotary", None):
-        return None
-    if case.step is not None and layer.spec.dropout:
         return None
     return computed(case, _attentions(case, layer, which), **facts)
 
@@ -51,6 +53,7 @@ def _attentions(case: Case, layer: Layer, which: str) -> Iterator[tuple[str, Arr
             allowed = allowed & case.token_mask[:, None, None, :]
         return allowed
 
+    attend = functools.partial(referee.attended, query, key, value, kept=_kept(case, layer))
     causal = 0 if spec.causal else None
     usual = mask(causal, spec.masked)
     if which == "scale":
@@ -61,7 +64,7 @@ def _attentions(case: Case, layer: Layer, which: str) -> Iterator[tuple[str, Arr
             ("scaled by sqrt(head size)", size**0.5),
             ("scaled by 1 / sqrt(heads)", spec.heads**-0.5),
         ):
-            yield words, finished(referee.attended(query, key, value, usual, scale))
+            yield words, finished(attend(usual, scale))
     elif which == "rounded":
         for scale in (
             np.float32(size**-0.5),
@@ -69,14 +72,14 @@ def _attentions(case: Case, layer: Layer, which: str) -> Iterator[tuple[str, Arr
             np.float32(1) / np.sqrt(np.float32(size)),
         ):
             words = "with its scale rounded to float32"
-            yield words, finished(referee.attended(query, key, value, usual, float(scale)))
+            yield words, finished(attend(usual, float(scale)))
     elif which == "axis":
         for axis, words in ((-2, "over the queries"), (1, "over the heads"), (0, "over the samples")):
-            yield f"with softmax {words}", finished(referee.attended(query, key, value, usual, None, axis))
+            yield f"with softmax {words}", finished(attend(usual, None, axis))
     elif which == "shift":
         for shift in (1, -1, 2):
             words = f"with the causal mask {abs(shift)} token{'s' if abs(shift) > 1 else ''} off"
-            yield words, finished(referee.attended(query, key, value, mask(shift, spec.masked)))
+            yield words, finished(attend(mask(shift, spec.masked)))
     else:
         for words, allowed in (
             ("without the causal mask", mask(None, spec.masked)),
@@ -85,7 +88,19 @@ def _attentions(case: Case, layer: Layer, which: str) -> Iterator[tuple[str, Arr
             ("with a causal mask", mask(0, spec.masked)),
             ("with the padding masked", mask(causal, True)),
         ):
-            yield words, finished(referee.attended(query, key, value, allowed))
+            yield words, finished(attend(allowed))
+
+
+def _kept(case: Case, layer: Layer) -> Array | None:
+    """What dropout multiplies the attention weights by; None where there is none."""
+    rate, tokens = layer.spec.dropout, layer.x.shape[1]
+    if case.step is None or not rate:
+        return None
+    ids, shape = np.sort(np.concatenate(case.ids)), (layer.spec.heads, tokens, tokens)
+    key = rng.derive_key(case.spec.seed, "dropout", f"{layer.node.path}/weights")
+    words = rng.sample_words(key, case.step, ids, math.prod(shape))
+    mask: Array = (words >= threshold(rate)).reshape(-1, *shape) / (1 - rate)
+    return mask
 
 
 def softmax_axis(case: Case) -> Match | None:

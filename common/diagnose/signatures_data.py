@@ -206,7 +206,30 @@ def labels_shifted(case: Case) -> Match | None:
                 f"the targets of every replica are, one by one, those of step {step}",
                 _with_targets(case, due),
             )
-    return None
+    places = _elsewhere(case, backwards=False)
+    if not places:
+        return None
+    words = f"{abs(places)} samples {'before' if places < 0 else 'later'}"
+    tried = f"the targets are, one by one, those {words} in the epoch's order"
+    return Match({"words": words}, _far(due, made), 0.0, tried, _with_targets(case, due))
+
+
+def _elsewhere(case: Case, backwards: bool) -> int | None:
+    """How many samples on in the epoch's order the targets, forwards or backwards, are found; None: nowhere."""
+    samples, plan, step = _samples(case), plan_of(case), case.step
+    made = np.concatenate(case.made.each("targets"))
+    if samples is None or step is None or plan.split != "contiguous" or len(made) < 2:
+        return None
+    first = step - step % plan.steps_per_epoch
+    order = np.concatenate([plan.global_ids(first + at) for at in range(plan.steps_per_epoch)])
+    targets = samples.rows(order, plan.epoch(step))[1]
+    wanted, here = made[::-1] if backwards else made, step % plan.steps_per_epoch * plan.global_batch_size
+    places = [
+        at
+        for at in range(len(order) - len(wanted) + 1)
+        if np.array_equal(targets[at : at + len(wanted)], wanted)
+    ]
+    return places[0] - here if len(places) == 1 else None
 
 
 def _begins_like(theirs: list[Array], made: list[Array]) -> bool:
@@ -232,6 +255,11 @@ def labels_permuted(case: Case) -> Match | None:
         return None
     if any(a.shape != b.shape for a, b in zip(due, made, strict=True)):
         return None
+    away = _elsewhere(case, backwards=True)
+    if away is not None:
+        tried = f"the targets are, backwards, those that begin {away} samples on in the epoch's order"
+        words = ", backwards over more than the batch" if away else ", backwards"
+        return Match({"words": words}, _far(due, made), 0.0, tried, _with_targets(case, due))
     where = "of its replica"
     same = all(_same_rows(a, b) for a, b in zip(due, made, strict=True))
     if not same:

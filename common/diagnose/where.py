@@ -36,6 +36,7 @@ ULPS_OF_FLOAT32 = 64.0
 LOW_ULP = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 # Of low numbers, of which layers with several products have several.
 FLIPS = 4.0
+OF_REFERENCE = "of the reference"
 _SEVERAL_PRODUCTS = ("attention", "lstm", "gru", "rnn")
 
 
@@ -190,16 +191,20 @@ class StepComparison:
             "update": lambda name: self._update(name, trace, limits),
         }
         found: list[Compared] = []
+        parted = ""  # the stage in which the reference's replicas part; what follows is no other defect
         for name in self._names(trace):
             kind = kinds.get(stage_of(name))
-            if kind is not None:
-                found += kind(name)
-            elif self.spec.per_replica_statistics and stage_of(name) == "buffers":
-                # All replicas began with replica 0's.
-                found += list(self._copies(name, self.ref.replicas[0][name], trace, limits.of(name)))[:1]
-            else:
-                found += self._copies(name, self.ref.replicas[0][name], trace, limits.of(name))
-            found += self._of_reference(name, limits, trace)
+            with np.errstate(invalid="ignore"):  # where gradients have overflowed
+                if kind is not None:
+                    found += kind(name)
+                elif self.spec.per_replica_statistics and stage_of(name) == "buffers":
+                    # All replicas began with replica 0's.
+                    found += list(self._copies(name, self.ref.replicas[0][name], trace, limits.of(name)))[:1]
+                else:
+                    found += self._copies(name, self.ref.replicas[0][name], trace, limits.of(name))
+                wrong = list(self._of_reference(name, limits, trace))
+            if wrong and parted in ("", stage_of(name)):
+                found, parted = found + wrong, stage_of(name)
         return found
 
     def _of_reference(self, name: str, limits: Limits, trace: Trace) -> Iterator[Compared]:
@@ -222,7 +227,7 @@ class StepComparison:
         for replica, value in enumerate(self.ref.each(name)):
             deviation = deviation_of(expected, value)
             if deviation > allowed:
-                where = f"replica {replica} of the reference"
+                where = f"replica {replica} {OF_REFERENCE}"
                 everywhere = dict.fromkeys(range(len(trace.replicas)), deviation)
                 yield Compared(name, None, deviation, allowed, where, everywhere)
 
@@ -261,13 +266,16 @@ class StepComparison:
 
     def _rows(self, name: str, fed: Sequence[State], trace: Trace, limits: Limits) -> Compared:
         """What a layer puts out, or what flows back to it, of all samples."""
+        own = trace.each(name)
+        if self.spec.per_replica_statistics and not any(n.startswith("before/") for n in self.ref.names):
+            # Each replica evaluates with moving statistics of its own; those fed are replica 0's.
+            fed, own = fed[:1], own[:1]
         expected = np.concatenate([given[name] for given in fed])
         largest = _largest(expected)
         by_replica = {
-            replica: _relative(given[name], tensors[name], largest)
-            for replica, (given, tensors) in enumerate(zip(fed, trace.replicas, strict=True))
+            replica: _relative(given[name], value, largest)
+            for replica, (given, value) in enumerate(zip(fed, own, strict=True))
         }
-        own = trace.each(name)
         ids = np.concatenate([given["ids"] for given in fed])
         return Compared(
             name,

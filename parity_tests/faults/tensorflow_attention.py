@@ -58,12 +58,6 @@ def causal_mask_forgotten() -> Iterator[None]:  # 31
 
 
 @fault
-def padding_attended_to() -> Iterator[None]:  # 31: a mask that is not handed on
-    with built_as(spec.SelfAttention, masked=False):
-        yield
-
-
-@fault
 def lstm_gates_swapped() -> Iterator[None]:  # 30: the order i, f, o, c
     real = recurrent.LSTM._step
 

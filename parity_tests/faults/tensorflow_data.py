@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import tensorflow as tf
 
 from common.data import augment
 from common.data.plan import BatchPlan, Ids
@@ -90,9 +91,21 @@ def shares_overlap() -> Iterator[None]:  # 23: each replica but the first begins
 
 
 def _rows(change: Any) -> Any:
-    """Change the rows of sample ids: change(inputs, targets)."""
-    real = Samples.rows
-    return patch.object(Samples, "rows", lambda self, *given: change(*real(self, *given)))
+    """Change what each replica is given to train on: change(inputs, targets)."""
+    real = data.batches
+
+    def batches(plan: Any, samples: Any, strategy: Any, steps: range) -> Iterator[Any]:
+        first = strategy.local_replicas.start
+        for batch in real(plan, samples, strategy, steps):
+            given = zip(*map(strategy.unpack, batch), strict=True)
+            made = [(*change(np.array(x), np.array(y)), np.array(ids)) for x, y, ids in given]
+
+            def local(context: Any, made: list = made) -> tuple:
+                return tuple(map(tf.constant, made[context.replica_id_in_sync_group - first]))
+
+            yield strategy.distribute(local)
+
+    return patch.object(data, "batches", batches)
 
 
 @fault
