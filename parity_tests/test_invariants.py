@@ -395,7 +395,7 @@ def case_of(framework: str, fault: str) -> Case:
     return next(case for case in CASES if (case.placement.framework, case.fault) == (framework, fault))
 
 
-@pytest.mark.parametrize(("framework", "fault"), BROKEN, ids="-".join)
+@pytest.mark.parametrize(("framework", "fault"), BROKEN)
 def test_seeded_faults_are_breaches_of_their_step(farm: Farm, framework: str, fault: str) -> None:
     case = case_of(framework, fault)
     record = farm.record(case.spec, case.placement, fault)
