@@ -100,7 +100,7 @@ def write_replica(folder: Path, replica: int, tensors: State) -> None:
     save_state(folder / f"replica_{replica}.safetensors", tensors)
 
 
-def read_fed(parent: Path, step: int, replicas: range) -> list[State]:
+def read_fed(parent: Path, step: int | None, replicas: range) -> list[State]:
     """What each of some replicas is to be fed in a step; nothing, where there is no file."""
     paths = [step_folder(parent, step) / f"replica_{replica}.safetensors" for replica in replicas]
     return [load_state(path) if path.exists() else {} for path in paths]

@@ -601,6 +601,12 @@ WRONG = {
         "kind: layer_norm", "float32_leak", output=lambda y, v: y + 3e-8 * np.sin(9 * y), confidence="likely"
     ),
     "something else": Wrong("kind: layer_norm", None, output=lambda y, v: np.sin(y)),
+    "a factor": Wrong("kind: activation, function: relu", "scaled_by_constant", output=lambda y, v: 1.01 * y),
+    "a factor and more": Wrong("kind: layer_norm", None, output=lambda y, v: 1.01 * y + 1e-3),
+    # The output is right: nothing that an output can show explains it.
+    "a moved mean": Wrong(
+        "kind: batch_norm", None, with_tensors(lambda n, v: v + 1e-3 if n == "moving_mean" else v)
+    ),
     "nothing": Wrong("kind: layer_norm", None, output=lambda y, v: y),
 }
 

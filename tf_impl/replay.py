@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from common.record import read_record
 from common.record.files import write_json
-from common.reference import RateKeeper
-from common.spec import TrainSpec
+from common.record.history import rates_at
 from common.state import State, load_state, save_state
 from common.trace import (
     EVALUATION,
@@ -41,20 +39,6 @@ def walk(run: Any) -> None:
     _Walk(run).walk()
 
 
-def rates_at(spec: TrainSpec, history: str | None, step: int) -> RateKeeper:
-    """What gives the scalars of a step, having been told the steps before it that a record holds."""
-    keeper = RateKeeper(spec)
-    if history is not None:
-        columns = read_record(Path(history)).columns
-        rows = zip(*(columns[name] for name in ("step", "loss_sum", "count", "gradient_norm")), strict=True)
-        for number, loss_sum, count, norm in rows:
-            if number < step:
-                # Only gradients that have overflowed keep a step from being an update.
-                updated = spec.loss_scale is None or bool(np.isfinite(norm))
-                keeper.observe(int(number), loss_sum, count, updated)
-    return keeper
-
-
 class _Walk:
     def __init__(self, run: Any) -> None:
         self.run, self.replay, self.strategy = run, run.placement.replay, run.strategy
@@ -67,7 +51,8 @@ class _Walk:
         run, replay = self.run, self.replay
         forced = None if replay.forced is None else Path(replay.forced)
         numbers = [] if forced is None else fed_steps(forced)
-        run.rates = rates_at(run.spec, replay.history, replay.first_step)
+        if replay.first_step and replay.history is not None:
+            run.rates = rates_at(run.spec, replay.history, replay.first_step)
         for number, batch in run.batches():
             self.keep_state(number)
             scalars = run.rates.scalars(number)

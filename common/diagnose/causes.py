@@ -15,6 +15,7 @@ the cause would make, and None otherwise; add a line to `CATALOGUE`, before thos
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,8 @@ from common.diagnose.experiments import Outcome, by_size, formula, replay
 from common.diagnose.lab import Side
 from common.diagnose.result import Confidence, Explanation
 from common.diagnose.signatures import Case, Match
+
+_LOG = logging.getLogger(__name__)
 
 Signature = Callable[[Case], Match | None]
 Experiment = Callable[[Case, Match], Outcome]
@@ -223,6 +226,9 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("residual_incomplete", LAYER, variants.skip_missing, formula,
           "Residual {layer} comes out {words}",
           "add the input to what the branch makes of it"),
+    Cause("scaled_by_constant", LAYER, variants.output_scaled, formula,
+          "Layer {layer} ({kind}) gives its output {words}",
+          "find where the layer multiplies by {factor}, and drop it"),
     Cause("gradient_transposed", TRAINED, backward.gradients_transposed, formula,
           "The backward pass of layer {layer} ({kind}) goes {words}",
           "transpose the gradient of the kernel as the kernel itself"),
@@ -392,7 +398,9 @@ def explain(evidence: Evidence) -> Explanation | None:
             try:
                 match = cause.signature(case)
             except (ArithmeticError, LookupError, ValueError):
-                continue  # tensors that are missing, or of other shapes than the signature takes for granted
+                # Tensors that are missing, or of other shapes than the signature takes for granted.
+                _LOG.debug("%s could not be held against %s", cause.key, evidence.finding.name, exc_info=True)
+                continue
             if match is None:
                 continue
             outcome = cause.experiment(case, match)

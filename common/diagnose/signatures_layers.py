@@ -315,9 +315,11 @@ def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bo
 
 def computed(case: Case, found: Iterable[tuple[str, Array]], **facts: str) -> Match | None:
     """The first of some outputs, computed here, that the suspect made; in words what each is."""
-    before, layer = is_wrong(case), layer_of(case)
-    if before is None or layer is None or "y" not in layer.made:
+    before, layer, due = is_wrong(case), layer_of(case), base(case)
+    if before is None or layer is None or due is None or "y" not in layer.made:
         return None
+    if deviation(due["y"], layer.made["y"]) <= max(LIMIT, case.allowed):
+        return None  # the output is right, and something else is not
     for words, y in found:
         after = deviation(y, layer.made["y"])
         if after <= max(LIMIT, case.allowed) and after <= _LEFT * before:

@@ -333,6 +333,17 @@ def _order_along(due: Array, made: Array, axis: int) -> list[int] | None:
     return order if near and len(set(order)) == len(order) else None
 
 
+def output_scaled(case: Case) -> Match | None:
+    """The output is the due one times a number."""
+    layer, due = layer_of(case), base(case)
+    if layer is None or due is None or "y" not in layer.made:
+        return None
+    factor = ratio_of([due["y"]], [layer.made["y"]])
+    if not factor:
+        return None
+    return computed(case, [(f"times {factor:.6g}", factor * due["y"])], factor=f"{factor:.6g}")
+
+
 def skip_missing(case: Case) -> Match | None:
     """A residual gives its branch without its input."""
     layer, due = layer_of(case), base(case)

@@ -14,7 +14,7 @@ _OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
 
 
 def looked_into(placement: Placement) -> tuple[Placement, list[str]]:
-    """The placement nearest to this one that can be looked into, and what it leaves out."""
+    """The placement nearest to this one that can be looked into, and what it leaves out but for pinning."""
     left_out = []
     fields: dict[str, Any] = {
         name: getattr(placement, name)
@@ -35,8 +35,6 @@ def looked_into(placement: Placement) -> tuple[Placement, list[str]]:
         left_out.append("compile")
     if placement.steps_per_call > 1:
         left_out.append(f"steps_per_call {placement.steps_per_call}")
-    if placement.pin:
-        left_out.append("pin")
     return Placement.parse(fields), left_out
 
 
