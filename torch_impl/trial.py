@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from common.record.files import write_json
 from common.spec.layers import AnyLayer
-from common.state import State, load_state, save_state
+from common.state import State
+from common.trials import run_trials
 from torch_impl.context import Context
 from torch_impl.layers import build_layer
 from torch_impl.layers.registry import call
@@ -22,28 +21,8 @@ _LAYER: TypeAdapter[Any] = TypeAdapter(AnyLayer)
 
 
 def run(folder: Path) -> None:
-    """Try the layers that `trials.json` describes on the arrays of `trials.safetensors`.
-
-    Of trial number I: `I/x`, `I/tensor/NAME` and maybe `I/ids`, `I/dy`, `I/token_mask`. Leaves
-    `results.safetensors` with `I/y`, `I/after/buffers/...` and, where there is a dy, `I/dx` and
-    `I/gradient/NAME`; and `errors.json`, {I: what it said}, of trials that failed.
-    """
-    described = json.loads((folder / "trials.json").read_text(encoding="utf-8"))
-    given = load_state(folder / "trials.safetensors")
-    results: State = {}
-    errors: dict[str, str] = {}
-    for number, facts in enumerate(described):
-        head = f"{number}/"
-        arrays = {n.removeprefix(head): array for n, array in given.items() if n.startswith(head)}
-        try:
-            found = _tried(facts, arrays)
-        # Whatever is wrong with one, the others are tried.
-        except Exception as error:
-            errors[str(number)] = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        else:
-            results |= {f"{head}{name}": array for name, array in found.items()}
-    save_state(folder / "results.safetensors", results)
-    write_json(folder / "errors.json", errors)
+    """Try the layers described in a folder, and leave there what they make (`common/trials.py`)."""
+    run_trials(folder, _tried)
 
 
 def _tried(facts: dict[str, Any], arrays: State) -> State:
