@@ -261,7 +261,8 @@ LAYERS = [
         (*_LOSS, "setting:label_smoothing"),
         "loss.label_smoothing=0.1",
     ),
-    _case("penalty_on_activities_forgotten", 4, _backward("dense_1", "penalty_missing"), ACTIVITY),
+    # The sum of the losses lacks it before any gradient does.
+    _case("penalty_on_activities_forgotten", 4, ("loss", "loss_sum", "penalty_missing"), ACTIVITY),
 ]
 
 DATA = [

@@ -21,8 +21,20 @@ from parity_tests.diagnosis_table import BEHAVIOURS, CASES, PAIRS, DiagnosisTabl
 # Seconds each; every other quick one is `slow`.
 FAST = ("torch-single1-labels_one_batch_late", "torch-single1-square_dense_kernel_transposed")
 # What is not yet said right, and what is said instead. One that has come right must go from here.
-MISSES: dict[str, str] = {}
-PAIRS_MISSED: dict[str, str] = {}
+MISSES: dict[str, str] = {
+    "torch-ddp2-float16_mixed-clipping_off_in_float16": "the place; but an unclipped gradient passes for clip_value 0.5",
+    "torch-ddp2-float16_mixed-loss_scale_not_divided_out": "the place; but replicas_differ, where all have overflowed",
+    "tensorflow-mirrored2-float16_mixed-overflow_not_noticed": "after backward/dense_1, which has overflowed on"
+    " either side at other places",
+}
+PAIRS_MISSED: dict[str, str] = {
+    "torch-ddp2-dropout_keyed_by_place+causal_mask_off_by_one": "the mask's place, behind other masks of dropout, but"
+    " no cause",
+    "torch-fsdp22-convolution_kernel_transposed+scattered_in_bfloat16": "the second one's place, but no cause: without"
+    " local gradients its shares come from layers, of which one is wrong",
+    "torch-fsdp12-flat_shards_averaged_where_sums_were_meant+dense_bias_twice": "the second only: the other one's"
+    " gradients hide behind what a wrong layer makes of them",
+}
 
 
 class RememberingReplayer(Replayer):

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from common.diagnose import experiments
 from common.diagnose import signatures_attention as attention
 from common.diagnose import signatures_backward as backward
@@ -396,7 +398,9 @@ def explain(evidence: Evidence) -> Explanation | None:
             if evidence.finding.stage not in cause.stages:
                 continue
             try:
-                match = cause.signature(case)
+                # Gradients may have overflowed: what comes of these is no number, and matches nothing.
+                with np.errstate(invalid="ignore", over="ignore"):
+                    match = cause.signature(case)
             except (ArithmeticError, LookupError, ValueError):
                 # Tensors that are missing, or of other shapes than the signature takes for granted.
                 _LOG.debug("%s could not be held against %s", cause.key, evidence.finding.name, exc_info=True)
