@@ -28,12 +28,12 @@ MISSES: dict[str, str] = {
     " either side at other places",
 }
 PAIRS_MISSED: dict[str, str] = {
-    "torch-ddp2-dropout_keyed_by_place+causal_mask_off_by_one": "the mask's place, behind other masks of dropout, but"
-    " no cause",
+    "torch-ddp2-dropout_keyed_by_place+causal_mask_off_by_one": "the place; no cause, where both act in one layer,"
+    " the attention",
     "torch-fsdp22-convolution_kernel_transposed+scattered_in_bfloat16": "the second one's place, but no cause: without"
     " local gradients its shares come from layers, of which one is wrong",
-    "torch-fsdp12-flat_shards_averaged_where_sums_were_meant+dense_bias_twice": "the second only: the other one's"
-    " gradients hide behind what a wrong layer makes of them",
+    "torch-fsdp12-flat_shards_averaged_where_sums_were_meant+dense_bias_twice": "the second only: without local"
+    " gradients those of a wrong layer pass for its doing, and here all layers are wrong",
 }
 
 
