@@ -173,17 +173,26 @@ def compare_as_a_process(folder: Path, steps: int, rounds: int = 1) -> list[tupl
     return [_timed([str(part) for part in command]) for _ in range(rounds)]
 
 
+# A process's peak is at least what the one that starts it holds at that moment; so a small one starts it.
+_TIME = """
+import json, os, subprocess, sys, time
+begun = time.perf_counter()
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+said = child.stdout.read()
+_, status, usage = os.wait4(child.pid, 0)
+seconds = time.perf_counter() - begun
+child.returncode = os.waitstatus_to_exitcode(status)
+print(json.dumps([child.returncode, seconds, usage.ru_maxrss * 1024, said]))
+"""
+
+
 def _timed(command: list[str]) -> tuple[float, int]:
-    begun = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with child:
-        assert child.stdout is not None
-        said = child.stdout.read()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}: {said}")
-    return time.perf_counter() - begun, usage.ru_maxrss * 1024
+    starter = [sys.executable, "-I", "-c", _TIME, *command]
+    done = subprocess.run(starter, stdout=subprocess.PIPE, text=True, check=True)
+    code, seconds, peak, said = json.loads(done.stdout)
+    if code:
+        raise RuntimeError(f"{' '.join(command)} ended with {code}: {said}")
+    return seconds, peak
 
 
 def planned(samples: int, replicas: int, per_replica: int) -> tuple[float, int, int]:

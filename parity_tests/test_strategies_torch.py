@@ -70,8 +70,8 @@ def test_options_of_ddp_take_effect(tmp_path: Path) -> None:
     usual = observed(wide, "torch:ddp:2", tmp_path / "usual")
     other = "torch:ddp:2,bucket_mb=1,gradient_as_bucket_view=false,find_unused_parameters=true"
     fine = observed(wide, other, tmp_path / "fine")
-    # With the loss sum and the count, but not where DDP looks for what is not used.
-    assert sum(usual["buckets"]) - 2 == sum(fine["buckets"]) == 64 * 9000 + 9000 + 90000 + 10
+    # With the loss sum, the count and the fingerprint, but not where DDP looks for what is not used.
+    assert sum(usual["buckets"]) - 3 == sum(fine["buckets"]) == 64 * 9000 + 9000 + 90000 + 10
     assert len(fine["buckets"]) > len(usual["buckets"])
     assert usual["views"] and not fine["views"]
     assert fine["flags"]["find_unused_parameters"] and not usual["flags"]["find_unused_parameters"]
