@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ AGAIN = "noise: ours / ours again"
 _SPECS = {"cnn": "compute_bound_cnn", "net": "overhead_bound_net"}
 # Blocks of some 0.4 s, and as many as even out what the machine does besides.
 _BLOCKS = {"cnn": ("4", 15), "net": ("100", 25)}
+# Of whole numbers of checkpoints, and so long that waiting for the last of a block is a small part of it.
+_SAVING_BLOCKS = {"cnn": ("50", 9), "net": ("500", 15)}
 _SHOWN = {"cnn": "compute-bound CNN", "net": "overhead-bound net"}
 
 _SHORT: dict[Framework, str] = {"torch": "torch", "tensorflow": "tf"}
@@ -33,10 +36,16 @@ _TWO: dict[Framework, tuple[str, str]] = {
 
 
 def _loop_row(
-    name: str, kind: str, title: str, arguments: tuple[str, ...], variants: str, *ratios: Ratio
+    name: str,
+    kind: str,
+    title: str,
+    arguments: tuple[str, ...],
+    variants: str,
+    *ratios: Ratio,
+    blocks: Mapping[str, tuple[str, int]] = _BLOCKS,
 ) -> Row:
     """Variants of one of the modules of loops, on one of the specs."""
-    steps, rounds = _BLOCKS[kind]
+    steps, rounds = blocks[kind]
     framework = "tf" if name.startswith("tf") else "torch"
     given = (
         *arguments,
@@ -108,6 +117,12 @@ def _switches(framework: str, kind: str) -> Row:
         "time, a digest of every activation and gradient / none", "ours_tapped", "ours", Target(1.15, True)
     )
     compiled = cost("time, compiled / not", "ours_compiled", "ours")
+    looked_into = cost(
+        "time, every tensor of the step kept, states included / none",
+        "ours_looked_into",
+        "ours",
+        Target(2.0, True),
+    )
     again = cost("noise: ours again / ours", "ours_again", "ours")
     if framework == "torch":
         return _loop_row(
@@ -115,9 +130,10 @@ def _switches(framework: str, kind: str) -> Row:
             kind,
             "PyTorch DDP x2, what switches cost",
             ("--placement", "ddp"),
-            "ours,ours_again,ours_unrecorded,ours_tapped,ours_compiled",
+            "ours,ours_again,ours_unrecorded,ours_tapped,ours_looked_into,ours_compiled",
             on_off,
             tapped,
+            looked_into,
             compiled,
             again,
         )
@@ -126,12 +142,32 @@ def _switches(framework: str, kind: str) -> Row:
         kind,
         "TensorFlow Mirrored x2, what switches cost",
         (),
-        "ours,ours_again,ours_unrecorded,ours_tapped,ours_compiled,ours_4_a_call",
+        "ours,ours_again,ours_unrecorded,ours_tapped,ours_looked_into,ours_compiled,ours_4_a_call",
         on_off,
         tapped,
+        looked_into,
         compiled,
         cost("time, 4 steps a call / 1", "ours_4_a_call", "ours"),
         again,
+    )
+
+
+def _saving(framework: Framework, kind: str) -> Row:
+    """What it costs to be able to go on: the writing in the background, and all of it done when a block ends."""
+    return _loop_row(
+        f"{_SHORT[framework]}_saving",
+        kind,
+        f"{_TWO[framework][1]}, what checkpoints cost",
+        ("--placement", "ddp") if framework == "torch" else (),
+        "ours,ours_again,ours_saving",
+        cost(
+            "time, a checkpoint every 50 steps / none",
+            "ours_saving",
+            "ours",
+            Target(1.03, at_most=True, beyond=True),
+        ),
+        cost("noise: ours again / ours", "ours_again", "ours"),
+        blocks=_SAVING_BLOCKS,
     )
 
 
@@ -224,6 +260,7 @@ ROWS: list[Row] = [
     *(row for kind in _SPECS for row in _torch(kind)),
     *(_tensorflow(kind) for kind in _SPECS),
     *(_switches(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
+    *(_saving(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_speedup(framework) for framework in ("torch", "tensorflow")),
     *(_dropout(framework) for framework in ("torch", "tensorflow")),
     Row("tools", "Our own tools", _tools, rounds=5, figures=tool_lines),

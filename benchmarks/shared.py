@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from benchmarks import models
 from common.spec import Placement, TrainSpec
+from common.walk import Walk
 
 # Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
 COMPARED_STEPS = 3
 WARM_UP_ROUNDS = 2
 _TOLERANCE = 1e-4
+# How often `ours_saving` keeps a checkpoint; its blocks hold a whole number of these.
+SAVED_EVERY = 50
 
 
 def placement_of(name: str, text: str) -> Placement:
@@ -28,7 +32,32 @@ def placement_of(name: str, text: str) -> Placement:
         text += ",recording='off'"
     if name == "ours_tapped":
         text += ",taps=true"
+    if name == "ours_saving":
+        text += f",save={{every_steps: {SAVED_EVERY}}}"
     return Placement.from_text(text)
+
+
+def settle(run: Any) -> None:
+    """Wait for the checkpoint that a run is still writing, so that a block pays for all that it has saved."""
+    if run.placement.save is not None:
+        run.keeper.settle()
+
+
+class LookedInto:
+    """A run's step, each tensor of which is kept, whole, as in a diagnosis, but not written."""
+
+    def __init__(self, run: Any, probe: Any, state: Any) -> None:
+        self._walk, self._probe, self._step = Walk(run, probe, state, None), probe, run.step
+
+    def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> Any:
+        walk = self._walk
+        walk.held(number)
+        result, _ = self._probe.traced(self._step, batch, scalars, number, walk.nothing())
+        walk.held(number + 1)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
 
 
 def orders(names: Sequence[str], rounds: int) -> Iterator[list[str]]:

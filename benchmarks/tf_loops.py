@@ -4,11 +4,14 @@ Run: python -m benchmarks.tf_loops --replicas 2 --spec compute_bound_cnn --round
 
 All variants stay alive and take turns in blocks of a few steps, in an order drawn anew each round, so that
 whatever the machine does besides meets them alike. Prints one line of JSON: `seconds` holds the seconds of
-each block by variant, `agreement` by how much each variant's losses differ from ours over its first steps.
+each block by variant, `cpu_seconds` the processor's time, which a loaded machine changes less, `agreement` by
+how much each variant's losses differ from ours over its first steps.
 
 ours             `tf_impl.train._loop` with its record, threads as the runtime sets them, pinned.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_N_a_call    the same with steps_per_call=N; ours_compiled: with compile.
+ours_looked_into  the same with every tensor of every step kept.
+ours_saving      the same with a checkpoint every 50 steps, on the disk before the block ends.
 bare             what a good engineer writes: stock Keras layers and optimizer, a distributed tf.data pipeline,
                  one tf.function around strategy.run, losses read at the end of a block.
 keras_fit        stock `compile` and `fit` of those layers, the same pipeline.
@@ -37,7 +40,8 @@ from common.record import read_record
 from common.spec import SGD, Placement, TrainSpec
 from common.spec import layers as layer_specs
 from common.state import initial_state
-from tf_impl import runtime, train
+from tf_impl import runtime, state, train
+from tf_impl.probe import Probe
 from tf_impl.strategy import open_strategy
 
 
@@ -46,7 +50,12 @@ class Ours:
 
     def __init__(self, name: str, spec: TrainSpec, placement: Placement, folder: Path) -> None:
         train._build.cache_clear()
+        (folder / name).mkdir(parents=True)
         self._run = run = train._Run(spec, placement, folder / name, tensorboard=False)
+        if name == "ours_looked_into":
+            probe = Probe(spec, run.model, run.strategy)
+            probe.feeds = False
+            run.step = shared.LookedInto(run, probe, state)
         self._batches = iter(run.batches())
         self._per_call = placement.steps_per_call
         self._folder = folder / name
@@ -57,9 +66,11 @@ class Ours:
         part = itertools.islice(self._batches, steps // self._per_call)
         self._run.batches = lambda: part
         train._loop(self._run)
+        shared.settle(self._run)
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""
+        self._run.keeper.close()
         self._run.finish()
         return list(read_record(self._folder).loss)
 
@@ -235,14 +246,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     placement = shared.placement_of("bare", f"tensorflow:mirrored:{options.replicas}")
     runtime.configure(placement)
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    busy: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="parity-benchmark-") as folder:
         variants = {name: build(name, spec, options.replicas, Path(folder)) for name in names}
         for number, order in enumerate(shared.orders(names, options.rounds + shared.WARM_UP_ROUNDS)):
             for name in order:
-                begun = time.perf_counter()
+                begun, worked = time.perf_counter(), time.process_time()
                 variants[name].block(options.block_steps)
                 if number >= shared.WARM_UP_ROUNDS:
                     seconds[name].append(time.perf_counter() - begun)
+                    busy[name].append(time.process_time() - worked)
         losses = {name: variant.losses()[: shared.COMPARED_STEPS] for name, variant in variants.items()}
     return {
         "framework": "tensorflow",
@@ -251,6 +264,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "block_steps": options.block_steps,
         "global_batch_size": spec.global_batch_size,
         "seconds": seconds,
+        "cpu_seconds": busy,
         "agreement": shared.agreement("tf_loops", losses),
         "versions": runtime.versions(),
         "threads": runtime.thread_counts(),

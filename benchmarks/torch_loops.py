@@ -10,7 +10,8 @@ losses differ from those of the first over its first steps.
 
 ours             `torch_impl.train._loop` with its record.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
-ours_compiled    the same with compile.
+ours_compiled    the same with compile; ours_looked_into: with every tensor of every step kept.
+ours_saving      the same with a checkpoint every 50 steps, on the disk before the block ends.
 bare             what a good engineer writes: stock modules, channels last, DistributedDataParallel with bucket
                  views and a static graph (or fully_shard), a fused optimizer (foreach of shards), a DataLoader that hands out whole
                  batches of tensors, the loss of every step read and logged.
@@ -53,7 +54,8 @@ from common.record import read_record
 from common.spec import SGD, Placement, TrainSpec
 from common.spec import layers as layer_specs
 from common.state import initial_state
-from torch_impl import runtime, train
+from torch_impl import runtime, state, train
+from torch_impl.probe import Probe
 from torch_impl.strategy import STRATEGIES, open_strategy
 
 _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor"]
@@ -70,6 +72,9 @@ class Ours:
             folder.mkdir()
         dist.barrier()
         self._run = train._Run(spec, placement, folder, False, True, joined(placement))
+        if folder.name == "ours_looked_into":
+            run = self._run
+            run.step = shared.LookedInto(run, Probe(spec, run.model, run.strategy), state)
         self._batches = iter(self._run.batches())
         self._folder = folder
 
@@ -78,9 +83,11 @@ class Ours:
         part = itertools.islice(self._batches, steps)
         self._run.batches = lambda: part
         train._loop(self._run)
+        shared.settle(self._run)
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""
+        self._run.keeper.close()
         self._run.finish()
         dist.barrier()
         return list(read_record(self._folder).loss)

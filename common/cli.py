@@ -25,6 +25,7 @@ from common.commands import (
     add_spec_flags,
     advise,
     baseline,
+    checkpoint,
     collectives,
     diagnose,
     make_folder,
@@ -166,7 +167,7 @@ def _parser() -> Any:
     add_command(
         commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
     )
-    for module in (diagnose, scale, steps, collectives, advise, submit, status, manifest):
+    for module in (diagnose, scale, steps, checkpoint, collectives, advise, submit, status, manifest):
         module.add(commands)
     return parser
 

@@ -25,6 +25,16 @@ class RunError(ParityError):
     """A training run that could not start or did not finish; ends with the child's own last lines."""
 
 
+class CheckpointError(ParityError):
+    """A checkpoint that is missing, damaged, foreign or of another spec, or that cannot be written."""
+
+
+class StoppedError(ParityError):
+    """A run that was asked to stop, has saved, and can go on. Its exit code is sysexits.h's EX_TEMPFAIL."""
+
+    exit_code = 75
+
+
 class MissingPackageError(ParityError):
     """A framework or an optional library is not installed."""
 

@@ -11,7 +11,7 @@ occur or of a null direction, the gradient is rightly zero. And none looks at a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,10 +61,19 @@ class Breach:
 
 
 class Invariants:
-    """The checks of one process of a run. It must be told every step from 0 on, in order."""
+    """The checks of one process of a run. It must be told every step, in order."""
 
-    def __init__(self, spec: TrainSpec, placement: Placement, replicas: range) -> None:
-        """`replicas` are those of this process; the one with replica 0 judges what all know."""
+    def __init__(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        replicas: range,
+        kept: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """`replicas` are those of this process; the one with replica 0 judges what all know.
+
+        kept: of `RateKeeper.kept`, where the run goes on from a checkpoint.
+        """
         self._replicas = replicas
         self._plan = plan = BatchPlan.of(spec, placement)
         # To shuffle a large batch takes time, but for a few places of it; there, each so many is looked at.
@@ -73,6 +82,10 @@ class Invariants:
         # Not the trainer's own, which may be what is wrong.
         self._spec, self._scales = spec, ScaleKeeper(spec)
         self._rates = RateKeeper(spec) if isinstance(spec.schedule, ReduceOnPlateau) else None
+        if kept is not None:
+            self._scales.restore(kept)
+            if self._rates is not None:
+                self._rates.restore(kept)
         self._rule = spec.loss_scale
         self._in_all = placement.replicas
         self._epsilon = float(np.finfo(spec.master_dtype).eps)
@@ -110,7 +123,7 @@ class Invariants:
             SCALE: self._scale(loss_scale, updated),
         }
         if self._replicas.start == 0 and updated:
-            found[FINITE] = _not_finite(loss_sum, gradient, parameters, update)
+            found[FINITE] = not_finite(loss_sum, gradient, parameters, update)
             if found[FINITE] is None:
                 moves = rate * gradient > _LEAST_UPDATE
                 found[GRADIENT] = self._gradient(gradient, loss_sum, count)
@@ -229,7 +242,8 @@ class Invariants:
         return None
 
 
-def _not_finite(loss_sum: float, gradient: float, parameters: float, update: float) -> str | None:
+def not_finite(loss_sum: float, gradient: float, parameters: float, update: float) -> str | None:
+    """The first of a step's numbers that is not finite, in words."""
     # One that is not finite leaves no sum that is.
     if math.isfinite(loss_sum + gradient + parameters + update):
         return None

@@ -6,17 +6,19 @@ Names: `parameters/<layer path>/<tensor>`, `buffers/...`, `slots/<slot>/...`, an
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from common import rng
 from common.errors import RecordError
+from common.files import replacing
 from common.initializers import initial_value
 from common.reference import initial_slots
 from common.reference.optimizers import InitialSlot
@@ -89,6 +91,12 @@ def null_directions(spec: TrainSpec) -> dict[str, str]:
     }
 
 
+def tensor_of(name: str) -> str:
+    """'slots/first_moment/a/b' and 'parameters/a/b' are both the tensor 'a/b'."""
+    head, _, rest = name.partition("/")
+    return rest.partition("/")[2] if head == "slots" else rest
+
+
 def digest_of(arrays: Iterable[NDArray[np.generic]]) -> str:
     """16 hexadecimal digits that change with any bit, shape or type of some arrays in order."""
     digest = hashlib.blake2b(digest_size=8)
@@ -100,17 +108,42 @@ def digest_of(arrays: Iterable[NDArray[np.generic]]) -> str:
 
 def save_state(path: Path, state: State) -> None:
     """Write safetensors so that the file is either absent or whole."""
-    temporary = path.with_suffix(".partial")
-    save_file({name: np.array(value, order="C") for name, value in state.items()}, temporary)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        save_file({name: np.array(value, order="C") for name, value in state.items()}, temporary)
 
 
-def load_state(path: Path) -> State:
-    """Read safetensors; raises RecordError for a missing, truncated or foreign file."""
+def load_state(path: Path, mapped: bool = False) -> State:
+    """Read safetensors; raises RecordError for a missing, truncated or foreign file.
+
+    mapped: leave the tensors in the file, read-only, and its pages to the system: for what is too much to
+    be held at once.
+    """
     try:
-        state: State = load_file(path)
+        if path.exists() and not path.is_file():
+            raise RecordError(f"{path}: not a file, but a folder, a device or a pipe")
+        state: State = _mapped(path) if mapped else load_file(path)
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; the run may not have finished") from None
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise RecordError(f"{path}: not a whole safetensors file: {error}") from None
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, MemoryError) as error:
+        # It names what it found there, which may be anything.
+        said = ascii(str(error))[1:-1]
+        raise RecordError(f"{path}: not a whole safetensors file: {said[:200]}") from None
     return state
+
+
+def _mapped(path: Path) -> State:
+    with safe_open(path, framework="np"):
+        pass  # it says whether the file is whole, and all offsets inside
+    buffer = np.memmap(path, np.uint8, mode="r")
+    start = 8 + int(buffer[:8].view("<u8")[0])
+    header = json.loads(buffer[8:start].tobytes())
+    header.pop("__metadata__", None)
+    return {
+        name: np.ndarray(entry["shape"], _type_of(entry["dtype"]), buffer, start + entry["data_offsets"][0])
+        for name, entry in header.items()
+    }
+
+
+def _type_of(name: str) -> np.dtype[Any]:
+    """Of safetensors' name for a type: F64, I32, U8, BOOL."""
+    return np.dtype(bool) if name == "BOOL" else np.dtype(f"{name[0].lower()}{int(name[1:]) // 8}")

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from common.errors import RecordError
 from common.record.files import read_json
 from common.state import State, load_state, save_state
+from common.state import tensor_of as state_tensor_of
 
 Array = NDArray[Any]
 
@@ -79,6 +80,12 @@ def stage_of(name: str) -> str:
     return _STAGE_OF_HEAD.get(head, head)
 
 
+def tensor_of(name: str) -> str:
+    """'after/slots/momentum/a/b', 'gradient/a/b' and 'before/parameters/a/b' are all the tensor 'a/b'."""
+    head, _, rest = name.partition("/")
+    return state_tensor_of(rest) if head in ("before", "after") else rest
+
+
 def is_of_samples(name: str) -> bool:
     """Whether a tensor's rows are the replica's samples."""
     return name in SAMPLES or name.startswith(("forward/", "backward/"))
@@ -103,7 +110,7 @@ def write_replica(folder: Path, replica: int, tensors: State) -> None:
 def read_fed(parent: Path, step: int | None, replicas: range) -> list[State]:
     """What each of some replicas is to be fed in a step; nothing, where there is no file."""
     paths = [step_folder(parent, step) / f"replica_{replica}.safetensors" for replica in replicas]
-    return [load_state(path) if path.exists() else {} for path in paths]
+    return [load_state(path, mapped=True) if path.exists() else {} for path in paths]
 
 
 def fed_steps(parent: Path) -> list[int]:
@@ -132,7 +139,8 @@ class Trace:
         """RecordError where a replica's file is missing or damaged."""
         if not folder.is_dir():
             raise RecordError(f"{folder}: missing; the replay did not come that far")
-        return cls(tuple(load_state(folder / f"replica_{r}.safetensors") for r in range(replicas)))
+        paths = [folder / f"replica_{replica}.safetensors" for replica in range(replicas)]
+        return cls(tuple(load_state(path, mapped=True) for path in paths))
 
     @cached_property
     def names(self) -> list[str]:

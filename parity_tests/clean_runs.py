@@ -111,6 +111,8 @@ def _drawn(draw: random.Random, number: int) -> CleanRun | None:
     if with_tensorflow and place < len(LARGE):
         recipe = LARGE[place]
     reference, candidate = _tensorflow_pair(draw) if with_tensorflow else _torch_pair(draw)
+    if reference == candidate:
+        return None
     more = [*draw.choice(_OPTIMIZERS), *draw.choice(_SCHEDULES), *draw.choice(_DATA)]
     more += [f"convention={draw.choice(('keras', 'torch'))}", f"precision={draw.choice(_PRECISIONS)}"]
     more.append(f"seed={draw.randrange(1000)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
 from parity_tests.diagnosis_table import DiagnosisTable
 from parity_tests.figures import Figures
+from parity_tests.kill_table import KillTable
 from parity_tests.peers import Peer
 from parity_tests.strategies import StrategyTable
 from parity_tests.vocabulary import Vocabulary
@@ -31,20 +33,22 @@ class Farm:
         self._folder = folder
         self._stack = stack
         self._runs: dict[tuple, Future[Path]] = {}
+        self._asking = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._threads = {f: ThreadPoolExecutor(1, f) for f in ("tensorflow", "torch")}
         for thread in self._threads.values():
             stack.callback(thread.shutdown, cancel_futures=True)
 
     def begin(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Future[Path]:
-        """Have a run made, without waiting for it."""
+        """Have a run made, without waiting for it. fault: its name in `faults`, or else "module:function"."""
         spec = spec.resolved()
         key = (spec.fingerprint(), placement, fault)
-        if key not in self._runs:
-            folder = self._folder / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"
-            thread = self._threads[placement.framework]
-            self._runs[key] = thread.submit(self._train, spec, placement, folder, fault)
-        return self._runs[key]
+        with self._asking:  # diagnoses ask from threads of their own
+            if key not in self._runs:
+                folder = self._folder / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"
+                thread = self._threads[placement.framework]
+                self._runs[key] = thread.submit(self._train, spec, placement, folder, fault)
+            return self._runs[key]
 
     def record(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
         """The record of a run."""
@@ -55,7 +59,7 @@ class Farm:
         if framework not in self._workers:
             worker = Worker(framework, CAPACITY, self._folder / f"{framework}.log")
             self._workers[framework] = self._stack.enter_context(worker)
-        inside = None if fault is None else f"parity_tests.faults.{framework}:{fault}"
+        inside = fault if fault is None or ":" in fault else f"parity_tests.faults.{framework}:{fault}"
         return self._workers[framework].train(spec, placement, folder, inside=inside)
 
 
@@ -70,12 +74,14 @@ COLLECTED = {
     "strategies": (StrategyTable, "what the tests of strategies showed"),
     "vocabulary": (Vocabulary, "what the tests of single entries showed"),
     "diagnoses": (DiagnosisTable, "what the diagnosis said of the planted faults"),
+    "kills": (KillTable, "what came of the killed runs"),
 }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (_, shown) in COLLECTED.items():
         parser.addoption(f"--{name}", type=Path, help=f"write {shown}, as Markdown")
+    parser.addoption("--corruption", type=Path, help="write what was said of corrupted files, as Markdown")
 
 
 def _collected(name: str) -> Any:
@@ -92,7 +98,7 @@ def _collected(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(collected)
 
 
-figures, strategies, vocabulary, diagnoses = map(_collected, COLLECTED)
+figures, strategies, vocabulary, diagnoses, kills = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")

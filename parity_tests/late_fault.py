@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
+from parity_tests.rerouted import rerouted
 from torch_impl import train
 from torch_impl.step import Step, StepResult
 
 LATE = 11
 
 
-@contextmanager
-def a_moving_mean_moves_late() -> Iterator[None]:
-    real = train.run_ranks
-
-    def rerouted(function: str, arguments: tuple[Any, ...], *rest: Any) -> None:
-        del function
-        real("parity_tests.late_fault:faulty_rank", arguments, *rest)
-
-    with patch.object(train, "run_ranks", rerouted):
-        yield
+def a_moving_mean_moves_late() -> AbstractContextManager[None]:
+    return rerouted(train, "parity_tests.late_fault:faulty_rank")
 
 
 def faulty_rank(*arguments: Any) -> None:

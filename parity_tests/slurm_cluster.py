@@ -83,10 +83,20 @@ class Cluster:
         while time.monotonic() < deadline:
             form = "--format=%T"
             states = self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", form).stdout.split()
-            if states and not {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING"} & set(states):
+            if states and not {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"} & set(states):
                 return states[0]
             time.sleep(0.2)
         raise AssertionError(f"job {job} did not end: {states}\n{self.log(job)}")
+
+    def start_again(self, job: int) -> None:
+        """Once a job is requeued, do not let it wait for the two minutes that SLURM would."""
+        deadline = time.monotonic() + SECONDS
+        while "BeginTime" not in self.run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout:
+            assert time.monotonic() < deadline, self.log(job)
+            time.sleep(0.2)
+        # A node does not take the credential of a job that it ended in the same second.
+        time.sleep(2)
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def wait_for_steps(self, job: int, record: Path) -> None:
         """Until a training has written its first steps."""

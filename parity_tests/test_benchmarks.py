@@ -6,11 +6,12 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import harness, models
+from benchmarks import harness, models, rows, shared
 from benchmarks.harness import Row, Target, cost, speed
 from benchmarks.rows import ROWS, tool_lines
 from common.errors import RecordError, RunError, SpecError
@@ -190,6 +191,29 @@ def test_page_keeps_what_people_wrote(tmp_path):
 def test_docs_page_has_a_place_for_the_table():
     text = (Path(__file__).parents[1] / "docs" / "benchmarks.md").read_text()
     assert text.count(harness.BEGIN) == text.count(harness.END) == 1
+
+
+def test_blocks_that_save_hold_whole_numbers_of_checkpoints():
+    assert {int(steps) % shared.SAVED_EVERY for steps, _ in rows._SAVING_BLOCKS.values()} == {0}
+    saving = shared.placement_of("ours_saving", "torch:ddp:2").save
+    assert saving is not None and saving.every_steps == shared.SAVED_EVERY and saving.in_background
+    assert shared.placement_of("ours", "torch:ddp:2").save is None
+    assert [str(ratio.target) for row in ROWS for ratio in row.ratios if "checkpoint" in ratio.what] == [
+        "< 1.03"
+    ] * 4
+
+
+def test_a_block_waits_for_what_it_saved():
+    class Keeper:
+        settled = 0
+
+        def settle(self) -> None:
+            self.settled += 1
+
+    for name, times in (("ours_saving", 1), ("ours", 0)):
+        run = SimpleNamespace(placement=shared.placement_of(name, "torch:ddp:2"), keeper=Keeper())
+        shared.settle(run)
+        assert run.keeper.settled == times
 
 
 def test_rows_have_names_of_their_own():

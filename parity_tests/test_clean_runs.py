@@ -19,7 +19,9 @@ from parity_tests.clean_runs import COUNT, CleanRun, clean_run
 from parity_tests.conftest import Farm
 
 # A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
-SAMPLE = (5, 8, 19, 33, 39)
+SAMPLE = (5, 19, 39)
+# Where the training itself takes rounding beyond 1e-12: what one bit of the parameters changes goes as far.
+AMPLIFYING = {162}
 # Two of TensorFlow's replicas, in float64.
 CONTROL = 39
 FAULT = "a_gradient_off_by_a_billionth"
@@ -77,8 +79,11 @@ def numbers() -> list:
 def test_nothing_is_found_where_nothing_is_wrong(diagnoser: Diagnoser, number: int) -> None:
     diagnosis = diagnoser.begin(number).result()
     what = [(finding.step, finding.name, finding.deviation) for finding in diagnosis.findings]
-    assert diagnosis.verdict == "parity", f"{clean_run(number).id}: {diagnosis.when}, {what}"
+    expected = "inconclusive" if number in AMPLIFYING else "parity"
+    assert diagnosis.verdict == expected, f"{clean_run(number).id}: {diagnosis.when}, {what}"
     assert not what
+    amplified = any("amplifies rounding" in note for note in diagnosis.notes)
+    assert amplified == (number in AMPLIFYING)
     assert diagnosis.steps, "it looked into no step"
 
 

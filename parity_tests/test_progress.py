@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.launch import progress
+from common.record.header import steps_in
 from parity_tests.synthetic import TORCH, Run, tiny_spec
 
 
@@ -20,11 +21,11 @@ class Terminal(io.StringIO):
 
 def test_whole_rows_of_a_record_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "run" / "steps.f64"
-    assert progress._rows(path) == 0
+    assert steps_in(path) == 0
     Run.of(tiny_spec(), TORCH).write(tmp_path / "run")
-    assert progress._rows(path) == 6
+    assert steps_in(path) == 6
     path.write_bytes(path.read_bytes()[:-1])
-    assert progress._rows(path) == 5
+    assert steps_in(path) == 5
 
 
 def test_lines_of_a_growing_file_are_counted_once(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.parity.budget import proof_budget
 from common.parity.compare import compare
-from common.record import RunRecord, read_record
+from common.record import RunRecord, parts_of, read_record
 from parity_tests.conftest import Farm
-from parity_tests.launching import ROOT, RUN
+from parity_tests.launching import ROOT, RUN, wait_until
 from parity_tests.matrix import small, torch
 from parity_tests.slurm_cluster import Cluster, slurm_cluster
 from parity_tests.synthetic import one_line
@@ -189,15 +190,85 @@ def test_a_missing_peer_is_named(cluster: Cluster, tmp_path: Path, name: str, sa
     fails(cluster, job, time.monotonic(), "rank 1 on node10 never came; rank 0 on node2", said)
 
 
+STEPS = 2500
+
+
+@pytest.mark.parametrize("name", ["torch_ddp", pytest.param("tf_multi_worker", marks=pytest.mark.exhaustive)])
+def test_a_stopped_job_is_requeued_and_goes_on(
+    cluster: Cluster, farm: Farm, tmp_path: Path, name: str
+) -> None:
+    """The signal that SLURM sends before the time limit, sent earlier. The curve is that of a job never stopped."""
+    out = tmp_path / "run"
+    flags = (*RUN, f"--set=steps={STEPS}", "--out", str(out))
+    job = cluster.sbatch(*TWO_NODES, script(f"{name}.sbatch"), *flags)
+    cluster.wait_for_steps(job, out)
+    cluster.run("scancel", "--batch", "--signal=USR1", str(job))
+    cluster.start_again(job)
+    assert cluster.wait(job) == "COMPLETED", cluster.log(job)
+    first, later = parts_of(out)
+    at = int(np.fromfile(later / "steps.f64")[0])
+    assert 0 < at < STEPS and (out / "checkpoints" / f"step_{at:08d}").is_dir()
+    log = cluster.log(job)
+    assert f"its time limit is near, so it was stopped: {out} holds {at} of {STEPS} steps" in log
+    assert f"The job is requeued, and {out} goes on from step_{at:08d}" in log
+    assert f"going on from {out}/checkpoints/step_{at:08d}, step {at} of {STEPS}" in log
+    logs = sorted(path.name for path in (tmp_path / "run.logs").glob(f"{job}.restart1.0_rank*"))
+    assert [path.rpartition("_rank")[2] for path in logs] == ["0_node2.log", "1_node10.log"]
+    record, straight = (
+        read_record(out),
+        farm.record(small("digits_mlp", f"steps={STEPS}"), torch("single", 1)),
+    )
+    assert record.steps.tolist() == list(range(STEPS)), "no step lost or doubled"
+    assert (abs(record.loss - straight.loss) / abs(straight.loss)).max() < 1e-9
+    # Submitted once more, it finds nothing left to do.
+    if name == "torch_ddp":
+        job = cluster.sbatch(*TWO_NODES, script(f"{name}.sbatch"), *flags)
+        assert cluster.wait(job) == "COMPLETED", cluster.log(job)
+        assert f"{out}: has trained all {STEPS} steps; nothing is left to do" in cluster.log(job)
+        assert parts_of(out) == [first, later]
+
+
 def test_a_time_limit_is_announced(cluster: Cluster, tmp_path: Path) -> None:
-    """SLURM sends the signal itself; the record is whole, and is not said to go on."""
-    limit = ("--time=1", "--signal=B:USR1@20")
-    job = cluster.sbatch(*limit, script("torch_ddp.sbatch"), *LONG, "--out", str(tmp_path / "run"))
+    """SLURM sends the signal itself; the record is whole. A job that is not to be requeued says how to go on."""
+    limit, out = ("--time=1", "--signal=B:USR1@20", "--no-requeue"), tmp_path / "run"
+    job = cluster.sbatch(*limit, script("torch_ddp.sbatch"), *LONG, "--out", str(out))
     assert cluster.wait(job) == "FAILED"
     (line,) = [line for line in cluster.log(job).splitlines() if "error: " in line]
-    assert "its time limit is near, so it was stopped" in line and "cannot be resumed yet" in line
-    record = read_record(tmp_path / "run")
-    assert f"{tmp_path / 'run'} holds {len(record.steps)} of 1000000 steps" in line
+    record = read_record(out)
+    assert "its time limit is near, so it was stopped" in line
+    assert f"{out} holds {len(record.steps)} of 1000000 steps, all of them whole" in line
+    assert f"--no-requeue; submit it again with the same --out: {out} goes on from step_" in line
+
+
+@pytest.mark.exhaustive
+def test_a_person_asks_a_job_to_run_later_and_then_cancels_it(cluster: Cluster, tmp_path: Path) -> None:
+    """USR1 to the ranks alone requeues as well; what is cancelled has saved, and does not come back."""
+    out = tmp_path / "run"
+    job = cluster.sbatch(*TWO_NODES, script("torch_ddp.sbatch"), *LONG, "--out", str(out))
+    cluster.wait_for_steps(job, out)
+    cluster.run("scancel", "--signal=USR1", str(job))
+    cluster.start_again(job)
+    assert "its ranks were asked to stop, so it was stopped" in cluster.log(job)
+    wait_until("it did not go on", lambda: len(parts_of(out)) == 2)
+    cluster.wait_for_steps(job, out / "resumed" / "001")
+    before = {path.name for path in (out / "checkpoints").iterdir()}
+    cluster.run("scancel", str(job))
+    assert cluster.wait(job) == "CANCELLED", cluster.log(job)
+    wait_until(
+        "it did not save", lambda: {path.name for path in (out / "checkpoints").glob("step_*[0-9]")} - before
+    )
+    assert cluster.wait(job) == "CANCELLED" and len(parts_of(out)) == 2
+
+
+@pytest.mark.exhaustive
+def test_a_job_that_saves_nothing_is_not_requeued(cluster: Cluster, tmp_path: Path) -> None:
+    """The control: what other people's loops train cannot go on."""
+    out = tmp_path / "run"
+    job = cluster.sbatch(*TWO_NODES, script("torch_lightning.sbatch"), *LONG, "--out", str(out))
+    cluster.wait_for_steps(job, out)
+    cluster.run("scancel", "--batch", "--signal=USR1", str(job))
+    assert cluster.wait(job) == "FAILED"
+    assert "It saves nothing to go on from: submit it again with another --out" in cluster.log(job)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +305,36 @@ def test_a_dead_node_is_named(tmp_path: Path, name: str, how: str, seconds: str,
             assert "did not answer any more; SLURM says: node10 is " in line
 
 
+@pytest.mark.exhaustive
+def test_a_job_whose_node_dies_is_requeued(tmp_path: Path) -> None:
+    """Once it has saved; a rank that is killed on a node that lives would be killed again, and its job is not."""
+    out = tmp_path / "run"
+    with slurm_cluster(tmp_path) as cluster:
+        flags = (*TWO_NODES, script("torch_ddp.sbatch"), *LONG, "--save_every_steps=20", "--out", str(out))
+        job = cluster.sbatch(*flags, SECONDS_TO_WAIT="20")
+        wait_until("nothing was saved", lambda: any((out / "checkpoints").glob("step_*[0-9]")))
+        cluster.kill_rank(1, "torch_impl")
+        assert cluster.wait(job) == "FAILED" and "was killed, by a person" in cluster.log(job)
+        begun = len(parts_of(out))
+        job = cluster.sbatch(*flags, SECONDS_TO_WAIT="20")
+        wait_until(
+            "it did not go on", lambda: len(parts_of(out)) > begun and any(parts_of(out)[-1].glob("steps.*"))
+        )
+        held = {path.name for path in (out / "checkpoints").glob("step_*[0-9]")}
+        wait_until(
+            "nothing was saved", lambda: {p.name for p in (out / "checkpoints").glob("step_*[0-9]")} - held
+        )
+        cluster.control("kill", "node10")
+        wait_until("it was not requeued", lambda: "the job is requeued" in cluster.log(job))
+        (line,) = [line for line in cluster.log(job).splitlines() if "the job is requeued" in line]
+        assert "rank 1 on node10 did not answer any more" in line and f"and {out} goes on from step_" in line
+        wait_until(
+            "SLURM does not know",
+            lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", str(job)).stdout,
+        )
+        cluster.run("scancel", str(job))
+
+
 @pytest.mark.parametrize(
     ("options", "name", "message"),
     [
@@ -268,7 +369,8 @@ def test_the_node_of_the_batch_script_dies(tmp_path: Path) -> None:
         with open(cluster.folder / "slurm.conf", "a") as file:
             file.write("SlurmdTimeout=15\n")
         cluster.run("scontrol", "reconfigure")
-        done = cluster.run("parity", "submit", *LONG, "--nodes=2", f"--out={out}")
+        # Requeued, it would wait for the node.
+        done = cluster.run("parity", "submit", *LONG, "--nodes=2", "--sbatch=--no-requeue", f"--out={out}")
         assert done.returncode == 0, done.stderr
         deadline = time.monotonic() + LIMIT_SECONDS
         while not any(out.glob("runs/0_torch_ddp/steps.*")) and time.monotonic() < deadline:

@@ -13,11 +13,13 @@ import pytest
 from common.commands import status, submit
 from common.errors import ParityError
 from common.launch import slurm
+from common.launch.flags import flags_of
 from common.launch.ranks import READY
 from common.launch.submit import Size, Submission, Submitted, script_of, sized
-from common.launch.submit_end import Step, stopped, why
+from common.launch.submit_end import Step, runs_again, stopped, why
 from common.launch.submit_scale import element, placements_of
 from common.launch.submit_status import states_of
+from common.spec import Placement
 from parity_tests.launching import ROOT, lacks
 from parity_tests.synthetic import one_line
 
@@ -42,7 +44,14 @@ def test_shellcheck_finds_nothing() -> None:
 def test_batch_scripts_are_alike(path: Path) -> None:
     text = path.read_text()
     options = re.findall(r"^#SBATCH (\S+)$", text, re.MULTILINE)
-    assert "--no-requeue" in options, "what runs again would find its record taken"
+    goes_on = "\ntrain_and_go_on " in text
+    assert ("--requeue" in options) == goes_on, "what runs again and cannot go on would find its record taken"
+    assert ("--no-requeue" in options) != goes_on
+    assert ("--open-mode=append" in options) == goes_on, (
+        "else SLURM empties the log of a job that it starts again"
+    )
+    alone = ("report", "scale", "torch_deepspeed", "torch_lightning")
+    assert goes_on == (path.stem not in alone), "other people's loops save nothing, and a sweep takes times"
     assert "--signal=B:USR1@60" in options or path.stem == "report"
     # SLURM reads no option below the first command.
     assert "#SBATCH" not in text[text.index("\nsource ") :]
@@ -192,11 +201,14 @@ def test_jobs_that_slurm_has_forgotten_are_known_by_their_files(
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "2.end").write_text("rank 1 on node10 was killed\n")
     (tmp_path / "logs" / "33.end").write_text("of another job\n")
-    (tmp_path / "runs" / "0").mkdir(parents=True)
-    (tmp_path / "runs" / "0" / "summary.json").touch()
-    jobs = [Submitted(name=str(n), id=n + 1, record=f"runs/{n}") for n in range(3)]
+    # The last two were requeued: they went on in a part that is through, and in one that is not.
+    for whole in ("0", "3/resumed/001", "4", "4/resumed/001"):
+        (tmp_path / "runs" / whole).mkdir(parents=True, exist_ok=True)
+    for whole in ("0", "3/resumed/001", "4"):
+        (tmp_path / "runs" / whole / "summary.json").touch()
+    jobs = [Submitted(name=str(n), id=n + 1, record=f"runs/{n}") for n in range(5)]
     found = states_of(Submission(jobs=tuple(jobs)), tmp_path)
-    assert [state.word for state in found] == ["COMPLETED", "FAILED", "UNKNOWN"]
+    assert [state.word for state in found] == ["COMPLETED", "FAILED", "UNKNOWN", "COMPLETED", "UNKNOWN"]
     assert found[1].about == "rank 1 on node10 was killed"
 
 
@@ -270,10 +282,66 @@ def test_a_silent_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_a_stopped_job_says_what_it_leaves(tmp_path: Path) -> None:
     said = one_line(stopped("its time limit is near", tmp_path / "run", ()))
-    assert said.startswith(
-        f"its time limit is near, so it was stopped: {tmp_path / 'run'} holds no step yet."
+    assert said == f"its time limit is near, so it was stopped: {tmp_path / 'run'} holds no step yet"
+
+
+def asks_slurm(monkeypatch: pytest.MonkeyPatch, requeue: int, state: str = "RUNNING") -> None:
+    text = f"JobId=7 JobName=x\n   JobState={state} Reason=None\n   Requeue={requeue} Restarts=0 BatchFlag=1"
+    shown = subprocess.CompletedProcess((), 0, text, "")
+    monkeypatch.setattr(slurm, "ask", lambda *command: shown)
+
+
+@pytest.mark.parametrize(
+    ("job", "before", "heals", "requeue", "expected"),
+    [
+        ("7", "", True, 1, "the job is requeued, and OUT goes on from step_00000040"),
+        ("7", "step_00000020", True, 1, "the job is requeued, and OUT goes on from step_00000040"),
+        ("7", "step_00000040", True, 1, "nothing new was saved, so the job was not requeued"),
+        ("7", "", False, 1, "submit it again with the same --out: OUT goes on from step_00000040"),
+        (
+            "7",
+            "",
+            True,
+            0,
+            "the job was submitted with --no-requeue; submit it again with the same --out: OUT",
+        ),
+        (None, "", True, 1, "it saves nothing to go on from: submit it again with another --out"),
+    ],
+)
+def test_only_a_job_that_has_saved_runs_again(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    job: str | None,
+    before: str,
+    heals: bool,
+    requeue: int,
+    expected: str,
+) -> None:
+    asks_slurm(monkeypatch, requeue)
+    for name in ("step_00000020", "step_00000040", "step_00000060.partial"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    again, said = runs_again(job, tmp_path, before, heals)
+    assert said.replace(str(tmp_path), "OUT").startswith(expected)
+    assert again == (expected.startswith("the job is requeued"))
+
+
+def test_a_cancelled_job_is_not_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`scontrol requeue` would bring it back."""
+    (tmp_path / "checkpoints" / "step_00000040").mkdir(parents=True)
+    asks_slurm(monkeypatch, 1)
+    assert runs_again("7", tmp_path, "", True)[0]
+    asks_slurm(monkeypatch, 1, "CANCELLED")
+    assert runs_again("7", tmp_path, "", True) == (
+        False,
+        f"submit it again with the same --out: {tmp_path} goes on from step_00000040",
     )
-    assert "cannot be resumed yet, so the job was not requeued" in said
+
+
+def test_a_step_that_was_asked_to_stop_is_known(tmp_path: Path) -> None:
+    """Whoever asked it; srun ends the other ranks for the first."""
+    ended = "srun: error: node10: task {}: Exited with exit code {}\nsrun: error: node2: task 0: Terminated\n"
+    assert step(tmp_path, ended.format(3, 75)).asked()
+    assert not step(tmp_path, ended.format(3, 7)).asked()
 
 
 def test_an_element_that_there_is_not_is_refused(tmp_path: Path) -> None:
@@ -290,3 +358,22 @@ def test_an_element_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert {Path(words[2]).parent.name for words in runs} == {"round_0", "round_1"}
     with pytest.raises(ParityError, match=r"element 2 of the array: there are 2, of \[1, 2\] replicas"):
         list(element(tmp_path, 2))
+
+
+def test_flags_say_when_to_save_and_never_from_where() -> None:
+    """A place to go on from is found when a run begins, not when it is planned."""
+
+    def flags(**save: object) -> list[str]:
+        saving = save or None
+        made = Placement.from_text("torch:ddp:2", save=saving, resume="/some/checkpoint")
+        return [flag for flag in flags_of(made) if flag not in ("--strategy=ddp", "--replicas=2")]
+
+    assert flags() == []
+    assert flags(every_steps=50, keep_best=3) == ["--save_every_steps=50", "--keep_best=3"]
+    assert flags(every_steps=50, sharded=True) == ["--save_every_steps=50", "--save_sharded=true"]
+    assert flags(every_minutes=2.5, keep_last=1) == ["--save_every_minutes=2.5", "--keep_last=1"]
+    for silent in ({"every_steps": 50, "in_background": False}, {"keep_last": 3}):
+        with pytest.raises(
+            ParityError, match="of torch ddp x2 has no flag; give every_steps or every_minutes"
+        ):
+            flags(**silent)

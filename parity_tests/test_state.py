@@ -179,9 +179,14 @@ SAMPLE: State = {
 }
 
 
-def test_files_keep_every_bit(tmp_path: Path) -> None:
-    save_state(tmp_path / "x.safetensors", SAMPLE)
-    assert equal_bits(load_state(tmp_path / "x.safetensors"), SAMPLE)
+MAPPED = pytest.mark.parametrize("mapped", [False, True], ids=["loaded", "mapped"])
+
+
+@MAPPED
+def test_files_keep_every_bit(tmp_path: Path, mapped: bool) -> None:
+    whole = {**SAMPLE, "flags": np.array([True, False]), "half": np.float16([1, 2, 3])}
+    save_state(tmp_path / "x.safetensors", whole)
+    assert equal_bits(load_state(tmp_path / "x.safetensors", mapped), whole)
     assert not equal_bits(SAMPLE, {**SAMPLE, "parameters/b": np.float32([0.1, 0.0])})
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
 
@@ -232,13 +237,14 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@MAPPED
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_or_foreign_file_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_or_foreign_file_is_named_in_one_line(tmp_path: Path, damage: str, mapped: bool) -> None:
     path = tmp_path / "x.safetensors"
     save_state(path, SAMPLE)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(RecordError) as error:
-        load_state(path)
+        load_state(path, mapped)
     assert str(path) in one_line(error.value)
 
 

@@ -29,20 +29,34 @@ if [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then device=gpu; fi
 
 # How long srun may wait for a step's other processes, once one has failed: it would wait for a dead node.
 readonly GRACE_SECONDS=5
-step='' steps=0 stopped=''
+# How long a training may take to save, once it was asked to stop. SLURM gives it 60 s before the time limit (the
+# scripts' --signal), and KillWait (30 s) where it ends a job for another reason.
+readonly SAVE_SECONDS=45
+step='' steps=0 stopped='' patience=$GRACE_SECONDS ends='' goes_on='' restart=${SLURM_RESTART_COUNT:+restart$SLURM_RESTART_COUNT.}
 trap 'stop "its time limit is near"' USR1
-trap 'stop "it was cancelled or preempted"' TERM
+trap 'ends=1; stop "it was cancelled or preempted"' TERM
 
 stop() { # REASON
   stopped=$1
-  if [ -n "$step" ]; then kill -TERM "$step" 2>/dev/null || true; fi
+  local signal=TERM
+  # srun passes USR1 on to every process: a training that saves does so, and ends. By TERM srun ends the step.
+  if [ -n "$goes_on" ]; then signal=USR1 patience=$SAVE_SECONDS; fi
+  if [ -n "$step" ]; then kill -$signal "$step" 2>/dev/null || true; fi
 }
 
-# Runs a step, and ends the job with one line where it fails.
+latest() { # OUT: prints the name of its latest checkpoint
+  local names=("$1"/checkpoints/step_*[0-9])
+  if [ -e "${names[-1]}" ]; then basename "${names[-1]}"; fi
+}
+
+# Runs a step, and ends the job with one line where it fails; or has SLURM start it again, where that helps.
 launch() { # NODES TASKS_PER_NODE OUT COMMAND...
-  local nodes=$1 tasks=$2 out=$3 prefix=$job.$((steps++)) patience=$GRACE_SECONDS code=0 said
+  local nodes=$1 tasks=$2 out=$3 prefix=$job.$restart$((steps++)) code=0 again=0 before said
   shift 3
   mkdir -p "$logs"
+  rm -f "$logs/$job.end"
+  patience=$GRACE_SECONDS
+  before=$(latest "$out")
   "${srun[@]}" --nodes="$nodes" --ntasks=$((nodes * tasks)) --ntasks-per-node="$tasks" --distribution=block \
     --cpus-per-task=$((cpus_per_node / tasks)) --kill-on-bad-exit=1 --output="$logs/${prefix}_rank%t_%N.log" \
     "$@" --out="$out" 2>"$logs/${prefix}_srun.log" &
@@ -62,12 +76,38 @@ launch() { # NODES TASKS_PER_NODE OUT COMMAND...
   done
   ((code)) || wait "$step" || code=$?
   step=''
-  if ((code == 0)) && [ -z "$stopped" ]; then return; fi
+  # The last run of a job may have come to its end although it was asked to stop.
+  if ((code == 0)) && { [ -z "$stopped" ] || [ "$goes_on${PARITY_FLOOR:-}" = 1 ]; }; then return; fi
   said=$("${python[@]}" -m common.launch.submit_end --logs="$logs" --prefix="$prefix" --out="$out" --code="$code" \
-    --hosts="$SLURM_JOB_NODELIST" --nodes="$nodes" --tasks-per-node="$tasks" ${stopped:+--stopped="$stopped"}) ||
+    --hosts="$SLURM_JOB_NODELIST" --nodes="$nodes" --tasks-per-node="$tasks" ${stopped:+--stopped="$stopped"} \
+    ${ends:+--ends} ${goes_on:+--goes-on} --saved-before="$before") || again=$?
+  if ((again == 75)); then
+    say "$said"
+    # SLURM ends this script with it.
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60
+    said="$said; but SLURM did not requeue it"
+  elif ((again)); then
     said=$(cat "$logs/${prefix}_srun.log")
+  fi
   echo "$said" >"$logs/$job.end" # for 'parity status'
   fail "$said"
+}
+
+# Trains as `train` does, and goes on where the job was stopped, or is submitted again with the same --out.
+train_and_go_on() { # tf_impl|torch_impl LAUNCHER FLAG...
+  local flag saves='' resumes=''
+  goes_on=1
+  # Loops of others save nothing.
+  case " $* " in *' --engine'[=\ ]keras* | *' --engine'[=\ ]lightning* | *' --strategy'[=\ ]deepspeed*) goes_on='' ;; esac
+  for flag in "$@"; do
+    case $flag in
+      --save_every_*) saves=1 ;;
+      --resume | --resume=*) resumes=1 ;;
+    esac
+  done
+  if [ -n "$goes_on" ] && [ -z "$saves" ]; then set -- "$@" --save_every_minutes=10; fi
+  if [ -n "$goes_on" ] && [ -z "$resumes" ]; then set -- "$@" --resume=auto; fi
+  train "$@"
 }
 
 # Trains on all nodes of the job, and then, where PARITY_FLOOR says so, measures what rounding alone does.
@@ -90,7 +130,7 @@ train() { # tf_impl|torch_impl LAUNCHER FLAG...
     --device="$device" --threads_per_replica="$cpus" --timeout_seconds="$timeout_seconds" "$@"
   say "$nodes node(s), $((nodes * per_node)) replica(s); record: $out; logs: $logs"
   launch "$nodes" "$tasks" "$out" "$@"
-  cat "$logs/$job.0_rank0_"*.log
+  cat "$logs/$job.${restart}0_rank0_"*.log
   if [ -n "${PARITY_FLOOR:-}" ] && ! grep -q '"precision": "float64"' "$out/header.json"; then
     for seed in 0 1 2 3; do
       launch "$nodes" "$tasks" "$PARITY_FLOOR/$SLURM_JOB_NAME-$seed" "$@" --sample_order_seed=$seed

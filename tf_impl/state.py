@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -17,6 +19,13 @@ def load(state: State, model: Model, optimizer: Optimizer) -> None:
         variable.assign(state[name])
 
 
+def load_own(own: Callable[[int], State], model: Model, strategy: Strategy) -> None:
+    """Give each local replica the buffers that are its own, where it has any."""
+    for place, replica in enumerate(strategy.local_replicas):
+        for name, value in own(replica).items():
+            strategy.unpack(model.tensors[name])[place].assign(value)
+
+
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
     """Copies of every variable by canonical name."""
     state: State = {name: _read(variable) for name, variable in _variables(model, optimizer).items()}
@@ -27,6 +36,15 @@ def export(model: Model, optimizer: Optimizer, step: int) -> State:
 def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> list[State]:
     """What each replica that this process speaks for holds of every variable, even where they should agree."""
     held = {name: strategy.unpack(variable) for name, variable in _variables(model, optimizer).items()}
+    return [
+        {name: _read_component(copies[place]) for name, copies in held.items()}
+        for place in range(len(strategy.recorded_replicas))
+    ]
+
+
+def export_buffers(model: Model, strategy: Strategy) -> list[State]:
+    """Copies of the buffers of each replica that this process speaks for."""
+    held = {name: strategy.unpack(v) for name, v in model.tensors.items() if name.startswith("buffers/")}
     return [
         {name: _read_component(copies[place]) for name, copies in held.items()}
         for place in range(len(strategy.recorded_replicas))

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from common import reference
+from common.checkpoint import Keeper
 from common.data import sources
 from common.data.plan import BatchPlan
 from common.launch.place import find_folder, place_of, starts_ranks
 from common.launch.ranks import arrive, run_ranks
-from common.record import RecordWriter, claim_folder
+from common.record import RecordWriter, claim_folder, run_of
 from common.spec import Placement, TrainSpec
-from common.spec.replay import Replay
 from common.spec.run import check_run, steps_behind
-from common.state import initial_state, load_state, save_state
+from common.state import save_state
+from common.training import beginning, end_if_not_finite
 from tf_impl import data, engines, phases, replay, runtime, state, taps
 from tf_impl.model import build_model
 from tf_impl.optimizers import build_optimizer
@@ -46,10 +46,11 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     engines.check(spec, placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, tensorboard)
+    if placement.processes == 1 or starts_ranks(placement):
+        claim_folder(out_dir)
     if placement.processes == 1 or not starts_ranks(placement):
         _train_rank(*arguments)
         return out_dir
-    claim_folder(out_dir)
     run_ranks(
         "tf_impl.train:_train_rank",
         arguments,
@@ -58,6 +59,8 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         # A fork of a process that has used a GPU cannot.
         [] if runtime.uses_gpu(placement) else _PRELOAD,
         placement.timeout_seconds,
+        None,
+        placement.save is not None,
     )
     return out_dir
 
@@ -65,17 +68,19 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
 def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
     runtime.configure(placement)
     arrive()
-    with lost_peers(placement):
+    with lost_peers(placement, out_dir):
         run = _Run(spec, placement, out_dir, tensorboard)
-        if placement.replay is not None:
-            replay.walk(run)
-        else:
-            if engines.owns_loop(placement):
-                run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
+        with run.keeper:
+            if placement.replay is not None:
+                replay.walk(run)
             else:
-                _loop(run)
-            run.finish()
-        run.strategy.close(run.model)
+                if engines.owns_loop(placement):
+                    run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
+                else:
+                    _loop(run)
+                if not run.keeper.stopping:
+                    run.finish()
+        run.close()
 
 
 def _loop(run: _Run) -> None:
@@ -91,6 +96,13 @@ def _loop(run: _Run) -> None:
                 if len(held) > run.behind:
                     run.record(*held[0])
                     held.popleft()
+                after = number.stop if isinstance(number, range) else number + 1
+                if run.keeper.due(after):
+                    while held:
+                        run.record(*held.popleft())
+                    run.save(after)
+                    if run.keeper.stopping:
+                        break
         except Exception:
             # Where it was not the record that failed, the step before was whole, or is what failed.
             with suppress(Exception):
@@ -110,24 +122,31 @@ class _Run:
         runtime.allow_tf32(spec.allows_tf32)
         self.samples, self.eval_samples = sources.load_for(spec)
         self.plan = BatchPlan.of(spec, placement)
-        claims = placement.processes == 1 or not starts_ranks(placement)
-        if primary and claims:
-            claim_folder(out_dir)
         # Neither the order of samples nor which steps are taken is part of what was traced.
         self.strategy, self.model, self.optimizer, self.step = _build(
             spec,
             placement.model_copy(
-                update={"sample_order_seed": None, "stop_at_step": None, "phase_repeats": 0, "replay": None}
+                update={
+                    "sample_order_seed": None,
+                    "stop_at_step": None,
+                    "phase_repeats": 0,
+                    "save": None,
+                    "resume": None,
+                    "replay": None,
+                }
             ),
         )
+        claims = placement.processes > 1 and not starts_ranks(placement)
+        if claims and primary:
+            # Only now: until all have met, another may still be looking for the part that comes next.
+            claim_folder(out_dir)
         self.strategy.barrier()
         if claims:
             find_folder(out_dir)
-        part = placement.replay or Replay(stop=placement.steps_of(spec.steps))
-        self.steps = range(part.first_step, part.stop)
-        begin = None if part.begin is None else load_state(Path(part.begin))
-        begin = begin or initial_state(spec, placement.sample_order_seed)
-        state.load(begin, self.model, self.optimizer)
+        begin = beginning(spec, placement)
+        self.steps, self.rates = begin.steps, begin.rates
+        state.load(begin.state, self.model, self.optimizer)
+        state.load_own(begin.buffers, self.model, self.strategy)
         begun = state.export(self.model, self.optimizer, self.steps.start)
         if primary:
             save_state(out_dir / "initial.safetensors", begun)
@@ -140,10 +159,11 @@ class _Run:
         }
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
         replicas = self.strategy.recorded_replicas
-        self._writer = RecordWriter(out_dir, spec, placement, replicas, facts, board)
+        self._writer = RecordWriter(out_dir, spec, placement, replicas, facts, board, begin.kept)
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
-        self.rates = reference.RateKeeper(spec)
+        run = run_of(out_dir)
+        self.keeper = Keeper(run, spec, placement, self.steps.start, primary, self.strategy.agreed)
         self._writer.start_clock()
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
@@ -151,7 +171,7 @@ class _Run:
         given, size = (self.plan, self.samples, self.strategy), self.placement.steps_per_call
         if size > 1:
             # The first alone: its gradients are recorded.
-            starts = [0, *range(1, len(self.steps), size)]
+            starts = [0, *range(1, len(self.steps), size)] if self.steps else []
             calls = [self.steps[a:b] for a, b in itertools.pairwise([*starts, len(self.steps)])]
             return zip(calls, data.joined(*given, calls), strict=True)
         return zip(self.steps, data.batches(*given, self.steps), strict=True)
@@ -171,12 +191,16 @@ class _Run:
             return
         numbers = np.asarray(result.numbers).tolist()
         self.rates.observe(number, *numbers[:2], bool(result.updated))
+        self.keeper.observe(*numbers[:2])
         received, scale = [np.asarray(ids) for ids in result.ids], scalars.get("loss_scale", 1.0)
         last = 5 + len(received) if len(received) > 1 else 5
         seen = (bool(result.updated), numbers[5:last], numbers[last:])
         self._writer.step(number, scalars["learning_rate"], numbers[:5], received, scale, *seen)
-        if self.placement.taps:
-            self._writer.taps(number, [table.numpy() for table in result.taps])
+        tapped = [table.numpy() for table in result.taps] if self.placement.taps else []
+        if tapped:
+            self._writer.taps(number, tapped)
+        if result.updated:
+            end_if_not_finite(self, number, numbers[:5], received, tapped)
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
@@ -184,6 +208,23 @@ class _Run:
             if self.primary:
                 save_state(self.out_dir / "first_gradients.safetensors", gradients)
             self._writer.skip_time()
+
+    def save(self, step: int) -> None:
+        """Keep a checkpoint of the state before a step. Every process must call it."""
+        # Until all have recorded the step before, a kill could leave a checkpoint ahead of what some of them say.
+        self.strategy.barrier()
+        if self.spec.per_replica_statistics and self.placement.replicas > 1:
+            held = state.export_buffers(self.model, self.strategy)
+            self.keeper.save_replicas(self.strategy.recorded_replicas, held)
+        self.keeper.save(step, state.export(self.model, self.optimizer, step), self.rates.kept())
+        self._writer.skip_time()
+
+    def close(self) -> None:
+        """Leave the other processes; raises StoppedError where the run was asked to stop."""
+        self.strategy.close(self.model)
+        if self.keeper.stopping:
+            self._writer.close()
+            raise self.keeper.stopped()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""

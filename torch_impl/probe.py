@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from common import taps
 from common.spec import TrainSpec
@@ -70,6 +71,7 @@ class Probe:
                 step.probe = None
         seen = {**look.kept, **own, **look.layers(), **look.backward()}
         self.layers = look.sources
+        look.release()
         return result, [{**seen, "updated": np.array(bool(result.updated))}]
 
     def evaluated(self, batch: Any, fed: Sequence[State]) -> list[State]:
@@ -77,8 +79,9 @@ class Probe:
         (given,) = fed
         look = _Look(self._model, self._differentiable, given, 1.0)
         evaluate(self._spec, self._model, self._strategy, look.batch(batch), look)
-        self.layers = look.sources
-        return [{**look.kept, **look.layers()}]
+        self.layers, seen = look.sources, {**look.kept, **look.layers()}
+        look.release()
+        return [seen]
 
 
 class _Look:
@@ -106,7 +109,7 @@ class _Look:
         self._pieces.append(_Piece(self, slice(first, first + len(inputs)), inputs, context.taps))
         return replace(context, taps=self._pieces[-1])
 
-    def local(self, loss_sum: Tensor, count: Tensor) -> None:
+    def lost(self, loss_sum: Tensor, count: Tensor) -> None:
         """Loss sum and count of a micro-batch of this replica."""
         for name, value in (("loss_sum", loss_sum), ("count", count)):
             self.kept[name] = self.kept.get(name, 0) + _array(value)
@@ -140,8 +143,15 @@ class _Look:
         self.kept[name] = _array(value)
         return value.new_tensor(self.fed[name].item()) if name in self.fed else value
 
-    def parameters(self, kind: str, parts: list[Tensor]) -> list[Tensor]:
-        """This rank's part of one tensor for each parameter, `gradient` or `clipped`; those to go on with."""
+    def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
+        """This rank's parts of the global mean gradients; those to go on with."""
+        return self._of_parameters("gradient", gradients)
+
+    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        """What the optimizer is given, as `reduced`."""
+        return self._of_parameters("clipped", gradients)
+
+    def _of_parameters(self, kind: str, parts: list[Tensor]) -> list[Tensor]:
         going_on = []
         for (name, tensor), part in zip(self._parameters.items(), parts, strict=True):
             key = name.replace("parameters", kind, 1)
@@ -158,11 +168,19 @@ class _Look:
 
     def backward(self) -> State:
         """Gradients with respect to the outputs; zero where nothing depends on one."""
-        return {
-            f"backward/{path}": _rows([piece.gradient(path) for piece in self._pieces]) / self.scale
+        gradients = {
+            f"backward/{path}": _rows([piece.gradient(path) for piece in self._pieces])
             for path in self._pieces[0].outputs
             if self.differentiable[path]
         }
+        if self.scale == 1:
+            return gradients
+        return {name: gradient / self.scale for name, gradient in gradients.items()}
+
+    def release(self) -> None:
+        """Let go of the step's tensors: they hold what holds them, where Python cannot see it."""
+        for piece in self._pieces:
+            piece.release()
 
     @property
     def sources(self) -> dict[str, str]:
@@ -184,6 +202,7 @@ class _Piece:
         self._gradients: dict[str, Tensor] = {}
         # What layers may be given, by name; kept, so that no other takes its place in memory.
         self._known: list[tuple[str, Tensor]] = [("inputs", inputs)]
+        self._hooks: list[RemovableHandle] = []
 
     def __call__(self, path: str, x: Tensor, y: Tensor) -> Tensor:
         if self._others is not None:
@@ -197,7 +216,7 @@ class _Piece:
             # With a gradient of its own: that of y may also be of what else it is used for.
             going_on = y.view_as(y)
         if going_on.requires_grad:
-            going_on.register_hook(functools.partial(self._see_gradient, path))
+            self._hooks.append(going_on.register_hook(functools.partial(self._see_gradient, path)))
         self._known.append((f"forward/{path}", going_on))
         return going_on
 
@@ -209,7 +228,14 @@ class _Piece:
 
     def gradient(self, path: str) -> Tensor:
         """With respect to a layer's output, times the loss's scale."""
-        return self._gradients.get(path, torch.zeros_like(self.outputs[path]))
+        found = self._gradients.get(path)
+        return torch.zeros_like(self.outputs[path]) if found is None else found
+
+    def release(self) -> None:
+        """As that of a look."""
+        for hook in self._hooks:
+            hook.remove()
+        self._known.clear()
 
     def _fed(self, name: str, own: Tensor) -> Tensor | None:
         fed = self._look.fed.get(name)
@@ -249,12 +275,18 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 def _array(tensor: Tensor) -> np.ndarray:
     """A copy, in a type that NumPy has."""
+    return np.array(_seen(tensor))
+
+
+def _seen(tensor: Tensor) -> np.ndarray:
+    """The tensor itself, in a type that NumPy has."""
     tensor = tensor.detach()
-    return np.array((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
 
 
 def _rows(parts: list[Tensor]) -> np.ndarray:
-    return _array(parts[0] if len(parts) == 1 else torch.cat(parts))
+    """Not copied: nothing changes what layers gave, and holding it costs less than to copy it."""
+    return _seen(parts[0] if len(parts) == 1 else torch.cat(parts))
 
 
 def _as_fed(fed: np.ndarray | None, own: Tensor) -> Tensor:

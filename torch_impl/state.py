@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -23,6 +23,14 @@ def load(state: State, model: Model, optimizer: Optimizer) -> None:
     optimizer.loaded()
 
 
+@torch.no_grad()
+def load_own(own: Callable[[int], State], model: Model, strategy: Strategy) -> None:
+    """Give this rank's replica the buffers that are its own, where it has any."""
+    for name, value in own(strategy.local_replicas.start).items():
+        part = local(model.tensors[name].live.detach())
+        part.copy_(model.tensors[name].shard(value).view(part.shape))
+
+
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
     """Copies of every tensor by canonical name. Every rank must call it: shards are gathered."""
     state: State = {
@@ -41,6 +49,16 @@ def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> l
     state = export(model, optimizer, 0)
     del state["step"]
     return [state] * len(strategy.recorded_replicas)
+
+
+def export_buffers(model: Model, strategy: Strategy) -> list[State]:
+    """Copies of the buffers of each replica that this process speaks for."""
+    found = {
+        name: tensor.to_canonical(tensor.live)
+        for name, tensor in model.tensors.items()
+        if name.startswith("buffers/")
+    }
+    return [found] * len(strategy.recorded_replicas)
 
 
 def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalTensor | None, Tensor]]:

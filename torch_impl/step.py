@@ -92,7 +92,7 @@ class Step:
         outputs = self.model(inputs, context)
         loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
         if self.probe is not None:
-            self.probe.local(loss_sum, count)
+            self.probe.lost(loss_sum, count)
         return loss_sum, count
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class Step:
             )
             pieces = optimizer.join(gradients)
         if self.probe is not None:
-            gradients = self.probe.parameters("gradient", gradients)
+            gradients = self.probe.reduced(gradients)
             pieces = optimizer.join(gradients)
         updated = "loss_scale" not in scalars or self._finite(pieces)
         # Before the update, which may take their memory.
@@ -141,7 +141,7 @@ class Step:
             norms[:1] = strategy.norms(pieces)
         clipped = optimizer.clip(pieces, norms[0])
         if self.probe is not None:
-            clipped = optimizer.join(self.probe.parameters("clipped", optimizer.apart(clipped)))
+            clipped = optimizer.join(self.probe.clipped(optimizer.apart(clipped)))
         if updated:
             changes = optimizer.update(clipped, scalars)
         else:
@@ -236,7 +236,7 @@ def evaluate(
     outputs = model(inputs, context)
     loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
     if probe is not None:
-        probe.local(loss_sum, count)
+        probe.lost(loss_sum, count)
     correct = losses.correct(spec.loss, outputs, targets, context)
     loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
     if spec.loss.l1 or spec.loss.l2:

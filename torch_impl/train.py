@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -14,21 +15,22 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
-from common import reference
+from common.checkpoint import Keeper
 from common.data import sources
 from common.data.plan import BatchPlan
 from common.errors import ParityError, RunError
 from common.launch.place import Place, find_folder, place_of, starts_ranks
 from common.launch.process import pin_to_cores
-from common.launch.ranks import arrive, run_ranks
-from common.record import RecordWriter, claim_folder
+from common.launch.ranks import arrive, reached, run_ranks
+from common.record import RecordWriter, claim_folder, run_of
 from common.spec import Placement, TrainSpec
-from common.spec.replay import Replay
 from common.spec.run import check_run, steps_behind
-from common.state import initial_state, load_state, save_state
+from common.state import save_state
+from common.training import beginning, end_if_not_finite
 from torch_impl import data, engines, phases, replay, runtime, state, taps
 from torch_impl.model import build_model
 from torch_impl.optimizers import build_optimizer
+from torch_impl.sharded_checkpoint import ShardWriter
 from torch_impl.step import StepResult, build_step, evaluate
 from torch_impl.strategy import Strategy, open_strategy
 from torch_impl.strategy.compiled import check_compile
@@ -72,6 +74,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         _PRELOAD,
         placement.timeout_seconds,
         _spawn if placement.launcher == "mp_spawn" and not spawned else None,
+        placement.save is not None,
     )
     return out_dir
 
@@ -98,8 +101,8 @@ def _be_a_rank(place: Place, arguments: tuple[Any, ...]) -> None:
             if late:
                 said = f"waited {arguments[1].timeout_seconds} s in a collective for another rank"
             raise RunError(
-                f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said};"
-                " the first rank to fail says why"
+                f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said}; host:"
+                f" {platform.node()}{reached(arguments[2])}; the first rank to fail says why"
             ) from None
         raise
 
@@ -126,12 +129,14 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         engines.run(spec, placement, begin)
     else:
         run = begin(open_strategy(placement))
-        if placement.replay is None:
-            _loop(run)
-            run.finish()
-        else:
-            replay.walk(run)
-        run.strategy.close(run.model)
+        with run.keeper:
+            if placement.replay is not None:
+                replay.walk(run)
+            else:
+                _loop(run)
+                if not run.keeper.stopping:
+                    run.finish()
+        run.close()
 
 
 def _start_ranks(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
@@ -155,6 +160,12 @@ def _loop(run: _Run) -> None:
                 held.append((number, scalars, result._replace(gradients=[])))
             else:
                 run.record(number, scalars, result)
+            if run.keeper.due(number + 1):
+                while held:
+                    run.record(*held.pop())
+                run.save(number + 1)
+                if run.keeper.stopping:
+                    break
     except Exception:
         # The step before was whole.
         if held:
@@ -188,11 +199,10 @@ class _Run:
         self.plan = BatchPlan.of(spec, placement)
         self.model = build_model(spec, strategy)
         self.optimizer = build_optimizer(spec.optimizer, self.model, strategy)
-        part = placement.replay or Replay(stop=placement.steps_of(spec.steps))
-        self.steps = range(part.first_step, part.stop)
-        begin = None if part.begin is None else load_state(Path(part.begin))
-        begin = begin or initial_state(spec, placement.sample_order_seed)
-        state.load(begin, self.model, self.optimizer)
+        begin = beginning(spec, placement)
+        self.steps, self.rates = begin.steps, begin.rates
+        state.load(begin.state, self.model, self.optimizer)
+        state.load_own(begin.buffers, self.model, strategy)
         begun = state.export(self.model, self.optimizer, self.steps.start)
         if self.primary:
             save_state(out_dir / "initial.safetensors", begun)
@@ -205,10 +215,15 @@ class _Run:
             "data_digest": sources.data_digest(spec.data) if self.primary else None,
         }
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self.primary else None
-        self._writer = RecordWriter(out_dir, spec, placement, strategy.recorded_replicas, facts, board)
+        self._writer = RecordWriter(
+            out_dir, spec, placement, strategy.recorded_replicas, facts, board, begin.kept
+        )
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
-        self.rates = reference.RateKeeper(spec)
+        run = run_of(out_dir)
+        self.keeper = Keeper(run, spec, placement, self.steps.start, self.primary, strategy.agreed)
+        sharded = placement.save is not None and placement.save.sharded
+        self._shards = ShardWriter(self.model, self.optimizer, strategy) if sharded else None
         self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
 
     def batches(self) -> Iterator[tuple[int, Any]]:
@@ -226,11 +241,15 @@ class _Run:
         """Write what a step did. Every rank must call it."""
         numbers, summed = (read := result.numbers.tolist())[:5], read[5:]
         self.rates.observe(number, *numbers[:2], result.updated)
+        self.keeper.observe(*numbers[:2])
         received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
         seen = (bool(result.updated), (), summed)
         self._writer.step(number, scalars["learning_rate"], numbers, received, scale, *seen)
-        if self.placement.taps:
-            self._writer.taps(number, [table.cpu().numpy() for table in result.taps])
+        tapped = [table.cpu().numpy() for table in result.taps] if self.placement.taps else []
+        if tapped:
+            self._writer.taps(number, tapped)
+        if result.updated:
+            end_if_not_finite(self, number, numbers, received, tapped)
         if self.placement.digests:
             self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
@@ -238,6 +257,27 @@ class _Run:
             if self.primary:
                 save_state(self.out_dir / "first_gradients.safetensors", gradients)
             self._writer.skip_time()
+
+    def save(self, step: int) -> None:
+        """Keep a checkpoint of the state before a step. Every rank must call it."""
+        # Until all have recorded the step before, a kill could leave a checkpoint ahead of what some of them say.
+        self.strategy.barrier()
+        if self.spec.per_replica_statistics and self.placement.replicas > 1:
+            held = state.export_buffers(self.model, self.strategy)
+            self.keeper.save_replicas(self.strategy.recorded_replicas, held)
+        if self._shards is None:
+            held = state.export(self.model, self.optimizer, step)
+        else:
+            held = self._shards.export(step)
+        self.keeper.save(step, held, self.rates.kept())
+        self._writer.skip_time()
+
+    def close(self) -> None:
+        """Leave the other ranks; raises StoppedError where the run was asked to stop."""
+        self.strategy.close(self.model)
+        if self.keeper.stopping:
+            self._writer.close()
+            raise self.keeper.stopped()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""

@@ -13,7 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from common.commands import add_command, make_folder, write_json
-from common.diagnose.diagnose import Inside, diagnose
+from common.diagnose.diagnose import diagnose
+from common.diagnose.replays import Inside
 from common.diagnose.result import Diagnosis
 from common.errors import AlignmentError, MissingPackageError, ParityError, RecordError, RunError, SpecError
 from common.launch.replay import Replayer

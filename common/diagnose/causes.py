@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from common.diagnose import experiments
 from common.diagnose import signatures_attention as attention
 from common.diagnose import signatures_backward as backward
 from common.diagnose import signatures_clipping as clipping
@@ -430,6 +429,3 @@ def _label(evidence: Evidence, suspect: Side) -> str:
     if evidence.records is None:
         return ""
     return evidence.records[suspect == "candidate"].label
-
-
-__all__ = ["CATALOGUE", "Cause", "experiments", "explain"]

@@ -16,15 +16,14 @@ from common.diagnose.causes import explain
 from common.diagnose.evidence import Evidence
 from common.diagnose.findings import merged, over_steps, seen_by_replica
 from common.diagnose.lab import Lab
-from common.diagnose.replays import Inside as Inside
-from common.diagnose.replays import Looked, Replays, as_trained
+from common.diagnose.replays import Inside, Looked, Replays, as_trained
 from common.diagnose.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
 from common.diagnose.simplify import differences, looked_into
 from common.diagnose.where import Compared, StepComparison, rough_limits
 from common.errors import ParityError
 from common.launch.replay import Replayer
 from common.parity.align import check_alignment
-from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
+from common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
 from common.parity.deviation import column_deviation
 from common.record import RunRecord
 from common.spec import Placement, TrainSpec
@@ -90,6 +89,9 @@ class _Session:
             if left_out:
                 self.notes.append(f"{record.label} is replayed without {', '.join(left_out)}")
         self.notes += [note for record in records for note in _breaches(record)]
+        self.notes += [
+            f"{r.label} is replayed as {r.placement.label} throughout" for r in records if r.joined
+        ]
         self.steps = len(records[0].steps)
         self.replays = self._replays_of(records[0].spec.resolved())
 
@@ -107,11 +109,12 @@ class _Session:
                 self.notes.append("the replays agree: what made the runs part was not replayed")
         if any(finding.explanation is None for finding in findings):
             self._try_one_replica(looked)
+        amplified = when is not None and not findings and self._rounds_as_far(when)
         return Diagnosis(
             self.records[0].label,
             self.records[1].label,
             self.records[0].spec.name,
-            "parity" if when is None else "divergent",
+            "parity" if when is None else "inconclusive" if amplified else "divergent",
             when,
             tuple(StepSeen(step.step, _shown(step.free_seen), _shown(step.forced_seen)) for step in looked),
             tuple(findings),
@@ -156,18 +159,27 @@ class _Session:
     ) -> tuple[When | None, list[Looked]]:
         """looked: what is seen where no step is known to be outside, if that has been looked at."""
         when = whens.first_outside(*records, self._budget(records[0].spec))
+        if when is not None and when.only_state:
+            # No curve shows it: searching costs less than looking into steps that may all agree.
+            searched = self._searched(when)
+            return searched or when, self._look(searched or when)
         if looked is None or (when is not None and when.step is not None):
             looked = self._look(when)
-        if when is None or _found(looked):
+        if when is None or when.step is None or _found(looked):
             return when, looked
-        # Nothing deviates at these steps: which one makes the states differ?
+        # Nothing deviates at these steps by itself.
+        searched = self._searched(when)
+        return (when, looked) if searched is None else (searched, self._look(searched))
+
+    def _searched(self, when: When) -> When | None:
+        """The step that makes the states differ; None where none does."""
         narrowed = whens.narrowed(0, self.steps, self.replays.states_differ)
         if narrowed is None:
-            return when, looked
+            return None
         step, rounds = narrowed
-        searched = f"states compared in sections, {rounds} rounds of {self.steps} steps"
-        when = When(step, when.evidence, searched)
-        return when, self._look(when)
+        return When(
+            step, when.evidence, f"states compared in sections, {rounds} rounds of {self.steps} steps"
+        )
 
     def _look(self, when: When | None) -> list[Looked]:
         return self.replays.looked_at(self.steps, None if when is None else when.step)
@@ -234,6 +246,24 @@ class _Session:
         deviation = float(column_deviation("loss_sum", *self.records)[row])
         seen = Seen("loss", "loss_sum", None, deviation, 0.0)
         return Finding(when.step, "loss", "loss_sum", (), (seen,), (), why)
+
+    def _rounds_as_far(self, when: When) -> bool:
+        """Whether in float64 rounding takes either run as far as they part: a training may amplify it."""
+        reference, candidate = self.records
+        if reference.spec.precision != "float64" or self.left_out:
+            return False
+        # Held against each other: what was recorded may have been made by more than rounding.
+        runs = [self.replays.rounded(self.steps, which) for which in (0, 1)]
+        floors = [ensemble_budget(base, members) for base, *members in runs]
+        allowed = widest([proof_budget(reference), *floors])
+        if whens.first_outside(reference, candidate, allowed) is not None:
+            return False
+        self.notes.append(
+            f"this training amplifies rounding: {when.evidence}, but runs of {reference.label} or of"
+            f" {candidate.label} that only round differently part about as far (budget {FLOOR_MULTIPLE:g} x"
+            " the farthest)"
+        )
+        return True
 
     def _try_one_replica(self, looked: Sequence[Looked]) -> None:
         """Say whether what could not be explained stays where the candidate has one replica."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.data.plan import BatchPlan, Ids
 from common.state import State, save_state
-from common.trace import FED, Trace, is_of_samples, step_folder, write_replica
+from common.trace import FED, Trace, is_of_samples, read_fed, step_folder, write_replica
 
 STATE = "state.safetensors"
 
@@ -62,9 +62,10 @@ def state_before(ref: Trace, step: int) -> State:
     return {**state, "step": np.array(step, np.int64)}
 
 
-def write_fed(parent: Path, step: int | None, fed: list[State], state: State) -> None:
-    """Write what a step is fed, and the state that it begins with."""
+def write_fed(parent: Path, step: int | None, fed: list[State], state: State) -> list[State]:
+    """Write what a step is fed, and the state that it begins with; returns `fed`, left in its files."""
     folder = step_folder(parent, step)
     for replica, tensors in enumerate(fed):
         write_replica(folder, replica, tensors)
     save_state(folder / STATE, state)
+    return read_fed(parent, step, range(len(fed)))

@@ -14,6 +14,7 @@ from common import taps
 from common.diagnose.result import Finding, Seen
 from common.diagnose.where import OF_REFERENCE, Compared, Order, consumers
 from common.spec import TrainSpec
+from common.trace import tensor_of
 
 # What a finding is about: ("layer", its path), ("loss", ""), or a stage by itself.
 Key = tuple[str, str]
@@ -89,13 +90,13 @@ class Grouping:
         if start is None:
             return
         replicas = frozenset().union(*(compared.replicas for compared in start))
-        begun = {self._tapped(_tensor_of(compared.name).rpartition("/")[0]) for compared in start}
+        begun = {self._tapped(tensor_of(compared.name).rpartition("/")[0]) for compared in start}
         for key, group in list(groups.items()):
             inside = [
                 compared
                 for compared in group
                 if compared.replicas <= replicas
-                and (key[1] in begun or self._tapped(_tensor_of(compared.name).rpartition("/")[0]) in begun)
+                and (key[1] in begun or self._tapped(tensor_of(compared.name).rpartition("/")[0]) in begun)
             ]
             if key == ("before", "") or not inside:
                 continue
@@ -130,7 +131,7 @@ class Grouping:
             return
         rest: list[Compared] = []
         for compared in groups.pop(("gradient", "")):
-            layer = self._tapped(_tensor_of(compared.name).rpartition("/")[0])
+            layer = self._tapped(tensor_of(compared.name).rpartition("/")[0])
             groups.get(("layer", layer), rest).append(compared)
         if rest:
             groups["gradient", ""] = rest
@@ -199,7 +200,7 @@ def _drifted(grouped: Grouped) -> bool:
 
 def _follows(start: Finding, grouped: Grouped) -> bool:
     kind, path = grouped.key
-    layers = {_tensor_of(seen.name).rpartition("/")[0] for seen in start.seen if seen.stage == "before"}
+    layers = {tensor_of(seen.name).rpartition("/")[0] for seen in start.seen if seen.stage == "before"}
     inside = any(layer == path or layer.startswith(f"{path}/") for layer in layers)
     return kind == "layer" and inside and set(grouped.finding.replicas) <= set(start.replicas)
 
@@ -225,12 +226,3 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         assert why is not None
         first[why.cause, why.fix] = joined
     return result
-
-
-def _tensor_of(name: str) -> str:
-    """'layer/tensor' of the name of what belongs to a parameter or buffer."""
-    head, _, rest = name.partition("/")
-    if head in ("before", "after"):
-        head, _, rest = rest.partition("/")
-        return rest.partition("/")[2] if head == "slots" else rest
-    return rest

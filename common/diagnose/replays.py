@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from common import rng
 from common.data.plan import BatchPlan
 from common.diagnose import when as whens
 from common.diagnose.feed import fed_of, state_before, write_fed
@@ -21,7 +22,7 @@ from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
 from common.spec.replay import Replay
 from common.spec.run import feeds_back
-from common.state import State, load_state
+from common.state import State, initial_state, load_state, save_state
 from common.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
 
 # Below float64, as trained: where rounding has taken a net with kinks by then.
@@ -43,11 +44,11 @@ class Looked:
     forced: Trace
     free: Trace
     layers: Mapping[str, str]
-    free_seen: list[Compared]
-    forced_seen: list[Compared]
-    found: list[Grouped]
     state: State | None
     replay: Replay
+    free_seen: Sequence[Compared] = ()
+    forced_seen: Sequence[Compared] = ()
+    found: Sequence[Grouped] = ()
 
 
 class Replays:
@@ -73,6 +74,24 @@ class Replays:
         self._say(f"training both runs in {self.spec.precision}, {steps} steps")
         runs = self._both([p.model_copy(update={"stop_at_step": steps}) for p in self.placements])
         return read_record(runs[0]), read_record(runs[1])
+
+    def rounded(self, steps: int, which: int) -> list[RunRecord]:
+        """Runs of the reference or the candidate that round differently.
+
+        Their samples are summed in other orders, and each begins with the last bit of its parameters drawn:
+        frameworks sum in different orders within a sample, too, which no order of the samples shows.
+        """
+        placement, begun = self.placements[which], initial_state(self.spec)
+        count = MINIMUM_MEMBERS + 1
+        self._say(f"training {count} runs of {placement.label} that round differently, {steps} steps")
+        runs = []
+        for seed in range(count):
+            path = self._folder / f"begin_{which}_{seed}.safetensors"
+            save_state(path, {name: _last_bit_drawn(name, value, seed) for name, value in begun.items()})
+            replay = Replay.parse({"stop": steps, "begin": str(path)})
+            update = {"sample_order_seed": seed, "replay": replay}
+            runs.append(read_record(self._run(placement.model_copy(update=update), which)))
+        return runs
 
     def looked_at(self, steps: int, outside: int | None) -> list[Looked]:
         """The steps to look into, of so many, where this one is the first outside; and the evaluation.
@@ -151,27 +170,37 @@ class Replays:
         feed = self._folder / f"feed_{self._count:02d}"
         steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
         refs: dict[int | None, Trace] = {}
+        feds: dict[int | None, list[State]] = {}
         evaluated = load_state(state_file(first, stop))
         for step in steps:
             ref = refs[step] = Trace.read(step_folder(first / TRACE, step), self.placements[0].replicas)
-            state = evaluated if step is None else state_before(ref, step)
-            write_fed(feed, step, fed_of(ref, plan, step), state)
+            before = evaluated if step is None else state_before(ref, step)
+            feds[step] = write_fed(feed, step, fed_of(ref, plan, step), before)
         self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
         history = str(first) if feeds_back(self.spec) else None
         forcing = {**common, **self._beginning(1, begin), "forced": str(feed), "history": history}
         placement = self._replaying(1, **forcing)
         second = self._run(placement, 1)
         assert placement.replay is not None
-        folders, replay = (first, second), placement.replay
-
-        def compared(limits: Limits) -> list[Looked]:
-            return [self._compared(step, refs[step], folders, limits, evaluated, replay) for step in steps]
-
+        traced = [
+            Looked(
+                step,
+                refs[step],
+                tuple(feds[step]),
+                self._forced(second, step, feds[step]),
+                Trace.read(step_folder(second / TRACE, step), self.placements[1].replicas),
+                read_layers(step_folder(first / TRACE, step)),
+                state=evaluated if step is None else None,
+                replay=placement.replay,
+            )
+            for step in steps
+        ]
         limits = rough_limits(self.spec, {})
-        looked = compared(limits)
+        looked = [self._compared(look, limits) for look in traced]
         if limits is FORCED_LIMITS or not any(step.found for step in looked):
             return looked
-        return compared(rough_limits(self.spec, self._floors(refs)))
+        limits = rough_limits(self.spec, self._floors(refs))
+        return [self._compared(look, limits) for look in traced]
 
     def _floors(self, refs: Mapping[int | None, Trace]) -> dict[str, float]:
         """What rounding does to each tensor: the reference's own steps, their samples in other orders."""
@@ -181,53 +210,46 @@ class Replays:
         for seed in range(MINIMUM_MEMBERS):
             placement = self.placements[0].model_copy(update={"sample_order_seed": seed})
             plan, feed = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
-            for step, ref in traced.items():
-                write_fed(feed, step, fed_of(ref, plan, step), state_before(ref, step))
+            feds = {
+                step: write_fed(feed, step, fed_of(ref, plan, step), state_before(ref, step))
+                for step, ref in traced.items()
+            }
             replay = Replay.parse({"stop": 0, "forced": str(feed)})
             run = self._run(placement.model_copy(update={"replay": replay}), 0)
             for step, ref in traced.items():
                 trace = Trace.read(step_folder(run / FORCED, step), placement.replicas)
-                for seen in StepComparison(self.spec, ref, {}).forced(fed_of(ref, plan, step), trace):
+                for seen in StepComparison(self.spec, ref, {}).forced(feds[step], trace):
                     # The schedule was told of no steps before.
                     if np.isfinite(seen.deviation) and seen.stage != "scalar":
                         largest[seen.name] = max(seen.deviation, largest.get(seen.name, 0.0))
         return {name: FLOOR_MULTIPLE * deviation for name, deviation in largest.items()}
 
-    def _compared(
-        self,
-        step: int | None,
-        ref: Trace,
-        folders: tuple[Path, Path],
-        limits: Limits,
-        evaluated: State,
-        replay: Replay,
-    ) -> Looked:
-        first, second = folders
-        replicas = self.placements[1].replicas
-        fed = fed_of(ref, BatchPlan.of(self.spec, self.placements[1]), step)
-        layers = read_layers(step_folder(first / TRACE, step))
-        free = Trace.read(step_folder(second / TRACE, step), replicas)
-        forced = replace(
-            Trace.read(step_folder(second / FORCED, step), replicas),
+    def _forced(self, run: Path, step: int | None, fed: Sequence[State]) -> Trace:
+        return replace(
+            Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
             fed_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in fed),
         )
-        if step == 0:
-            forced = _begun_as(free, forced)
-        comparison = StepComparison(self.spec, ref, layers)
-        seen = comparison.forced(fed, forced, limits)
-        return Looked(
-            step,
-            ref,
-            tuple(fed),
-            forced,
-            free,
-            layers,
-            comparison.free(free, as_trained(limits)),
-            seen,
-            Grouping(self.spec, layers).of_step(step, seen),
-            evaluated if step is None else None,
-            replay,
+
+    def _compared(self, look: Looked, limits: Limits) -> Looked:
+        """What was traced of a step, with what it says."""
+        forced = _begun_as(look.free, look.forced) if look.step == 0 else look.forced
+        comparison = StepComparison(self.spec, look.ref, look.layers)
+        seen = comparison.forced(look.fed, forced, limits)
+        return replace(
+            look,
+            forced=forced,
+            free_seen=comparison.free(look.free, as_trained(limits)),
+            forced_seen=seen,
+            found=Grouping(self.spec, look.layers).of_step(look.step, seen),
         )
+
+
+def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
+    """A parameter, each element of which is itself or one of its two neighbours."""
+    if not name.startswith("parameters/"):
+        return value
+    drawn = np.floor(3 * rng.uniform(rng.derive_key(seed, "last bit", name), value.shape)) - 1
+    return value + drawn * np.spacing(np.abs(value))
 
 
 def _begun_as(free: Trace, forced: Trace) -> Trace:

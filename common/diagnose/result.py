@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Confidence = Literal["confirmed", "likely", "possible"]
+Confidence = Literal["confirmed", "likely"]
+
+FINAL_STATE = "final state"  # how the evidence for it begins
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,25 @@ class Finding:
 class When:
     """The first step outside the budget; what says so; between which steps it was looked for, and how.
 
-    step: None where only what comes after the last step differs (the evaluation).
+    step: None where only what comes after the last step differs: the final state or the evaluation.
     """
 
     step: int | None
     evidence: str
     searched: str = ""
 
+    @property
+    def only_state(self) -> bool:
+        """Whether nothing but the final state says that the runs part."""
+        return self.step is None and self.evidence.startswith(FINAL_STATE)
+
 
 @dataclass(frozen=True)
 class Diagnosis:
     """Where two runs part, and why.
 
-    verdict: "parity" where nothing differs. when: None then. steps: those that were looked into.
+    verdict: "parity" where nothing differs; "inconclusive" where the runs part no farther than rounding takes
+    either of them. when: None in parity. steps: those that were looked into.
     findings: in the order of the data's way. notes: what a reader must know: another precision or
     placement replayed than was run, what could not be looked into, breaches recorded by the runs.
     reproduced: whether the replay parted as the runs did.
@@ -106,7 +114,7 @@ class Diagnosis:
     reference: str
     candidate: str
     spec_name: str
-    verdict: Literal["parity", "divergent"]
+    verdict: Literal["parity", "divergent", "inconclusive"]
     when: When | None
     steps: tuple[StepSeen, ...]
     findings: tuple[Finding, ...]

@@ -337,13 +337,17 @@ def _implied(case: Case) -> dict[str, Array]:
     return {n: v for n, v in found.items() if n not in case.null}
 
 
+def _off_its_gradient(case: Case) -> float | None:
+    """How far what the weights were updated with is from the clipped gradient; None where it is that."""
+    implied, given = _implied(case), _given_gradients(case.given)
+    far = farthest({n: given[n] for n in implied}, implied)
+    return far if far > case.allowed * 100 else None
+
+
 def accumulated(case: Case) -> Match | None:
     """The optimizer is given this step's gradient and those of the steps before."""
-    implied, given = _implied(case), _given_gradients(case.given)
-    if not implied:
-        return None
-    far = farthest({n: given[n] for n in implied}, implied)
-    if far <= case.allowed * 100:
+    far = _off_its_gradient(case)
+    if far is None:
         return None
     for first, second, before, now in _in_a_row(case):
         # What is kept has grown by the first's gradient when the second comes.
@@ -357,11 +361,8 @@ def accumulated(case: Case) -> Match | None:
 
 def one_step_late(case: Case) -> Match | None:
     """The optimizer is given the gradient of the step before."""
-    implied, given = _implied(case), _given_gradients(case.given)
-    if not implied:
-        return None
-    far = farthest({n: given[n] for n in implied}, implied)
-    if far <= case.allowed * 100:
+    far = _off_its_gradient(case)
+    if far is None:
         return None
     for first, second, before, now in _in_a_row(case):
         taken, due = _taken(case, *now), _given_gradients(before[1])

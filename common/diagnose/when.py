@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.data.plan import BatchPlan
-from common.diagnose.result import When
+from common.diagnose.result import FINAL_STATE, When
 from common.parity.budget import FLOAT64, Budget
+from common.parity.compare import count_rounding, unequal_replicas
 from common.parity.deviation import column_deviation, state_deviations, tensor_deviation
 from common.parity.splits import audit, first_unequal_step
 from common.record import RunRecord
 from common.spec import TrainSpec
-from common.state import State, null_directions
+from common.state import State, null_directions, tensor_of
 
 MOST_STEPS = 8  # that are looked into
 # No farther than this, or than the step outside, does a replay go for the sake of a border.
@@ -53,7 +54,8 @@ def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) 
         for problem in audit(record).problems[:1]:
             number = re.match(r"steps? (\d+)", problem)
             yield int(number[1]) if number else 0, f"{record.label}: {problem}"
-        yield from _unequal_replicas(record)
+        for step, replica in unequal_replicas(record):
+            yield step, f"{record.label}: replica {replica} is not replica 0"
     unequal = first_unequal_step(reference, candidate)
     if unequal is not None:
         yield int(unequal.split()[1]), "sample ids differ"
@@ -61,9 +63,7 @@ def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) 
     if reference.spec.loss_scale is not None:
         exact["loss_scale"] = "loss scale"
     for column, title in exact.items():
-        # Class weights round, a few times a sum; samples and tokens are whole numbers.
-        weighted = column == "count" and getattr(reference.spec.loss, "class_weights", None) is not None
-        limit = 1e3 * float(np.finfo(reference.spec.master_dtype).eps) if weighted else 0.0
+        limit = count_rounding(reference.spec) if column == "count" else 0.0
         yield from _first_over(reference, candidate, column, title, np.full(len(reference.steps), limit))
     if budget is None:
         return
@@ -89,14 +89,6 @@ def _first_over(
         yield int(reference.steps[row]), f"{title} off by {deviation[row]:.2g}, allowed {allowed[row]:.2g}"
 
 
-def _unequal_replicas(record: RunRecord) -> Iterator[tuple[int, str]]:
-    """The first step after which a replica's parameters were not those of replica 0."""
-    for replica, digests in enumerate(record.digests[1:], start=1):
-        row = next((r for r, digest in enumerate(digests) if digest != record.digests[0][r]), None)
-        if row is not None:
-            yield int(record.steps[row]), f"{record.label}: replica {replica} is not replica 0"
-
-
 def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> str:
     if budget is None:
         return ""
@@ -107,7 +99,7 @@ def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | Non
         null_directions(reference.spec),
     )
     if final:
-        return f"final state: {final}"
+        return f"{FINAL_STATE}: {final}"
     ours, theirs = reference.summary, candidate.summary
     assert ours is not None
     assert theirs is not None
@@ -134,12 +126,6 @@ def _worst(
         return ""
     worst = max(over, key=lambda name: over[name])
     return f"{worst} off by {over[worst]:.2g}"
-
-
-def tensor_of(name: str) -> str:
-    """'slots/first_moment/a/b' and 'parameters/a/b' are both the parameter 'a/b'."""
-    head, _, rest = name.partition("/")
-    return rest.partition("/")[2] if head == "slots" else rest
 
 
 def chosen_steps(spec: TrainSpec, plan: BatchPlan, steps: int, outside: int | None) -> tuple[int, ...]:
@@ -171,18 +157,30 @@ def narrowed(
 ) -> tuple[int, int] | None:
     """The step in first..stop-1 that makes the states differ, and how many rounds it took to find it.
 
+    Until they differ, the points lie ever farther apart: most defects show early, and one that shows late
+    costs no more for it, since every round goes on from states that agree.
+
     differ(begin, points): whether the states before the steps `points` differ, replayed from those before
     `begin`, which agree. None where they differ nowhere.
     """
-    low, high, rounds = first, stop, 0
-    while True:
-        points = sorted({int(point) for point in np.linspace(low, high, SECTIONS + 1).round()[1:]} - {low})
+    low, high, rounds = first, None, 0
+    while high is None or high - low > 1:
+        points = _growing(first, low, stop) if high is None else _even(low, high)
         found = differ(low, points)
         rounds += 1
         over = next((point for point in points if found[point]), None)
-        if over is None:
+        if over is None and points[-1] == stop:
             return None
-        low = max([low, *(point for point in points if point < over)])
-        high = over
-        if high - low == 1:
-            return low, rounds
+        low = max([low, *(point for point in points if over is None or point < over)])
+        high = high if over is None else over
+    return low, rounds
+
+
+def _growing(first: int, low: int, stop: int) -> list[int]:
+    """The next points after `low`: twice as far from `first` each, the last of all being `stop`."""
+    start = max(1, 2 * (low - first))
+    return sorted({min(stop, first + start * 2**power) for power in range(SECTIONS)})
+
+
+def _even(low: int, high: int) -> list[int]:
+    return sorted({int(point) for point in np.linspace(low, high, SECTIONS + 1).round()[1:]} - {low})

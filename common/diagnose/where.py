@@ -24,7 +24,7 @@ from common import taps
 from common.parity.deviation import tensor_deviation
 from common.spec import TrainSpec, walk
 from common.state import State, null_directions, parameter_specs
-from common.trace import Array, Trace, is_of_samples, stage_of
+from common.trace import Array, Trace, is_of_samples, stage_of, tensor_of
 
 FORCED_FLOAT64 = 1e-12
 # As trained, a step begins with what all steps before have rounded.
@@ -381,13 +381,12 @@ def consumers(layers: Mapping[str, str], path: str) -> list[str]:
     return [consumer for consumer, source in layers.items() if source == f"forward/{path}"]
 
 
+_OF_PARAMETERS = ("before", "after", "local_gradient", "gradient", "clipped")
+
+
 def _parameter(name: str) -> str:
-    """'after/slots/momentum/a/b', 'gradient/a/b' and 'before/parameters/a/b' are all the parameter 'a/b'."""
-    head, _, rest = name.partition("/")
-    if head in ("before", "after"):
-        head, _, rest = rest.partition("/")
-        return rest.partition("/")[2] if head == "slots" else rest
-    return rest if head in ("local_gradient", "gradient", "clipped") else ""
+    """The parameter, or buffer, that a tensor belongs to; nothing for one of a layer or of the whole step."""
+    return tensor_of(name) if name.partition("/")[0] in _OF_PARAMETERS else ""
 
 
 def _ids(expected: Array, own: Array, replica: int | None) -> Compared:

@@ -145,7 +145,7 @@ def _indexed_job(request: Request) -> dict[str, Any]:
             "completionMode": "Indexed",
             "completions": pods,
             "parallelism": pods,
-            # A record is never written twice, so a second try could only fail.
+            # Of several pods one would be started again by itself, and wait for the others.
             "backoffLimit": 0,
             "template": pod,
         },
@@ -233,7 +233,9 @@ def _arguments(request: Request) -> list[str]:
     spec = list(request.spec_flags) or [f"--spec={_SPEC_FOLDER}/spec.yaml"]
     launcher = "kubernetes" if request.placement.nodes > 1 else "local"
     placement = request.placement.model_copy(update={"launcher": launcher})
-    return [*spec, *flags_of(placement), f"--out={request.folder}/{request.name}"]
+    # Applied again, what saves goes on.
+    more = ["--resume=auto"] if placement.save is not None else []
+    return [*spec, *flags_of(placement), *more, f"--out={request.folder}/{request.name}"]
 
 
 def _environment(request: Request) -> list[dict[str, str]]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common.record import STEP_FIELDS, read_record
+from common.record import read_record
+from common.record.header import steps_in
 
 _SECONDS = 0.2
-_ROW_BYTES = 8 * (1 + len(STEP_FIELDS))
 
 
 def watch(folders: dict[str, Path], steps: int, shown: bool = True) -> AbstractContextManager[None]:
     """Show a bar for each labelled record while the body runs; silent where there is no terminal."""
-    counters = {label: functools.partial(_rows, folder / "steps.f64") for label, folder in folders.items()}
+    counters = {label: functools.partial(steps_in, folder / "steps.f64") for label, folder in folders.items()}
     return bars(counters, steps, shown)
 
 
@@ -47,14 +47,6 @@ def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = Tr
         finally:
             done.set()
             thread.join()
-
-
-def _rows(path: Path) -> int:
-    """Whole rows that a growing file of steps holds."""
-    try:
-        return path.stat().st_size // _ROW_BYTES
-    except OSError:
-        return 0
 
 
 class LineCounter:

@@ -6,22 +6,28 @@ import importlib
 import multiprocessing
 import os
 import platform
+import re
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from common.errors import ParityError, RunError
+from common.errors import ParityError, RunError, StoppedError
 from common.launch.process import die_with_parent
+from common.launch.stop import passing_on
+from common.record.header import steps_in
 
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
+# What a rank says, in its framework's words or ours, that has waited for another.
+_LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
 
 # (function of a rank and more, those more arguments, how many ranks) -> processes, as they are started.
 Start = Callable[[Callable[..., None], tuple[Any, ...], int], Iterable[Any]]
@@ -35,6 +41,7 @@ def run_ranks(
     preload: list[str],
     timeout_seconds: float | None = None,
     start: Start | None = None,
+    stoppable: bool = False,
 ) -> None:
     """Run `module:function(*arguments)` in `ranks` processes and wait for all.
 
@@ -50,9 +57,11 @@ def run_ranks(
         preload: modules that the fork server imports once, so that each rank starts in 0.05 s.
         timeout_seconds: by then each rank must have called `arrive`; None: it need not.
         start: who starts the processes; default: the fork server.
+        stoppable: pass on to the ranks when this process is asked to stop (`common.launch.stop`).
 
     Raises:
         RunError: a rank failed or did not arrive; the message names it and holds its last line.
+        StoppedError: the ranks have stopped as asked.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
     # Forking after OpenMP has started threads hangs, unless it may use only one.
@@ -60,17 +69,24 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="parity-") as meeting_place:
         rendezvous = os.path.join(meeting_place, "rendezvous")
         processes: list[Any] = []
-        try:
+        with passing_on(rendezvous) if stoppable else nullcontext():
             try:
-                # One by one: those that have started must be ended if the next cannot be.
-                given = (function, arguments, ranks, rendezvous, log_dir)
-                for process in (start or _forked(preload))(_rank_main, given, ranks):
-                    processes.append(process)
-            except (OSError, EOFError) as error:
-                raise RunError(f"rank {len(processes)} could not be started: {error}") from None
-            _wait(processes, log_dir, rendezvous, timeout_seconds)
-        finally:
-            _end(processes)
+                try:
+                    # One by one: those that have started must be ended if the next cannot be.
+                    given = (function, arguments, ranks, rendezvous, log_dir)
+                    for process in (start or _forked(preload))(_rank_main, given, ranks):
+                        processes.append(process)
+                except (OSError, EOFError) as error:
+                    raise RunError(f"rank {len(processes)} could not be started: {error}") from None
+                _wait(processes, log_dir, rendezvous, timeout_seconds)
+            finally:
+                _end(processes)
+
+
+def reached(record: Path) -> str:
+    """'; last recorded step: 41' of a run that ends early; nothing, where it has recorded none."""
+    steps = steps_in(record / "steps.f64")
+    return f"; last recorded step: {steps - 1}" if steps else ""
 
 
 def arrive() -> None:
@@ -104,26 +120,46 @@ def _wait(processes: list[Any], log_dir: Path, rendezvous: str, timeout_seconds:
     running: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(processes)}
     awaited = set() if timeout_seconds is None else set(running.values())
     deadline = time.monotonic() + (timeout_seconds or 0)
+    stopped = None
     while running:
         failed = []
         for sentinel in wait(list(running), _POLL_SECONDS if awaited else None):
             rank = running.pop(sentinel)
             processes[rank].join()
-            if processes[rank].exitcode != 0:
+            if processes[rank].exitcode == StoppedError.exit_code:
+                stopped = rank
+            elif processes[rank].exitcode != 0:
                 failed.append(rank)
         if failed:
             # One that fails takes others with it; the first to fall silent is the cause.
             rank = min(failed, key=lambda rank: _last_written(_log(log_dir, rank)))
-            raise RunError(f"rank {rank} {_how(processes[rank].exitcode)}: {last_line(_log(log_dir, rank))}")
+            said = f"{how_it_ended(processes[rank].exitcode)}: {last_line(_log(log_dir, rank))}"
+            stuck = _stuck(processes, running, said)
+            cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
+            raise RunError(f"{cause}; host: {platform.node()}{reached(log_dir.parent)}")
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
             rank = min(awaited)
             raise RunError(
-                f"rank {rank} was not ready within {timeout_seconds:g} s: {last_line(_log(log_dir, rank))}"
+                f"rank {rank} was not ready within {timeout_seconds:g} s: {last_line(_log(log_dir, rank))};"
+                f" host: {platform.node()}"
             )
+    if stopped is not None:
+        raise StoppedError(last_line(_log(log_dir, stopped)).partition(" (log: ")[0])
 
 
-def _how(code: int) -> str:
+def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:
+    """The rank for which one that failed has waited in vain: those that wait as well end at about the same time."""
+    if not _LATE.search(said):
+        return None
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for rank in running.values():
+        processes[rank].join(max(0.0, deadline - time.monotonic()))
+    return next((rank for rank in sorted(running.values()) if processes[rank].is_alive()), None)
+
+
+def how_it_ended(code: int) -> str:
+    """What the exit code of a process means."""
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
@@ -182,6 +218,7 @@ def _rank_main(
         code = 0
     except ParityError as error:
         print(error, file=sys.stderr)
+        code = StoppedError.exit_code if isinstance(error, StoppedError) else code
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -17,9 +17,12 @@ from absl import app, flags
 
 from common import recipes
 from common.errors import MissingPackageError, ParityError, RunError, SpecError
-from common.launch import progress, worker
-from common.launch.place import place_of
+from common.launch import progress, supervise, worker
+from common.launch.place import place_of, starts_ranks
+from common.launch.start import Start, attempt_of, begin_anew, decide, ended, follow, go_on, run_to_go_on_in
+from common.launch.stop import listen
 from common.launch.worker import MODULES, require
+from common.record import run_of
 from common.spec import STRATEGIES, Placement, TrainSpec, load_spec, override
 from common.spec.placement import parse_assignments, parse_value
 from common.spec.run import check_run, effective_batch
@@ -64,6 +67,8 @@ def run(framework: Framework) -> None:
                 with quiet_stderr(Path(os.devnull)):
                     facts = importlib.import_module(f"{MODULES[framework]}.runtime").describe()
                 print(json.dumps(facts))
+            elif values.restarts:
+                return _supervise(framework, values)
             else:
                 _train(framework, values)
         except ParityError as error:
@@ -113,6 +118,21 @@ def _define(framework: Framework) -> Any:
         "sample_order_seed", None, "Permute every global batch: a run that shows what rounding does."
     )
     flags.DEFINE_integer("stop_at_step", None, "End after this many steps; the schedule stands.")
+    flags.DEFINE_integer("save_every_steps", None, "Keep a checkpoint after each so many steps.")
+    flags.DEFINE_float("save_every_minutes", None, "Keep a checkpoint when so many minutes have passed.")
+    flags.DEFINE_integer("keep_last", 2, "Of all checkpoints the latest that stay.")
+    flags.DEFINE_integer("keep_best", 0, "Besides, those with the lowest mean training loss.")
+    if framework == "torch":
+        flags.DEFINE_bool("save_sharded", False, "Each rank writes its own part of a checkpoint.")
+    flags.DEFINE_string(
+        "resume",
+        None,
+        "Go on from a checkpoint: its folder, or that of its run; 'auto': from OUT where that holds a run, else"
+        " from the beginning. Without --recipe the spec is the run's; without --out it goes on in its folder.",
+    )
+    flags.DEFINE_integer(
+        "restarts", 0, "Start the training again so often, from its latest checkpoint, when it dies."
+    )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars into OUT/tensorboard.")
     flags.DEFINE_bool("worker", False, "Serve jobs from standard input (used by the parity command).")
     flags.DEFINE_bool("describe", False, "Print versions, devices and strategies as JSON.")
@@ -127,20 +147,50 @@ def _define(framework: Framework) -> Any:
     return flags.FLAGS
 
 
-def _train(framework: Framework, values: Any) -> None:
-    spec = choose_spec(values.recipe, values.spec, values["set"].value)
-    if values.out is None:
+def _supervise(framework: Framework, values: Any) -> int:
+    """Train in a process of its own; returns the exit code of the last."""
+    placement = _placement(framework, values)
+    if not starts_ranks(placement):
+        raise SpecError(
+            f"--restarts starts processes on this machine, which launcher {placement.launcher} does; with torchrun"
+            " take its --max-restarts, on SLURM the scripts requeue"
+        )
+    if placement.save is None or values.restarts < 0:
+        raise SpecError(f"--restarts {values.restarts} goes on from checkpoints; add --save_every_steps N")
+    if values.out is None and values.resume is None:
         raise SpecError("--out is required: the folder for the run record")
+    run = run_to_go_on_in(values.resume, None if values.out is None else Path(values.out))
+    given = values.recipe is not None or values.spec is not None
+    return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given)
+
+
+def _placement(framework: Framework, values: Any) -> Placement:
+    """What the flags say of the placement, but for where it begins."""
     data = {name: values[name].value for name in _PLACEMENT_FLAGS if name in values}
     data |= {"framework": framework, "accumulation": parse_value(values.accumulation)}
-    placement = Placement.with_fields(data, parse_assignments("--option", values.option))
+    data |= {"save": _saving(values)}
+    return Placement.with_fields(data, parse_assignments("--option", values.option))
+
+
+def _train(framework: Framework, values: Any) -> None:
+    placement = _placement(framework, values)
+    if placement.save is not None:
+        listen()
+    rank = place_of(placement).rank
+    start = _start(values, placement, rank)
+    if start.ended:
+        print("\n".join(start.said), end="\n" if start.said else "")
+        return
+    spec, out = start.spec, start.part
+    placement = placement.model_copy(update={"resume": start.checkpoint})
     check_run(spec, placement)
     if values.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
-    out = Path(values.out)
-    talks = place_of(placement).rank == 0
+    talks = rank == 0
     if talks:
         print(effective_batch(spec, placement))
+        for line in start.said:
+            print(line)
     steps = placement.steps_of(spec.steps)
     with tempfile.TemporaryDirectory(prefix="parity-") as logs:
         log = Path(logs) / "framework.log"
@@ -157,7 +207,47 @@ def _train(framework: Framework, values: Any) -> None:
             sys.stderr.write(log.read_text(errors="replace"))
             raise
     if talks:
-        print(progress.closing_line(out))
+        print(progress.closing_line(run_of(out)))
+
+
+def _saving(values: Any) -> dict[str, Any] | None:
+    """When to keep checkpoints; None: never."""
+    steps, minutes = values.save_every_steps, values.save_every_minutes
+    if steps is None and minutes is None:
+        return None
+    kept = {"keep_last": values.keep_last, "keep_best": values.keep_best}
+    if "save_sharded" in values:
+        kept["sharded"] = values.save_sharded
+    return {"every_steps": steps, "every_minutes": minutes, **kept}
+
+
+def _start(values: Any, placement: Placement, rank: int) -> Start:
+    """Where a run begins: anew, or at a checkpoint. Of several processes the first decides, the others follow."""
+    out = None if values.out is None else Path(values.out)
+    auto, given = values.resume == "auto", values.recipe is not None or values.spec is not None
+    spec = None
+    if given or auto or values.resume is None:  # only a run that is named may say what it trains
+        spec = choose_spec(values.recipe, values.spec, values["set"].value)
+    if values.resume is None:
+        if out is None:
+            raise SpecError("--out is required: the folder for the run record")
+        assert spec is not None
+        return begin_anew(spec, out)
+    if auto and out is None:
+        raise SpecError("--resume auto goes on in --out; give that, or --resume RUN")
+
+    def decision() -> Start:
+        if spec is not None and out is not None and auto:
+            return ended(spec, out, placement.stop_at_step) or begin_anew(spec, out, again=True)
+        return go_on(Path(values.resume), spec, out)
+
+    if starts_ranks(placement) or placement.processes == 1:
+        return decision()
+    run, attempt = run_to_go_on_in(values.resume, out), attempt_of(values.resume, placement.stop_at_step)
+    if rank == 0:
+        return decide(run, attempt, decision)
+    anew = Start(spec, run) if auto and spec is not None else None
+    return follow(run, attempt, anew, placement.timeout_seconds)
 
 
 @contextmanager

@@ -1,17 +1,21 @@
 """How a job's step ended, in one line that names rank and host: what a batch script prints last.
 
-Run by slurm/job.sh as `python -m common.launch.submit_end`; needs no framework.
+Run by slurm/job.sh as `python -m common.launch.submit_end`; needs no framework. Its exit code says whether the job
+is to run again: 75 where it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import ParityError
+from common.checkpoint import checkpoints_of
+from common.errors import ParityError, StoppedError
 from common.launch import slurm
 from common.launch.ranks import READY
 from common.record import read_record
@@ -73,6 +77,18 @@ class Step:
                 found |= dict.fromkeys(range(int(first), int(last or first) + 1), how)
         return found
 
+    def asked(self) -> bool:
+        """Whether a rank has stopped as it was asked to; srun may have ended others for it."""
+        return f"Exited with exit code {StoppedError.exit_code}" in self.ends().values()
+
+    def lost(self) -> set[str]:
+        """The hosts that did not answer any more."""
+        found = set(_LOST_NODE.findall(self.messages))
+        if self.unanswered:
+            ends = self.ends()
+            found |= {self.host(rank) for rank in range(self.ranks) if rank not in ends}
+        return found
+
     def _lines(self, rank: int) -> list[str]:
         try:
             return self._log(rank).read_text(errors="replace").splitlines()
@@ -85,11 +101,7 @@ class Step:
 
 def why(step: Step) -> str:
     """The cause of a step's failure, as far as what is left of it tells."""
-    ends = step.ends()
-    silent = [rank for rank in range(step.ranks) if rank not in ends]
-    lost = set(_LOST_NODE.findall(step.messages))
-    if step.unanswered:
-        lost |= set(map(step.host, silent))
+    ends, lost = step.ends(), step.lost()
     if lost:
         gone = [rank for rank in range(step.ranks) if step.host(rank) in lost]
         names = ", ".join(map(step.name, gone))
@@ -129,14 +141,41 @@ def stopped(reason: str, out: Path, hosts: Sequence[str]) -> str:
     """What a job says that was stopped from outside."""
     states = map(slurm.node_state, hosts)
     dead = "".join(f"; {state}" for state in states if state.endswith("*") or " is down" in state)
-    return (
-        f"{reason}{dead}, so it was stopped: {progress(out)}. The curve cannot be resumed yet, so the job was not"
-        " requeued: submit it again with another --out, and more --time"
-    )
+    return f"{reason}{dead}, so it was stopped: {progress(out)}"
 
 
-def main() -> None:
-    """Print the line."""
+def runs_again(job: str | None, out: Path, saved_before: str, heals: bool) -> tuple[bool, str]:
+    """Whether a job is to run again, and what there is to say of it.
+
+    Args:
+        job: its id; None: what it trains cannot go on.
+        out: the record.
+        saved_before: the name of the latest checkpoint when the step began; '' for none.
+        heals: whether what ended the step may be over once the job runs again.
+    """
+    if job is None:
+        return False, "it saves nothing to go on from: submit it again with another --out, and more --time"
+    folders = checkpoints_of(out)
+    latest = folders[-1].name if folders else ""
+    if latest == saved_before:
+        return False, "nothing new was saved, so the job was not requeued"
+    from_there = f"{out} goes on from {latest}"
+    if not heals:
+        return False, f"submit it again with the same --out: {from_there}"
+    done = slurm.ask("scontrol", "show", "job", job)
+    if "JobState=RUNNING" not in done.stdout.split():
+        # It has been cancelled.
+        return False, f"submit it again with the same --out: {from_there}"
+    if "Requeue=1" not in done.stdout.split():
+        return (
+            False,
+            f"the job was submitted with --no-requeue; submit it again with the same --out: {from_there}",
+        )
+    return True, f"the job is requeued, and {from_there}"
+
+
+def main() -> int:
+    """Print the line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=Path, required=True)
     parser.add_argument("--prefix", required=True)
@@ -146,21 +185,34 @@ def main() -> None:
     parser.add_argument("--tasks-per-node", type=int, required=True)
     parser.add_argument("--code", type=int, required=True, help="of srun; 137: it had to be killed")
     parser.add_argument("--stopped", help="why, where it was from outside")
+    parser.add_argument("--goes-on", action="store_true", help="from checkpoints, where it runs again")
+    parser.add_argument("--ends", action="store_true", help="SLURM itself ends the job, or starts it again")
+    parser.add_argument(
+        "--saved-before", default="", help="name of the latest checkpoint when the step began"
+    )
     options = parser.parse_args()
-    if options.stopped:
-        print(stopped(options.stopped, options.out, slurm.host_names(options.hosts)))
-        return
-    messages = (options.logs / f"{options.prefix}_srun.log").read_text(errors="replace")
+    job = os.environ["SLURM_JOB_ID"] if options.goes_on else None
     step = Step(
-        messages,
+        (options.logs / f"{options.prefix}_srun.log").read_text(errors="replace"),
         tuple(slurm.host_names(options.hosts)[: options.nodes]),
         options.nodes * options.tasks_per_node,
         options.logs,
         options.prefix,
         options.code == 137,
     )
-    print(why(step))
+    reason = options.stopped or ("its ranks were asked to stop" if step.asked() else None)
+    if reason:
+        line, heals = stopped(reason, options.out, slurm.host_names(options.hosts)), not options.ends
+    else:
+        line, heals = why(step), bool(step.lost())
+        if job is None or not heals:
+            # What a rank did wrong it would do again.
+            print(line)
+            return 0
+    requeue, more = runs_again(job, options.out, options.saved_before, heals)
+    print(f"{line}. {more[0].upper()}{more[1:]}" if reason else f"{line}; {more}")
+    return StoppedError.exit_code if requeue else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,6 +10,7 @@ from typing import Any
 from common.errors import RunError
 from common.launch import slurm
 from common.launch.submit import Submission, Submitted
+from common.record import parts_of
 from common.record.files import read_json
 
 REPORT = "report.json"
@@ -107,7 +108,8 @@ def _by_slurm(job: Submitted, word: str, reason: str, nodes: str, folder: Path) 
             return nodes
         down = {host: state for host, state in states.items() if "down" in state} or states
         names = sorted(path.stem for path in (folder / "logs").glob(f"{job.id}.*_rank*.log"))
-        ranks = [name.split("_", 2)[1:] for name in names]
+        # Once more for each time that the job was requeued.
+        ranks = dict.fromkeys((rank, host) for _, rank, host in (name.split("_", 2) for name in names))
         lost = ", ".join(f"{rank.replace('rank', 'rank ')} on {host}" for rank, host in ranks if host in down)
         return f"{lost + ' ended with the node; ' if lost else ''}SLURM says: {', '.join(down.values())}"
     if reason == "DependencyNeverSatisfied" or (word == "CANCELLED" and not nodes):
@@ -118,7 +120,7 @@ def _by_slurm(job: Submitted, word: str, reason: str, nodes: str, folder: Path) 
 def _from_files(job: Submitted, folder: Path) -> State:
     if said := _how(job, folder):
         return State(job.name, job.id, "FAILED", said)
-    whole = folder / job.record / "summary.json" if job.record else folder / REPORT
+    whole = parts_of(folder / job.record)[-1] / "summary.json" if job.record else folder / REPORT
     word = "COMPLETED" if whole.is_file() else "UNKNOWN"
     return State(
         job.name, job.id, word, "" if word == "COMPLETED" else "SLURM knows it no more, and it left no record"

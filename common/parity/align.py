@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 
 from common.errors import AlignmentError
@@ -20,7 +23,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
             )
         if not len(record.steps):
             raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
-        if record.placement.recording != "full":
+        if any(part.placement.recording != "full" for part in record.parts):
             raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
     if reference.header.digest != candidate.header.digest:
         raise AlignmentError(
@@ -36,16 +39,23 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
 
 def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
     """Each micro-batch of each replica has batch-norm statistics of its own: both must be cut alike."""
-    ours, theirs = reference.placement, candidate.placement
-    for what, pair in {
-        "replicas": (ours.replicas, theirs.replicas),
-        "accumulation": (_accumulation(ours), _accumulation(theirs)),
+    for what, of in {
+        "replicas": lambda placement: str(placement.replicas),
+        "accumulation": _accumulation,
     }.items():
+        pair = [_way(record, of) for record in (reference, candidate)]
         if pair[0] != pair[1]:
             raise AlignmentError(
                 f"the spec takes batch-norm statistics per replica, so runs with {what} {pair[0]} and {pair[1]}"
                 " are different mathematics; run both alike, or use 'statistics: global'"
             )
+
+
+def _way(record: RunRecord, of: Callable[[Placement], str]) -> str:
+    """What is said of a record's placement; of a run that went on elsewhere, '2, from step 10 4'."""
+    told = [(part.steps[0], of(part.placement)) for part in record.parts if len(part.steps)]
+    changes = [f"from step {step} {now}" for (_, before), (step, now) in pairwise(told) if now != before]
+    return ", ".join([told[0][1], *changes])
 
 
 def _accumulation(placement: Placement) -> str:

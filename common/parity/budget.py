@@ -45,7 +45,6 @@ FLOAT64 = {
 # stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
 FLOOR_MULTIPLE = 8.0
 MINIMUM_MEMBERS = 4
-FLOAT32_ULP = float(np.finfo(np.float32).eps)
 # A budget above this cannot tell a defect from noise any more. Where rounding has grown that
 # far, a run is judged on the steps before; fewer than MINIMUM_SHARP_STEPS of them are too few.
 BLIND_ABOVE = 0.1
@@ -115,17 +114,17 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
             )
         if not _finite(member):
             raise AlignmentError(f"{member.folder}: not finite everywhere, so it measures no rounding")
-    curves = {}
+    curves, ulp = {}, float(np.finfo(base.spec.master_dtype).eps)
     for name in CURVES:
         deviations = [column_deviation(name, base, member) for member in members]
         floor = np.maximum.accumulate(np.max(deviations, axis=0))
-        curves[name] = FLOOR_MULTIPLE * np.maximum(floor, FLOAT32_ULP)
+        curves[name] = FLOOR_MULTIPLE * np.maximum(floor, ulp)
     states = {}
     for which in STATES:
         reference = base.state(which)
         per_member = [state_deviations(reference, member.state(which)) for member in members]
         worst = {name: max(d[name] for d in per_member) for name in reference if name != "step"}
-        least = max(FLOAT32_ULP, float(np.median(list(worst.values()))))
+        least = max(ulp, float(np.median(list(worst.values()))))
         states[which] = {name: FLOOR_MULTIPLE * max(value, least) for name, value in worst.items()}
         states[which]["step"] = 0.0
     evaluations = [curve_deviation(_evaluation(base), _evaluation(member)).item() for member in members]

@@ -19,7 +19,7 @@ from common.parity.splits import SplitAudit, audit, first_unequal_step
 from common.record import RunRecord
 from common.spec import TrainSpec
 from common.spec.run import known_departure
-from common.state import State, null_directions
+from common.state import State, null_directions, tensor_of
 
 Verdict = Literal["parity", "divergent", "inconclusive"]
 EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
@@ -96,7 +96,7 @@ def compare(
     check_alignment(reference, candidate)
     _check_data(reference, candidate)
     checks = [_ids(reference, candidate, audits or (audit(reference), audit(candidate)))]
-    checks.append(_exact("counts", "count", reference, candidate, _count_rounding(reference.spec)))
+    checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference.spec)))
     checks.append(_exact("learning rate", "learning_rate", reference, candidate))
     if reference.spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
@@ -121,12 +121,13 @@ def compare(
             _worst_step(name, reference, deviations[name], allowed) for name, allowed in budget.curves.items()
         ]
         checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
-    checks += [_replicas(record) for record in (reference, candidate) if len(record.digests) > 1]
+    checks += [_replicas(record) for record in (reference, candidate) if _several_digested(record)]
     checks.append(_invariants(reference, candidate))
     verdict, reason = _conclude(checks, budget, reference.spec.precision)
     if verdict == "divergent":
-        known = [known_departure(record.spec, record.placement) for record in (reference, candidate)]
-        reason = "; as is known of it, ".join([reason, *filter(None, known)])
+        parts = (*reference.parts, *candidate.parts)
+        known = [known_departure(part.spec, part.placement) for part in parts]
+        reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
     return Comparison(
         reference.label,
         candidate.label,
@@ -143,12 +144,14 @@ def compare(
 
 def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
     """Runs on other data are other runs, whatever their specs say."""
-    ours, theirs = reference.header.data_digest, candidate.header.data_digest
-    if ours != theirs:
-        raise AlignmentError(
-            f"{reference.folder} and {candidate.folder} were trained on different data:"
-            f" their data_digest is {ours} and {theirs}"
-        )
+    first, *others = (*reference.parts, *candidate.parts)
+    for other in others:
+        ours, theirs = first.header.data_digest, other.header.data_digest
+        if ours != theirs:
+            raise AlignmentError(
+                f"{first.folder} and {other.folder} were trained on different data:"
+                f" their data_digest is {ours} and {theirs}"
+            )
 
 
 def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) -> tuple[Verdict, str]:
@@ -186,8 +189,11 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
     return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
 
 
-def _count_rounding(spec: TrainSpec) -> float:
-    """Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum."""
+def count_rounding(spec: TrainSpec) -> float:
+    """How far equal counts may be apart.
+
+    Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum.
+    """
     weighted = getattr(spec.loss, "class_weights", None) is not None
     return 1e3 * float(np.finfo(spec.master_dtype).eps) if weighted else 0.0
 
@@ -238,17 +244,30 @@ def _unrounded(record: RunRecord) -> Check:
 
 def _replicas(record: RunRecord) -> Check:
     """Whether all replicas held the same parameters, bit for bit, after every step."""
-    first, *others = record.digests
-    unequal = [
-        (next(row for row, digest in enumerate(digests) if digest != first[row]), replica)
-        for replica, digests in enumerate(others, start=1)
-        if digests != first
-    ]
+    unequal = unequal_replicas(record)
     if unequal:
-        row, replica = min(unequal)
-        where = f"step {record.steps[row]}: replica {replica} of {record.label} is not replica 0"
+        step, replica = min(unequal)
+        where = f"step {step}: replica {replica} of {record.label} is not replica 0"
         return Check("replicas equal", False, float("inf"), 0.0, where)
-    return Check("replicas equal", True, 0.0, 0.0, f"{len(first)} steps of {len(others) + 1} replicas")
+    seen = [f"{len(part.steps)} steps of {len(part.digests)} replicas" for part in _several_digested(record)]
+    return Check("replicas equal", True, 0.0, 0.0, ", ".join(seen))
+
+
+def _several_digested(record: RunRecord) -> list[RunRecord]:
+    """The parts that several replicas wrote digests of their parameters in."""
+    return [part for part in record.parts if len(part.digests) > 1 and len(part.steps)]
+
+
+def unequal_replicas(record: RunRecord) -> list[tuple[int, int]]:
+    """(step, replica) of each whose parameters were not those of replica 0: the first step after which."""
+    unequal: dict[int, int] = {}
+    for part in _several_digested(record):
+        first, *others = part.digests
+        for replica, own in enumerate(others, start=1):
+            if own != first and replica not in unequal:
+                steps = zip(part.steps.tolist(), first, own, strict=True)
+                unequal[replica] = next(step for step, a, b in steps if a != b)
+    return [(step, replica) for replica, step in unequal.items()]
 
 
 def _invariants(*records: RunRecord) -> Check:
@@ -266,7 +285,7 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     ours, theirs = reference.summary, candidate.summary
     assert ours is not None
     assert theirs is not None
-    if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > _count_rounding(reference.spec):
+    if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference.spec):
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
         asked = reference.spec.data.eval_samples
@@ -313,16 +332,10 @@ def _largest(tensor: NDArray[np.generic]) -> float:
 def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[LedgerEntry]:
     """Remove the ledger's tensors from both states and say how far apart they were."""
     taken = []
-    for tensor in [name for name in ours if _ledger_key(name) in ledger]:
+    for tensor in [name for name in ours if tensor_of(name) in ledger]:
         deviation = tensor_deviation(ours[tensor], theirs.get(tensor, np.array(np.nan)))
         if not np.isfinite(deviation):
             continue  # missing, of another shape or not finite: that is no rounding
         del ours[tensor], theirs[tensor]
-        taken.append(LedgerEntry(tensor, ledger[_ledger_key(tensor)], deviation))
+        taken.append(LedgerEntry(tensor, ledger[tensor_of(tensor)], deviation))
     return taken
-
-
-def _ledger_key(tensor: str) -> str:
-    """'slots/first_moment/a/b' and 'parameters/a/b' are both the parameter 'a/b'."""
-    head, _, rest = tensor.partition("/")
-    return rest.partition("/")[2] if head == "slots" else rest

@@ -22,6 +22,7 @@ _IDS_AT_ONCE = 1 << 17
 class SplitAudit:
     """One record's splits. `problems` is empty where every replica got exactly what the plan says.
 
+    replicas: of a run that went on, the most that it had.
     audited_steps: of `steps`, those whose samples were held against the plan.
     """
 
@@ -49,27 +50,71 @@ def audit(record: RunRecord) -> SplitAudit:
     """Compare what the replicas recorded with the plan.
 
     Steps whose sample ids are there are compared id by id. Of those kept as digests, blocks are computed
-    again from the plan: all, or where that were too many the first, the last and some evenly between.
+    again from the plan: all, or where that were too many the first, the last and some evenly between. Of a run
+    that went on, each part is held against the plan of its own placement.
     """
+    found = [_audited(part) for part in record.parts]
+    return SplitAudit(
+        record.label,
+        len(record.steps),
+        max(part.replicas for part in found),
+        sum(part.samples for part in found),
+        sum(part.empty_local_batches for part in found),
+        tuple(problem for part in found for problem in part.problems),
+        sum(part.audited_steps for part in found),
+    )
+
+
+def _audited(record: RunRecord) -> SplitAudit:
     received, plan = record.received, BatchPlan.of(record.spec, record.placement)
     problems = _wrong_counts(record, plan)
     problems |= _wrong_steps(record, plan)
-    for step in received.kept:
+    last = int(record.steps[-1]) if len(record.steps) else -1
+    for step in [step for step in received.kept if step <= last]:
         problem = _step_problem(plan, step, kept_ids(record, plan, step))
         if problem:
             problems[step] = problem
     chosen = _chosen_blocks(record, plan)
     found = [(step, f"step {step}: {problem}") for step, problem in problems.items()]
     found += filter(None, (_block_problem(record, plan, received.blocks[number]) for number in chosen))
+    beyond = _beyond(record, plan)
+    counted = received.blocks["steps"][chosen, 0].clip(max=last + 1 - received.blocks["first"][chosen, 0])
     return SplitAudit(
         record.label,
         len(record.steps),
         record.placement.replicas,
-        received.samples,
-        received.empty,
+        received.samples - beyond.samples,
+        received.empty - beyond.empty,
         tuple(text for _, text in sorted(found)),
-        received.whole + int(received.blocks["steps"][chosen, 0].sum()),
+        received.whole + int(counted.sum()),
     )
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """What the digests of a record's last block hold of steps after the record's last.
+
+    Such are there where a later part took these steps anew, and the one that a kill left without a row.
+    """
+
+    samples: int = 0
+    empty: int = 0
+    multiset: int = 0
+
+
+def _beyond(record: RunRecord, plan: BatchPlan) -> _Beyond:
+    """From the plan, and the ids kept where it was not followed: digests cannot be taken apart."""
+    received = record.received
+    if not len(received.blocks):
+        return _Beyond()
+    ends = received.blocks[-1]["first"] + received.blocks[-1]["steps"]
+    first, stop = int(record.steps[-1]) + 1, int(ends.max())
+    if first >= stop:
+        return _Beyond()
+    sizes, multiset, _ = _planned_digests(plan, received.kept, first, stop)
+    there = np.arange(first, stop)[:, None] < ends
+    summed = int((multiset * there).sum(dtype=np.uint64))
+    return _Beyond(int((sizes * there).sum()), int(((sizes == 0) & there).sum()), summed)
 
 
 def _wrong_counts(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
@@ -199,16 +244,46 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None
 
     Steps whose ids are not there in both records are compared in blocks.
     """
-    ours, theirs = reference.received, candidate.received
-    rows = min(ours.whole, theirs.whole)
-    unequal = np.flatnonzero(ours.step_digests[:rows] != theirs.step_digests[:rows])
-    if len(unequal):
-        return f"step {reference.steps[unequal[0]]}"
-    if rows == len(reference.steps):
+    (ours, known), (theirs, known_too) = _step_digests(reference), _step_digests(candidate)
+    known &= known_too
+    unequal = reference.steps[known & (ours != theirs)]
+    if not known.all():
+        block = _first_unequal_block(reference, candidate)
+        if block is not None and (not len(unequal) or block[1] < unequal[0]):
+            return f"steps {block[0]} to {block[1]}"
+    return f"step {unequal[0]}" if len(unequal) else None
+
+
+def _first_unequal_block(reference: RunRecord, candidate: RunRecord) -> tuple[int, int] | None:
+    """The first and the last step of the first block of which the records received different samples."""
+    unequal = np.flatnonzero(_block_digests(reference) != _block_digests(candidate))
+    if not len(unequal):
         return None
-    blocks = np.flatnonzero(ours.block_digests() != theirs.block_digests())
-    if not len(blocks):
-        return None
-    first = (int(reference.steps[0]) // BLOCK_STEPS + int(blocks[0])) * BLOCK_STEPS
+    first = (int(reference.steps[0]) // BLOCK_STEPS + int(unequal[0])) * BLOCK_STEPS
     last = min(first + BLOCK_STEPS - 1, int(reference.steps[-1]))
-    return f"steps {max(first, int(reference.steps[0]))} to {last}"
+    return max(first, int(reference.steps[0])), last
+
+
+def _step_digests(record: RunRecord) -> tuple[mixing.Words, NDArray[np.bool_]]:
+    """The multiset digests of a record's steps, and of which they are known: those whose ids are there."""
+    words, known = np.zeros(len(record.steps), np.uint64), np.zeros(len(record.steps), bool)
+    first = 0
+    for part in record.parts:
+        rows = slice(first, first + part.received.whole)
+        words[rows], known[rows] = part.received.step_digests, True
+        first += len(part.steps)
+    return words, known
+
+
+def _block_digests(record: RunRecord) -> mixing.Words:
+    """The multiset digests of all blocks of a record's steps."""
+    numbers = record.steps[[0, -1]] // BLOCK_STEPS
+    words = np.zeros(int(numbers[1] - numbers[0]) + 1, np.uint64)
+    for part in record.parts:
+        if len(part.steps):
+            own = part.received.block_digests()
+            beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
+            own[-1:] -= np.uint64(beyond.multiset)
+            first = int(part.steps[0] // BLOCK_STEPS - numbers[0])
+            words[first : first + len(own)] += own
+    return words

@@ -10,6 +10,9 @@ breaches/replica_N.jsonl  what must hold in every run and did not, where anythin
 memory/rank_N.json     bytes that process held: parameters, slots, all tensors, peak
 initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
 summary.json           written last: the run is complete
+resumed/001/, ...      the same again of each time that the run went on from a checkpoint
+checkpoints/           what it would go on from (`common.checkpoint`)
+start.json             where the run goes on, as rank 0 has told the others
 
 All that grows is flushed step by step, so the record is complete up to its last whole step
 whatever kills the run.
@@ -24,6 +27,7 @@ from common.record.header import (
     claim_folder,
     git_revision,
 )
+from common.record.parts import branch, next_part, parts_of, run_of
 from common.record.reader import Column, RunRecord, Taps, read_record
 from common.record.samples import Ids, Received
 from common.record.writer import RecordWriter, ScalarSink
@@ -41,7 +45,11 @@ __all__ = [
     "ScalarSink",
     "Summary",
     "Taps",
+    "branch",
     "claim_folder",
     "git_revision",
+    "next_part",
+    "parts_of",
     "read_record",
+    "run_of",
 ]

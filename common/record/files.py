@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -12,10 +13,14 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from common.errors import RecordError
+from common.files import replacing
 from common.spec import Spec
 from common.spec.base import explain
+from common.spec.io import unique_keys
 
 SpecT = TypeVar("SpecT", bound=Spec)
+# What is larger was written by no run of ours: of a run's facts, and of rows of text or of sample ids.
+_FACTS_LIMIT, _ROWS_LIMIT = 1 << 24, 1 << 30
 _ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
 
 
@@ -31,18 +36,29 @@ def parse(kind: type[SpecT], path: Path) -> SpecT:
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        _check_size(path, _FACTS_LIMIT)
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise RecordError(f"{path}: not JSON; the file is cut short or foreign") from None
 
 
+def _check_size(path: Path, limit: int) -> None:
+    """Raise RecordError for what is no file, or may fill the memory: a folder, a pipe, a file without an end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise RecordError(f"{path}: not a file, but a folder, a device or a pipe")
+    if found.st_size > limit:
+        raise RecordError(
+            f"{path}: holds {found.st_size} bytes, a record at most {limit}; the file is foreign"
+        )
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 def append(file: IO[bytes], data: bytes) -> None:
@@ -54,6 +70,7 @@ def append(file: IO[bytes], data: bytes) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """JSON objects, one a line; what a killed run left of a last one is dropped."""
     try:
+        _check_size(path, _ROWS_LIMIT)
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -72,18 +89,21 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def read_words(path: Path) -> NDArray[np.int64]:
     """A file of little-endian 64-bit integers; half a last one is dropped."""
     try:
+        _check_size(path, _ROWS_LIMIT)
         return np.fromfile(path, "<i8").astype(np.int64, copy=False)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_columns(path: Path, width: int) -> NDArray[np.float64]:
-    """Rows of `width` little-endian float64 as an array [width, rows].
+def read_columns(path: Path, width: int, most: int) -> NDArray[np.float64]:
+    """Rows of `width` little-endian float64 as an array [width, rows]; RecordError for more than `most`.
 
     What a killed run left of a last row is dropped. Read piece by piece, so that each number is
     in memory once.
     """
     try:
+        # Half a row more is what a kill leaves.
+        _check_size(path, 8 * width * (most + 1))
         with open(path, "rb") as file:
             rows = os.fstat(file.fileno()).st_size // (8 * width)
             columns = np.empty((width, rows))

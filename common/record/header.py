@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import struct
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 from common import __version__
 from common.errors import RecordError
+from common.record.files import parse, read_json
 from common.spec import Placement, Spec, TrainSpec
 
 FORMAT = "parity-run-record"
@@ -24,6 +27,9 @@ STEP_FIELDS = (
     "loss_scale",
     "seconds",
 )
+
+
+ROW_BYTES = 8 * (1 + len(STEP_FIELDS))  # of steps.f64
 
 
 class Header(Spec):
@@ -68,6 +74,34 @@ def header_of(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> H
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         data_digest=facts.get("data_digest"),
     )
+
+
+def read_header(folder: Path) -> Header:
+    """The header of a record; raises RecordError where there is none, or one that is foreign or damaged."""
+    path = folder / "header.json"
+    if not path.is_file():
+        raise RecordError(f"{folder}: not a run record (no header.json)")
+    made = read_json(path)
+    if isinstance(made, dict) and {"format", "schema_version"} <= made.keys():
+        found = f"{made['format']} {made['schema_version']}"
+        if found != f"{FORMAT} {SCHEMA}":
+            raise RecordError(
+                f"{folder}: written by another format ({found!r}); this reads {FORMAT} {SCHEMA}"
+            )
+    header = parse(Header, path)
+    if header.digest != header.spec.fingerprint():
+        raise RecordError(f"{folder}/header.json: the digest is not that of the spec beside it")
+    return header
+
+
+def steps_in(path: Path) -> int:
+    """Steps taken, as a growing steps.f64 says; where a run went on, with those before its first."""
+    try:
+        with open(path, "rb") as file:
+            first, rows = file.read(8), os.fstat(file.fileno()).st_size // ROW_BYTES
+    except OSError:
+        return 0
+    return int(struct.unpack("<d", first)[0]) + rows if rows else 0
 
 
 def git_revision() -> str | None:

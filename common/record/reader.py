@@ -1,11 +1,13 @@
-"""Reading a record back."""
+"""Reading a record back; of a run that went on, its parts as one (`parts.py`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,14 @@ from common.errors import RecordError
 from common.invariants import Breach
 from common.record.breaches import read_breaches
 from common.record.files import parse, read_columns, read_json, read_lines
-from common.record.header import FORMAT, SCHEMA, STEP_FIELDS, Header, Summary
+from common.record.header import STEP_FIELDS, Header, Summary, read_header
+from common.record.parts import check_gaps, kept_steps, parts_of
 from common.record.samples import Ids, Received
 from common.spec import Placement, TrainSpec
 from common.state import State, load_state
 
 Column = NDArray[np.float64]
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,18 @@ class Taps:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A record read back. Columns are float64 arrays over the recorded steps."""
+    """A record read back. Columns are float64 arrays over the recorded steps.
+
+    Of a run that went on, `joined` are its parts, each limited to the steps that no later part took anew:
+    what they recorded together is the run's. Header and summary are then those of the last, but for the number of
+    steps and their time.
+    """
 
     folder: Path
     header: Header
     summary: Summary | None
     columns: dict[str, Column]
+    joined: tuple[RunRecord, ...] = ()
 
     @property
     def spec(self) -> TrainSpec:
@@ -47,9 +57,20 @@ class RunRecord:
     def placement(self) -> Placement:
         return self.header.placement
 
+    @property
+    def parts(self) -> tuple[RunRecord, ...]:
+        """Those of a run that went on, in the order of their steps; of another run, itself."""
+        return self.joined or (self,)
+
     @cached_property
     def label(self) -> str:
-        """Short name for tables."""
+        """Short name for tables; of a run that went on elsewhere, the way that it took."""
+        if self.joined:
+            trained = [part for part in self.joined if len(part.steps)] or self.joined[-1:]
+            moved = [now for before, now in pairwise(trained) if now.label != before.label]
+            return ", ".join(
+                [trained[0].label, *(f"from step {part.steps[0]} {part.label}" for part in moved)]
+            )
         order = self.placement.sample_order_seed
         return self.placement.label + (f" order {order}" if order is not None else "")
 
@@ -66,12 +87,18 @@ class RunRecord:
 
     @cached_property
     def received(self) -> Received:
-        """What the replicas say they received: sample ids, or digests of them."""
+        """What the replicas say they received: sample ids, or digests of them. Each part has its own."""
+        if self.joined:
+            raise RecordError(
+                f"{self.folder}: its parts had replicas of their own, and each says what they received"
+            )
         return Received.read(self.folder / "splits", self.placement.replicas, self.steps)
 
     @cached_property
     def splits(self) -> list[list[Ids]]:
         """ids[replica][row] as recorded by each replica; RecordError where the record has digests instead."""
+        if self.joined:
+            return _end_to_end(self._of_equal_parts(lambda part: part.splits))
         received = self.received
         if received.whole < len(self.steps):
             raise RecordError(
@@ -84,6 +111,8 @@ class RunRecord:
     @cached_property
     def digests(self) -> list[list[str]]:
         """digests[replica][row] of the parameters after each step; none where the run recorded none."""
+        if self.joined:
+            return _end_to_end(self._of_equal_parts(lambda part: part.digests))
         if not self.placement.digests:
             return []
         paths = [self.folder / "digests" / f"replica_{r}.jsonl" for r in range(self.placement.replicas)]
@@ -98,18 +127,29 @@ class RunRecord:
     @cached_property
     def breaches(self) -> tuple[Breach, ...]:
         """What the run broke of `common.invariants`, by step."""
+        if self.joined:
+            *earlier, last = self.joined
+            kept = [b for part in earlier for b in part.breaches if b.step <= part.steps[-1]]
+            return (*kept, *last.breaches)
         return read_breaches(self.folder / "breaches")
 
     @cached_property
     def taps(self) -> Taps | None:
         """What was tapped after each step; None where nothing was."""
+        if self.joined:
+            tapped = self._of_equal_parts(lambda part: part.taps)
+            if not tapped:
+                return None
+            if len({part.names for part in tapped}) > 1:
+                raise RecordError(f"{self.folder}: its parts tapped different tensors; read them one by one")
+            return Taps(tapped[0].names, np.concatenate([part.values for part in tapped], axis=1))
         if not self.placement.taps:
             return None
         folder, steps = self.folder / "taps", self.steps
         names = tuple(map(str, read_json(folder / "names.json")))
         tables = []
         for path in [folder / f"replica_{r}.f64" for r in range(self.placement.replicas)]:
-            found = read_columns(path, 1 + 2 * len(names))[:, : len(steps)]
+            found = read_columns(path, 1 + 2 * len(names), self.spec.steps)[:, : len(steps)]
             # A run that was killed may have tapped one step less than it took.
             missing = len(steps) - found.shape[1]
             if missing > (self.summary is None) or (found[0] != steps[: found.shape[1]]).any():
@@ -121,6 +161,8 @@ class RunRecord:
     @cached_property
     def phases(self) -> list[dict[str, Any]]:
         """How long each phase of a step took, by rank; none where that was not measured."""
+        if self.joined:
+            return self.joined[-1].phases
         if not self.placement.phase_repeats:
             return []
         count = self.placement.processes
@@ -129,29 +171,102 @@ class RunRecord:
     @cached_property
     def memory(self) -> list[dict[str, int]]:
         """What each process held, by rank, in bytes."""
+        if self.joined:
+            return self.joined[-1].memory
         count = self.placement.processes
         return [read_json(self.folder / "memory" / f"rank_{rank}.json") for rank in range(count)]
 
     def state(self, which: str) -> State:
         """The canonical state `initial`, `first_gradients` or `final`."""
-        return load_state(self.folder / f"{which}.safetensors")
+        name = f"{which}.safetensors"
+        if not self.joined:
+            return load_state(self.folder / name)
+        # The first gradients are those of the first update, which float16 may have put off to a later part.
+        first = next((part for part in self.joined if (part.folder / name).exists()), self.joined[0])
+        return {"initial": self.joined[0], "first_gradients": first}.get(which, self.joined[-1]).state(which)
+
+    def _of_equal_parts(self, what: Callable[[RunRecord], Each | None]) -> list[Each]:
+        """What each part has, where all have it and as many replicas; nothing where none of them does."""
+        trained = [part for part in self.joined if len(part.steps)]
+        found = [each for part in trained if (each := what(part))]
+        if found and len({part.placement.replicas if what(part) else 0 for part in trained}) > 1:
+            raise RecordError(
+                f"{self.folder}: its parts recorded different things, or had"
+                f" {' and '.join(str(part.placement.replicas) for part in trained)} replicas; read them one by one"
+            )
+        return found
+
+
+def _end_to_end(parts: list[list[list[Each]]]) -> list[list[Each]]:
+    """Of each replica the rows of all parts, one part after another."""
+    return [[row for rows in columns for row in rows] for columns in zip(*parts, strict=True)]
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Read a record; raises RecordError with one line for anything missing, cut short or foreign."""
-    if not (folder / "header.json").is_file():
-        raise RecordError(f"{folder}: not a run record (no header.json)")
-    made = read_json(folder / "header.json")
-    if isinstance(made, dict) and {"format", "schema_version"} <= made.keys():
-        found = f"{made['format']} {made['schema_version']}"
-        if found != f"{FORMAT} {SCHEMA}":
+    """Read a record: of a run that went on, all its parts as one; of one part, given its folder, that.
+
+    A part that was killed before its first step counts as nothing: what came before it is still the run.
+
+    Raises:
+        RecordError: with one line for anything missing, cut short or foreign, or where a step is in no part.
+    """
+    folders = parts_of(folder)
+    begun = [_read_part(path) for path in folders if len(folders) > 1 and _has_begun(path)]
+    for part in begun:
+        if part.header.digest != begun[-1].header.digest:
             raise RecordError(
-                f"{folder}: written by another format ({found!r}); this reads {FORMAT} {SCHEMA}"
+                f"{part.folder} and {begun[-1].folder} are of different specs; a run goes on with its own"
             )
-    header = parse(Header, folder / "header.json")
-    if header.digest != header.spec.fingerprint():
-        raise RecordError(f"{folder}/header.json: the digest is not that of the spec beside it")
-    columns = _columns(folder, header.columns)
+    taken = [part for part in begun if len(part.steps) or part.summary is not None]
+    if not taken:
+        return _read_part(folder)
+    return taken[0] if taken[-1].folder == folder else _join(folder, taken)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether a part lived long enough to take a step: the file of them comes after the header."""
+    return (folder / "steps.f64").exists() or (folder / "summary.json").exists()
+
+
+def _join(folder: Path, taken: list[RunRecord]) -> RunRecord:
+    last = taken[-1]
+    kept = kept_steps([_steps_of(part) for part in taken])
+    held = [pair for pair in zip(taken, kept, strict=True) if len(pair[1]) or pair[0] is last]
+    check_gaps(folder, [(part.folder, steps) for part, steps in held])
+    parts = [_limited(part, len(steps)) for part, steps in held]
+    common = [name for name in last.columns if all(name in part.columns for part in parts)]
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in common}
+    summary = last.summary
+    if summary is not None:
+        # What was trained in vain is not counted, nor what a part that was killed did beside its steps.
+        seconds = sum(float(part.columns["seconds"].sum()) for part in parts[:-1])
+        told = {"steps": len(columns["step"]), "wall_seconds": summary.wall_seconds + seconds}
+        summary = summary.model_copy(update=told)
+    return RunRecord(folder, last.header, summary, columns, tuple(parts))
+
+
+def _limited(part: RunRecord, rows: int) -> RunRecord:
+    """A part without the steps that a later one took anew."""
+    if rows == len(part.steps):
+        return part
+    columns = {name: column[:rows] for name, column in part.columns.items()}
+    return replace(part, columns=columns, summary=None)
+
+
+def _steps_of(part: RunRecord) -> range:
+    """Those that a part took. One that had none left to take only evaluated."""
+    if len(part.steps):
+        return range(int(part.steps[0]), int(part.steps[-1]) + 1)
+    path = part.folder / "final.safetensors"
+    step = load_state(path, mapped=True).get("step")
+    if step is None or step.shape != () or step.dtype.kind != "i" or int(step) < 0:
+        raise RecordError(f"{path}: does not say of which step it is; the file is damaged or foreign")
+    return range(int(step), int(step))
+
+
+def _read_part(folder: Path) -> RunRecord:
+    header = read_header(folder)
+    columns = _columns(folder, header.columns, header.spec.steps)
     numbers = columns["step"]
     if len(numbers) and not (
         numbers[0] >= 0
@@ -168,10 +283,10 @@ def read_record(folder: Path) -> RunRecord:
     return RunRecord(folder, header, summary, columns)
 
 
-def _columns(folder: Path, names: tuple[str, ...]) -> dict[str, Column]:
+def _columns(folder: Path, names: tuple[str, ...], most: int) -> dict[str, Column]:
     missing = [name for name in ("step", *STEP_FIELDS) if names.count(name) != 1]
     if missing:
         raise RecordError(
             f"{folder}/header.json: steps.f64 needs one column {missing[0]!r}, columns are {names}"
         )
-    return dict(zip(names, read_columns(folder / "steps.f64", len(names)), strict=True))
+    return dict(zip(names, read_columns(folder / "steps.f64", len(names), most), strict=True))

@@ -160,8 +160,9 @@ class Received:
     """What replicas received, read back.
 
     whole: of so many steps, the first ones, the ids are there; of those after them, digests.
-    blocks: [block, replica] rows of BLOCK_FIELDS, of the steps after the whole ones.
-    kept: step -> replica -> ids, of steps after the whole ones that the writer kept nevertheless.
+    blocks: [block, replica] rows of BLOCK_FIELDS, of the steps after the whole ones. The last may hold steps
+        that come after those asked for.
+    kept: step -> replica -> ids, of the blocks' steps that the writer kept nevertheless.
     """
 
     whole: int
@@ -174,17 +175,25 @@ class Received:
 
     @classmethod
     def read(cls, folder: Path, replicas: int, steps: NDArray[np.int64]) -> Received:
-        """Read what all processes wrote; raises RecordError unless it covers every replica and step."""
+        """Read what all processes wrote of some steps.
+
+        Raises:
+            RecordError: it does not cover every replica and step.
+        """
         blocks = _read_blocks(folder, replicas, steps)
         whole = int(blocks["first"][0, 0] - steps[0]) if len(blocks) else len(steps)
         words, entries = _read_entries(folder)
         place = entries[np.lexsort((entries["replica"], entries["step"]))]
         last = int(steps[-1]) if len(steps) else -1
+        if len(blocks):
+            last = int((blocks["first"] + blocks["steps"]).max()) - 1
         place = place[place["step"] <= last]
         first, rest = place[: whole * replicas], place[whole * replicas :]
-        wanted = np.repeat(steps[:whole], replicas), np.tile(np.arange(replicas), whole)
         if not len(blocks):
             first, rest = place, place[:0]
+        # No more than can be missing: a header that is damaged may speak of a thousand million replicas.
+        wanted_rows = np.arange(min(whole * replicas, len(first) + 1))
+        wanted = steps[wanted_rows // replicas], wanted_rows % replicas
         _check_entries(folder, first, *wanted)
         kept: dict[int, dict[int, Ids]] = {}
         for step, replica, start, size in rest.tolist():

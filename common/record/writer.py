@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -44,6 +44,7 @@ class RecordWriter:
         replicas: range,
         facts: dict[str, Any],
         scalars: ScalarSink | None = None,
+        kept: Mapping[str, float | None] | None = None,
     ) -> None:
         """Begin a record in a folder claimed by `claim_folder`.
 
@@ -54,6 +55,7 @@ class RecordWriter:
             replicas: the replicas this process holds; the one with replica 0 is the primary.
             facts: versions, devices, threads and the data's digest, for the header.
             scalars: also receives every step's scalars, for TensorBoard.
+            kept: of `RateKeeper.kept`, where the run goes on from a checkpoint.
         """
         self.folder = folder
         self.primary = 0 in replicas
@@ -76,7 +78,7 @@ class RecordWriter:
         # A replay begins anywhere, and may be fed what no run would be.
         if self._full and replicas and placement.replay is None:
             self._breaches = BreachWriter(folder / "breaches", replicas.start)
-            self._invariants = Invariants(spec, placement, replicas)
+            self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0
         self._started = self._last = time.perf_counter()
         self._parts: list[float] = []
@@ -177,8 +179,6 @@ class RecordWriter:
     def finish(self, evaluation: tuple[float, float, int]) -> None:
         """Mark the run complete; `evaluation` is (loss sum, samples, correct) after the last step."""
         wall_seconds = self._last - self._started
-        for entry in self._held:
-            self._write(*entry)
         self.close()
         loss_sum, count, correct = evaluation
         summary = Summary(
@@ -193,6 +193,9 @@ class RecordWriter:
 
     def close(self) -> None:
         """Stop writing. A record without a summary is known to be unfinished."""
+        held, self._held = self._held, []
+        for entry in held:
+            self._write(*entry)
         for file in (self._steps, self._samples, *self._digests, *self._taps, self._breaches, self._scalars):
             if file is not None:
                 file.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from common.reference.optimizers.base import known
 from common.spec.train import TrainSpec
 
@@ -12,8 +14,8 @@ SMALLEST, LARGEST = 2.0**-64, 2.0**64
 class ScaleKeeper:
     """Counts the updates of a run and moves its loss scale; without float16 every step is an update.
 
-    `observe` must be told every step in order. So neither scale nor count is part of the canonical
-    state: a resumed run tells it the recorded steps, as it does for a plateau.
+    `observe` must be told every step in order, or `restore` what another was told. Neither scale nor count
+    is part of the canonical state; a checkpoint holds them beside it, as it does what a plateau knows.
 
     updates: made so far; what bias corrections and the average of the weights count.
     scale: what the next step multiplies its loss by.
@@ -29,6 +31,15 @@ class ScaleKeeper:
         """Where the schedule stands at a step of the run."""
         waits = self._rule is not None and self._rule.schedule == "waits"
         return self.updates if waits else step
+
+    def kept(self) -> dict[str, float | None]:
+        """All that it knows, for `restore`."""
+        return {"updates": self.updates, "loss_scale": self.scale, "updates_in_a_row": self._in_a_row}
+
+    def restore(self, kept: Mapping[str, float | None]) -> None:
+        """Know what `kept` says; raises KeyError where that is something else."""
+        self.updates, self.scale = int(known(kept["updates"])), known(kept["loss_scale"])
+        self._in_a_row = int(known(kept["updates_in_a_row"]))
 
     def observe(self, updated: bool) -> None:
         """Take note of whether a step updated the weights."""

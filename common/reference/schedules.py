@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from common.data.plan import BatchPlan
@@ -31,8 +31,7 @@ def base_rate(spec: TrainSpec) -> float:
 class RateKeeper:
     """The scalars of each step of one run; it watches the losses for a plateau, and for skipped updates.
 
-    `observe` must be told every step in order. A resumed run tells it the recorded steps first:
-    then it knows what it would have known.
+    `observe` must be told every step in order, or `restore` what another was told.
     """
 
     def __init__(self, spec: TrainSpec) -> None:
@@ -58,6 +57,21 @@ class RateKeeper:
         """How many of the observed steps updated the weights."""
         return self._scale.updates
 
+    def kept(self) -> dict[str, float | None]:
+        """All that it knows, for `restore`. JSON keeps every bit of it; an infinite best loss is None."""
+        plateau = {} if self._plateau is None else self._plateau.kept()
+        return {**self._scale.kept(), **plateau}
+
+    def restore(self, kept: Mapping[str, float | None]) -> None:
+        """Know what `kept` says, instead of having been told every step.
+
+        Raises:
+            KeyError: it was kept for another spec.
+        """
+        self._scale.restore(kept)
+        if self._plateau is not None:
+            self._plateau.restore(kept)
+
     def observe(self, step: int, loss_sum: float, count: float, updated: bool = True) -> None:
         """Take note of a step's global loss sum and count, and of whether it updated the weights."""
         self._scale.observe(updated)
@@ -78,6 +92,25 @@ class _Plateau:
         self._sum = self._count = 0.0
         self._best = math.inf
         self._bad = self._cooldown = 0
+
+    def kept(self) -> dict[str, float | None]:
+        """As that of `RateKeeper`."""
+        best = None if math.isinf(self._best) else self._best
+        sums = {"plateau_sum": self._sum, "plateau_count": self._count, "plateau_best": best}
+        return {
+            **sums,
+            "plateau_rate": self.rate,
+            "plateau_bad": self._bad,
+            "plateau_cooldown": self._cooldown,
+        }
+
+    def restore(self, kept: Mapping[str, float | None]) -> None:
+        """As that of `RateKeeper`."""
+        best = kept["plateau_best"]
+        self._best = math.inf if best is None else best
+        self._sum, self._count = known(kept["plateau_sum"]), known(kept["plateau_count"])
+        self.rate = known(kept["plateau_rate"])
+        self._bad, self._cooldown = int(known(kept["plateau_bad"])), int(known(kept["plateau_cooldown"]))
 
     def observe(self, step: int, loss_sum: float, count: float) -> None:
         self._sum += loss_sum

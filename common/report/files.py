@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from common import __version__
+from common.files import replacing
 from common.parity.result import Result
 from common.record import RunRecord
 from common.scaling.result import Scaling
@@ -70,6 +70,7 @@ def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
             "folder": str(record.folder),
             "global_batch_size": record.spec.global_batch_size,
             "placement": record.placement.to_dict(),
+            "parts": [_part(part) for part in record.joined],
             "versions": record.header.versions,
             "devices": list(record.header.devices),
             "threads": record.header.threads,
@@ -78,6 +79,17 @@ def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         }
         for record in records
     ]
+
+
+def _part(part: RunRecord) -> dict[str, Any]:
+    """Of a run that went on, what was trained where."""
+    steps = part.steps.tolist()
+    return {
+        "folder": str(part.folder),
+        "first_step": steps[0] if steps else None,
+        "steps": len(steps),
+        "placement": part.placement.to_dict(),
+    }
 
 
 def _scaling(scaling: Scaling) -> Any:
@@ -161,6 +173,5 @@ def _xml_text(text: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -116,7 +116,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     names = dict.fromkeys(check.name for c in comparisons for check in c.checks)
     per_comparison = [{check.name: check for check in c.checks} for c in comparisons]
     failing = [number for number, audit in enumerate(result.audits) if not audit.passed]
-    several = [number for number, record in enumerate(records) if record.placement.replicas > 1]
+    several = [number for number, record in enumerate(records) if html_splits.most_replicas(record) > 1]
     return {
         "headline": {
             "verdict": result.verdict,
@@ -208,17 +208,21 @@ def _window(records: Sequence[RunRecord], audits: Sequence[SplitAudit]) -> str:
         audited = min(audit.audited_steps for audit in audits)
         seen = "all" if audited == len(record.steps) else f"{audited:,} of {len(record.steps):,}"
         words.append(f"Drawn are the first {min(len(rows), first)} steps{tail}; the audit saw {seen}.")
-    if record.received.whole < len(record.steps):
-        words.append(
-            f"After the first {record.received.whole:,} steps the record keeps digests of the samples instead"
-            " of their ids; those of all steps are compared."
-        )
+    for part in record.parts:
+        if part.received.whole < len(part.steps):
+            whole = f"{part.received.whole:,} steps" + (
+                f" from step {part.steps[0]}" if record.joined else ""
+            )
+            words.append(
+                f"After the first {whole} the record keeps digests of the samples instead of their ids; those"
+                " of all steps are compared."
+            )
     if len(positions) < min(batch, record.spec.data.train_samples):
         which = "first" if record.spec.data.split == "strided" else "evenly chosen"
         words.append(f"Of {batch:,} positions, {len(positions)} {which} ones are drawn.")
     if per_epoch < len(record.steps):
         words.append(f"A dotted line ends an epoch of {per_epoch} steps.")
-    if max(record.placement.replicas for record in records) > len(plots.PALETTE):
+    if max(map(html_splits.most_replicas, records)) > len(plots.PALETTE):
         words.append(f"Colours repeat after {len(plots.PALETTE)} replicas; point at a cell for its number.")
     if any(not audit.passed for audit in audits):
         words.append("A cross marks a step that is not as planned.")
@@ -226,7 +230,10 @@ def _window(records: Sequence[RunRecord], audits: Sequence[SplitAudit]) -> str:
 
 
 def _local_batches(record: RunRecord) -> str:
-    """Local batch sizes of a whole global batch and, where there is one, of the smallest."""
+    """Local batch sizes of a whole global batch and, where there is one, of the smallest; of each part."""
+    if record.joined:
+        parts = [part for part in record.joined if len(part.steps)]
+        return "\n".join(f"from step {part.steps[0]}: {_local_batches(part)}" for part in parts)
     by_step = record.received.sizes
     totals = by_step.sum(axis=1)
     whole, least = int(totals.argmax()), int(totals.argmin())
@@ -246,9 +253,8 @@ def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
     """Rows of the table of runs, one cell a record."""
     rows: dict[str, list[str]] = {}
     for record in records:
-        header, summary = record.header, record.summary
+        summary = record.summary
         assert summary is not None  # check_alignment refuses unfinished runs
-        devices = Counter(header.devices).items()
         evaluated = "none"
         if summary.eval_count and record.spec.loss.classes:
             share = summary.eval_correct / summary.eval_count
@@ -257,6 +263,18 @@ def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
             "Final loss": f"{record.loss[-1]:.8g}",
             "Evaluation accuracy": evaluated,
             "Wall time": f"{summary.wall_seconds:,.2f} s",
+            **_header_facts(record),
+        }.items():
+            rows.setdefault(name, []).append(cell)
+    return list(rows.items())
+
+
+def _header_facts(record: RunRecord) -> dict[str, str]:
+    """What the headers say; of a run that went on, all that they say."""
+    cells: dict[str, list[str]] = {}
+    for header in (part.header for part in record.parts):
+        devices = Counter(header.devices).items()
+        for name, cell in {
             "Started": header.started.replace("T", " ").replace("+00:00", " UTC"),
             "Host": header.host,
             "Devices": "\n".join(f"{times} × {name}" if times > 1 else name for name, times in devices),
@@ -265,5 +283,5 @@ def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
             "Git revision": header.git_revision or "not known",
             "Folder": str(record.folder),
         }.items():
-            rows.setdefault(name, []).append(cell)
-    return list(rows.items())
+            cells.setdefault(name, []).append(cell)
+    return {name: "\n".join(dict.fromkeys(said)) for name, said in cells.items()}

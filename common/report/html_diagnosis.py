@@ -45,7 +45,7 @@ COLUMNS = {
 # Colours: 0 for what agrees, 1 to 5 for what does not, below these and beyond.
 BOUNDS = (1e-9, 1e-6, 1e-3, 1.0)
 LEGEND = ("agrees", "below 1e-9", "1e-9 to 1e-6", "1e-6 to 1e-3", "1e-3 to 1", "1 and more")
-_CONFIDENCE = {"confirmed": "parity", "likely": "inconclusive", "possible": "inconclusive"}
+_CONFIDENCE = {"confirmed": "parity", "likely": "inconclusive"}
 
 
 def write_diagnosis_html(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from common.errors import MissingPackageError, RecordError, how_to_install
+from common.files import replacing
 from common.report import html_plots as plots
 
 _HERE = Path(__file__).parent
@@ -64,14 +64,11 @@ def write_page(
         scripts={name: Markup(text) for name, text in scripts.items()},
         figures={name: Markup(plots.to_json(figure)) for name, figure in figures.items()},
     )
-    temporary = path.with_name(path.name + ".partial")
     try:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         raise RecordError(f"{path}: the report cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _policy(scripts: list[str]) -> str:

@@ -34,7 +34,7 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
     replica = np.insert(replica, gaps, BEYOND, axis=1)
     sample = np.insert(sample, gaps, -1, axis=1)
     cells = {"type": "heatmap", "x": names, "y": positions, "xgap": 2, "hoverongaps": False}
-    traces = [cells | _replicas(replica, sample, record.placement.replicas)]
+    traces = [cells | _replicas(replica, sample, most_replicas(record))]
     traces += [cells | _fault(replica == code, code) for code in _FAULTS if (replica == code).any()]
     wrong = [str(step) for step in wrong_steps if str(step) in names]
     if wrong:
@@ -46,15 +46,28 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
     return figure
 
 
+def most_replicas(record: RunRecord) -> int:
+    """Replicas of a run; of one that went on, the most that it had."""
+    return max(part.placement.replicas for part in record.parts)
+
+
 def split_rows(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Rows:
     """Rows of the window, ascending, of which the record has the sample ids."""
     rows = np.arange(len(record.steps))
-    there = (rows < record.received.whole) | np.isin(record.steps, list(record.received.kept))
+    there = np.concatenate([_with_ids(part) for part in record.parts])
     per_epoch = BatchPlan.of(record.spec, record.placement).steps_per_epoch
     end = per_epoch - int(record.steps[0]) % per_epoch
     tail = (rows >= end - TAIL_STEPS) & (rows < end)
     wrong = np.isin(record.steps, sorted(wrong_steps)[:WRONG_STEPS])
-    return rows[((rows < FIRST_STEPS) | tail | wrong) & there]
+    shown: Rows = rows[((rows < FIRST_STEPS) | tail | wrong) & there]
+    return shown
+
+
+def _with_ids(part: RunRecord) -> NDArray[np.bool_]:
+    """Of which steps a part has sample ids."""
+    there: NDArray[np.bool_] = np.arange(len(part.steps)) < part.received.whole
+    there |= np.isin(part.steps, list(part.received.kept))
+    return there
 
 
 def split_positions(record: RunRecord) -> Rows:
@@ -70,15 +83,18 @@ def split_positions(record: RunRecord) -> Rows:
 
 def received(record: RunRecord, rows: Rows, positions: Rows) -> tuple[Rows, Rows]:
     """Replica (or NOBODY, SEVERAL, BEYOND the batch) and sample id, by (position, row), as recorded."""
-    plan = BatchPlan.of(record.spec, record.placement)
     replica = np.full((len(positions), len(rows)), BEYOND)
     sample = np.full((len(positions), len(rows)), -1)
-    whole = record.received.whole
+    ends = np.cumsum([len(part.steps) for part in record.parts])
+    plans = [BatchPlan.of(part.spec, part.placement) for part in record.parts]
     for column, row in enumerate(rows.tolist()):
-        ids = plan.global_ids(int(record.steps[row]))
+        number = int(np.searchsorted(ends, row, side="right"))
+        part, plan, step = record.parts[number], plans[number], int(record.steps[row])
+        ids = plan.global_ids(step)
         inside = positions < len(ids)
         wanted = ids[positions[inside]]
-        local = record.received.ids(row) if row < whole else kept_ids(record, plan, int(record.steps[row]))
+        own = row - int(ends[number]) + len(part.steps)
+        local = part.received.ids(own) if own < part.received.whole else kept_ids(part, plan, step)
         owners = np.repeat(np.arange(len(local)), [len(local_ids) for local_ids in local])
         held, first, times = np.unique(np.concatenate(local), return_index=True, return_counts=True)
         holders = np.full(len(wanted), NOBODY)

@@ -40,14 +40,19 @@ _LEGEND = (
     f"{_MARK['agrees']} agrees   {_MARK['follows']} off as trained, from what came before: by itself it agrees"
     f"   {_MARK['differs']} differs by itself"
 )
-_BESIDE = {"confirmed": "bold green", "likely": "yellow", "possible": "yellow"}
+_HEADLINE = {
+    "parity": ("bold green", "✓"),
+    "divergent": ("bold red", "✗"),
+    "inconclusive": ("bold yellow", "?"),
+}
+_BESIDE = {"confirmed": "bold green", "likely": "yellow"}
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console, shown: str | None) -> None:
     """When, where and why, in this order; `shown` says where the page lies."""
     who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}"
     parity = diagnosis.verdict == "parity"
-    style, mark = ("bold green", "✓") if parity else ("bold red", "✗")
+    style, mark = _HEADLINE[diagnosis.verdict]
     _say(console, f"[{style}]{mark} {diagnosis.verdict}[/{style}]  {escape(diagnosis.spec_name)}, {who}")
     if parity:
         _say(console, f"  {looked_into(diagnosis)}")

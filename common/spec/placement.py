@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from common.errors import SpecError
 from common.spec.base import NonNegativeInt, PositiveInt, Spec
 from common.spec.replay import Replay
+from common.spec.saving import Saving
 from common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
 
 # ((first epoch, micro-batches), ...)
@@ -68,6 +69,8 @@ class Placement(Spec):
     loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
     prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
     timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
+    save: Saving | None = Field(None, description="when to keep a checkpoint; none: never")
+    resume: str | None = Field(None, description="folder of the checkpoint to go on from")
     replay: Replay | None = Field(None, description="train a part of a run once more, and look into it")
 
     @model_validator(mode="before")
@@ -197,7 +200,7 @@ class Placement(Spec):
         match = re.fullmatch(r"(\w+):(\w+):(\d{1,9})((?:,[^=,]+=(?:\{[^{}]*\}|[^,{}]*))*)", text)
         if match is None:
             raise SpecError(
-                f"--placement {text!r}: expected framework:strategy:replicas[,field=value...],"
+                f"--placement {text[:200]!r}: expected framework:strategy:replicas[,field=value...],"
                 " e.g. torch:ddp:2 or torch:fsdp2:4,wrap=blocks"
             )
         framework, strategy, replicas, more = match.groups()
@@ -262,7 +265,8 @@ def parse_value(text: str) -> Any:
         text = re.sub(r":(?=\S)", ": ", text)
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    # PyYAML lets errors of its converters through: a 13th month, a number of 5,000 digits, brackets without end.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
         return text
 
 

@@ -34,6 +34,8 @@ def check_run(spec: TrainSpec, placement: Placement) -> None:
         _check_several_steps(spec, placement)
     if placement.compile and placement.framework == "tensorflow":
         _check_xla(spec, placement)
+    if placement.save is not None or placement.resume is not None:
+        _check_saving(placement)
 
 
 def feeds_back(spec: TrainSpec) -> bool:
@@ -110,6 +112,24 @@ def _check_phases(placement: Placement) -> None:
         why = "taps would be a part of each; leave them out"
     if why is not None:
         raise SpecError(f"{placement.label}: phases cannot be timed: {why}")
+
+
+def _check_saving(placement: Placement) -> None:
+    """Where a run cannot be saved between two steps, or cannot go on from there."""
+    why = None
+    if placement.engine in ("keras", "lightning"):
+        why = f"engine '{placement.engine}' owns the loop; take engine own"
+    elif placement.replay is not None:
+        why = "a replay begins where it is told, and leaves nothing to go on from; leave out save and resume"
+    elif placement.save is not None and placement.save.sharded and placement.framework == "tensorflow":
+        why = "TensorFlow has whole tensors on every worker, so that one writes; leave out save.sharded"
+    elif (
+        placement.resume is not None and placement.engine == "accelerate" and len(placement.accumulation) > 1
+    ):
+        why = "engine 'accelerate' counts its steps from 0, and the micro-batches change with them; take engine own"
+    if why is not None:
+        verb = "saved" if placement.resume is None else "resumed"
+        raise SpecError(f"{placement.label}: cannot be {verb}: {why}")
 
 
 def _check_low_products(spec: TrainSpec, placement: Placement) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
-from unittest.mock import patch
 
+from parity_tests.rerouted import rerouted
 from tf_impl import train
 
 _FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
@@ -27,15 +27,9 @@ def is_known(names: str) -> bool:
 @contextmanager
 def planted(names: str) -> Iterator[None]:
     """A run inside it has the faults 'ONE+OTHER'; no traced step passes between it and another run."""
-    real = train.run_ranks
-
-    def rerouted(function: str, arguments: tuple[Any, ...], *rest: Any) -> None:
-        del function
-        real("parity_tests.faults.tensorflow:faulty_rank", (names, *arguments), *rest)
-
     train._build.cache_clear()
     try:
-        with _all(names), patch.object(train, "run_ranks", rerouted):
+        with _all(names), rerouted(train, "parity_tests.faults.tensorflow:faulty_rank", names):
             yield
     finally:
         train._build.cache_clear()

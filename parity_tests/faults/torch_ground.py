@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from unittest.mock import patch
 
 import torch
 
+from parity_tests.rerouted import rerouted
 from torch_impl import losses, optimizers, train
 from torch_impl.model import local
 from torch_impl.strategy.carrier import Carrier
@@ -25,19 +27,7 @@ def fault(body: Callable[[], Iterator[None]]) -> Manager:
 
 def in_worker(names: str) -> Manager:
     """What the worker enters for one fault, or for several: ONE+OTHER."""
-
-    @contextmanager
-    def entered() -> Iterator[None]:
-        real = train.run_ranks
-
-        def rerouted(function: str, arguments: tuple[Any, ...], *rest: Any) -> None:
-            del function
-            real("parity_tests.faults.torch:faulty_rank", (names, *arguments), *rest)
-
-        with patch.object(train, "run_ranks", rerouted):
-            yield
-
-    return entered
+    return functools.partial(rerouted, train, "parity_tests.faults.torch:faulty_rank", names)
 
 
 def known(names: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -50,6 +50,10 @@ class Strategy:
 
     def barrier(self) -> None:
         """Wait for all processes."""
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """Of some numbers of each process their sums over the processes; every one must call it."""
+        return list(values)
 
     def close(self, model: Model) -> None:
         """Nothing to leave: the replicas live in this process."""

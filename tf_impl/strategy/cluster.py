@@ -15,7 +15,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from common.errors import RunError
-from common.launch.place import Place, place_of
+from common.files import replacing
+from common.launch.place import Place, place_of, starts_ranks
+from common.launch.ranks import reached
 from common.spec import Placement
 from tf_impl.strategy import watchdog
 
@@ -63,11 +65,8 @@ class Meeting:
             )
         self._port = _held_port()
         files = [Path(f"{self._place.rendezvous}.worker_{rank}") for rank in range(self._place.processes)]
-        own = files[self._place.rank]
-        # Under a name of its own: all ranks write at once, beside one another.
-        partial = own.with_name(f"{own.name}.partial")
-        partial.write_text(f"127.0.0.1:{self._port.getsockname()[1]}")
-        partial.rename(own)
+        with replacing(files[self._place.rank]) as temporary:
+            temporary.write_text(f"127.0.0.1:{self._port.getsockname()[1]}")
         deadline = time.monotonic() + self._seconds
         while missing := [f"rank {rank}" for rank, file in enumerate(files) if not file.exists()]:
             if time.monotonic() > deadline:
@@ -77,11 +76,11 @@ class Meeting:
 
 
 @contextmanager
-def lost_peers(placement: Placement) -> Iterator[None]:
+def lost_peers(placement: Placement, record: Path) -> Iterator[None]:
     """Around a process's part of a run: a peer that has gone, or is silent, ends it with one line.
 
     Raises:
-        RunError: names this rank, and the peer where TensorFlow knows it.
+        RunError: names this rank, the peer where TensorFlow knows it, and the last step of the run's record.
     """
     try:
         yield
@@ -97,8 +96,8 @@ def lost_peers(placement: Placement) -> Iterator[None]:
         )
         raise RunError(
             f"rank {place_of(placement).rank} on {socket.gethostname()} {what}"
-            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__});"
-            " the first rank to fail says why"
+            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__})"
+            f"{'' if starts_ranks(placement) else reached(record)}; the first rank to fail says why"
         ) from None
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from common.spec import Placement
@@ -55,6 +56,14 @@ class MultiWorker(Strategy):
     def barrier(self) -> None:
         if self.placement.processes > 1:
             self.native.run(lambda: self.sum([tf.ones([])]))
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        if self.placement.processes == 1:
+            return list(values)
+        # Each of a worker's replicas adds its worker's numbers.
+        summed = self.native.run(lambda: self.sum([tf.constant(values, tf.float64)])[0])
+        own = len(self.local_replicas)
+        return [float(value) / own for value in np.array(self.unpack(summed)[0])]
 
     def close(self, model: Model) -> None:
         """Leave together. The first worker serves the others, so it goes last."""

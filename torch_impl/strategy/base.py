@@ -175,6 +175,15 @@ class Strategy:
         if dist.is_initialized():
             dist.barrier()
 
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """Of some numbers of each rank their sums over the ranks; every rank must call it."""
+        if not dist.is_initialized():
+            return list(values)
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(sums)
+        found: list[float] = sums.tolist()
+        return found
+
     def close(self, model: Model) -> None:
         """Leave the process group. gloo deadlocks if a DDP object outlives it."""
         if not dist.is_initialized():

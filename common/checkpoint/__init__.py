@@ -1,0 +1,36 @@
+"""Checkpoints: what a run goes on from, in either framework and on any placement (docs/checkpoints.md).
+
+    RUN/checkpoints/step_00000050/
+        state.safetensors       the canonical state before step 50
+        shard_NNNNN.safetensors instead of it, where every rank writes its own parts (`save.sharded`)
+        replica_N.safetensors   buffers of replica N, where the spec lets each have its own
+        manifest.json           step, spec, schedule and loss scale, size and SHA-256 of each file
+
+A folder has this name only once all of it is on the disk; until then it is `step_00000050.partial`.
+"""
+
+from common.checkpoint.files import (
+    FOLDER,
+    Checkpoint,
+    Manifest,
+    check_fits,
+    checkpoints_of,
+    find,
+    read_checkpoint,
+    step_of,
+    write_checkpoint,
+)
+from common.checkpoint.keeper import Keeper
+
+__all__ = [
+    "FOLDER",
+    "Checkpoint",
+    "Keeper",
+    "Manifest",
+    "check_fits",
+    "checkpoints_of",
+    "find",
+    "read_checkpoint",
+    "step_of",
+    "write_checkpoint",
+]

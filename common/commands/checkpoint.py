@@ -1,0 +1,129 @@
+"""`parity checkpoint list | verify | export`: what a run has saved, whether it is whole, and out of the toolkit."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
+from common.commands import add_command
+from common.convert import FORMATS, convert
+from common.errors import CheckpointError
+from common.report.terminal import table_console
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    text = "list, verify and export what a run has saved"
+    group = commands.add_parser("checkpoint", help=text, description=f"{text.capitalize()}.")
+    actions = group.add_subparsers(required=True, metavar="ACTION")
+    listing = add_command(actions, "list", _list, "list the checkpoints of a run; needs neither framework")
+    listing.add_argument("run", type=Path, help="the folder of a run")
+    verify = add_command(
+        actions,
+        "verify",
+        _verify,
+        "check every file of a checkpoint, or of all of a run, against its manifest; needs neither framework",
+        "Exit codes: 0 all whole, 2 one is damaged or there is none.",
+    )
+    verify.add_argument("path", type=Path, help="the folder of a checkpoint, or of a run")
+    export = add_command(
+        actions,
+        "export",
+        _export,
+        "write the weights of a run, or of one checkpoint, in a framework's own format",
+        "Of a run: its final state, or else its latest whole checkpoint. Where the spec evaluates with the average"
+        " of the weights, that is what is written.",
+    )
+    export.add_argument("path", type=Path, help="the folder of a checkpoint, or of a run")
+    export.add_argument(
+        "--to",
+        choices=sorted(FORMATS),
+        required=True,
+        help="keras: a model of stock layers; state_dict: tensors for stock modules, by torch.save;"
+        " safetensors: the same tensors",
+    )
+    export.add_argument("--out", type=Path, required=True, help="new file")
+
+
+def _list(options: argparse.Namespace) -> int:
+    folders = checkpoints_of(options.run)
+    if not folders:
+        find(options.run)  # says why
+    table = Table("checkpoint", "step", "of", "mean loss", "placement", "size", "written", "", box=None)
+    for folder in folders:
+        table.add_row(folder.name, *_row(folder))
+    table_console().print(table, highlight=False)
+    return 0
+
+
+def _row(folder: Path) -> tuple[str, ...]:
+    try:
+        checkpoint = read_checkpoint(folder)
+    except CheckpointError as error:
+        problem = str(error).removeprefix(f"{folder}/").removeprefix(f"{folder}: ")
+        return ("", "", "", "", "", "", f"damaged: {problem}")
+    manifest = checkpoint.manifest
+    loss = "" if manifest.loss is None else f"{manifest.loss:.6g}"
+    steps = str(checkpoint.step), str(checkpoint.spec.steps)
+    return (*steps, loss, manifest.placement.label, _size(checkpoint), manifest.written, "whole")
+
+
+def _size(checkpoint: Checkpoint) -> str:
+    size = float(sum(stored.bytes for stored in checkpoint.manifest.files.values()))
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _verify(options: argparse.Namespace) -> int:
+    folders = checkpoints_of(options.path)
+    if not folders:
+        checkpoint, _ = find(options.path)
+        _say_whole(checkpoint)
+        return 0
+    damaged: list[str] = []
+    for folder in folders:
+        try:
+            _say_whole(read_checkpoint(folder))
+        except CheckpointError as error:
+            damaged.append(str(error))
+            print(f"damaged  {error}")
+    if damaged:
+        raise CheckpointError(
+            f"{options.path}: {len(damaged)} of {len(folders)} checkpoints are damaged; a run that goes on passes"
+            f" them over: {damaged[0]}"
+        )
+    return 0
+
+
+def _say_whole(checkpoint: Checkpoint) -> None:
+    files = len(checkpoint.manifest.files)
+    print(
+        f"whole    {checkpoint.folder}: step {checkpoint.step} of {checkpoint.spec.steps}, {files} file{'s' * (files > 1)},"
+        f" {_size(checkpoint)}"
+    )
+
+
+def _export(options: argparse.Namespace) -> int:
+    endings = FORMATS[options.to][1]
+    if options.out.suffix not in endings:
+        raise CheckpointError(
+            f"--out {options.out}: a file of format {options.to} ends in {' or '.join(endings)}"
+        )
+    if options.out.exists() or options.out.is_symlink():
+        raise CheckpointError(f"{options.out}: already there; give a new file or remove this one")
+    if not options.out.parent.is_dir():
+        raise CheckpointError(f"{options.out}: its folder is not there; make it first")
+    if not options.path.is_dir():
+        raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
+    answer = convert(options.path.resolve(), options.to, options.out.resolve())
+    for problem in answer["passed_over"]:
+        print(f"passed over: {problem}")
+    print(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")
+    return 0

@@ -1,0 +1,27 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def partial_of(path: Path) -> Path:
+    """What a file or folder is called until all of it is there."""
+    return path.with_name(f"{path.name}.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, which becomes `path` once all is written. Where that fails, `path` is as it was.
+
+    The name is the file's own, so that several processes may write into one folder at once.
+    """
+    temporary = partial_of(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

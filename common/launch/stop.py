@@ -1,0 +1,81 @@
+"""Being asked to stop: by a signal, or by the process that started this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# Whether one came to `listen`.
+_heard = threading.Event()
+
+
+def listen() -> None:
+    """From now on, until this process ends, a signal that asks it to stop is only taken note of.
+
+    For a process that will train and save: one that comes while it still imports, or once it has stopped, must
+    not end it with another exit code.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: _heard.set())
+
+
+@contextmanager
+def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Within it, a signal that asks this process to stop calls `handler`; in another thread than the first, none does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class Stop:
+    """Watches whether this process is asked to save and stop, from here until `close`.
+
+    SIGTERM and SIGUSR1 ask for it. Ranks that `run_ranks` has started hear it from the process that did:
+    its own SIGTERM must still end them.
+    """
+
+    def __init__(self, watching: bool) -> None:
+        rendezvous = os.environ.get("PARITY_RENDEZVOUS")
+        self._file = None if rendezvous is None else stop_file(rendezvous)
+        self._heard = False
+        self._handling = ExitStack()
+        if watching and self._file is None:
+            self._handling.enter_context(handling(self._hear))
+
+    def _hear(self, *_: Any) -> None:
+        self._heard = True
+
+    def asked(self) -> bool:
+        """Whether it was asked for."""
+        return self._heard or _heard.is_set() or (self._file is not None and self._file.exists())
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._handling.close()
+
+
+def stop_file(rendezvous: str) -> Path:
+    """By this file ranks on one machine are asked to stop."""
+    return Path(f"{rendezvous}.stop")
+
+
+@contextmanager
+def passing_on(rendezvous: str) -> Iterator[None]:
+    """Within it, a signal that asks this process to stop asks its ranks."""
+    with handling(lambda *_: stop_file(rendezvous).touch()):
+        if _heard.is_set():
+            stop_file(rendezvous).touch()
+        yield

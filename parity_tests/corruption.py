@@ -1,0 +1,331 @@
+"""What strangers and broken disks make of files: seeded corruptions, and what the toolkit says of each.
+
+    python -m parity_tests.corruption FOLDER FIRST STOP [STRIDE]
+
+tries the corruptions of these numbers, each in `FOLDER`, and prints one JSON object a line: an `Outcome`. The
+process bounds its memory, and each corruption its processor time, so that a bomb is an outcome too.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import resource
+import shutil
+import signal
+import string
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.checkpoint import check_fits, checkpoints_of, find, write_checkpoint
+from common.checkpoint.files import folder_of
+from common.errors import ParityError
+from common.parity.budget import FLOAT64
+from common.parity.compare import Verdict
+from common.parity.result import judge
+from common.record import read_record
+from common.reference import RateKeeper
+from common.spec import Placement, TrainSpec
+from common.spec.io import load_spec
+from common.state import State, initial_state, load_state
+from parity_tests.spoil import corrupt_folder, spoiled_placement, spoiled_text
+from parity_tests.synthetic import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
+
+ROOT = Path(__file__).parents[1]
+TOTAL = 500
+SECONDS = 20  # of processor time that a file of at most a mebibyte may take
+WAITING = 120  # seconds, whatever else the machine does: who waits so long waits for ever
+MEMORY = 1 << 30  # beyond what the process has taken before
+LONGEST = 1000  # characters of a message, beyond the paths in it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a corruption.
+
+    result: one of RESULTS. said: the message, the verdict, or why nothing was noticed.
+    """
+
+    number: int
+    kind: str
+    what: str
+    result: str
+    said: str
+
+
+# Good ones first. An unseen one is good because an independent look at the files found what is judged unchanged.
+RESULTS = {
+    "refused": "one line that says what is wrong",
+    "recovered": "passed over for an earlier whole checkpoint",
+    "divergent": "judged, and found to be another run",
+    "another": "valid, and of another spec, placement or checkpoint; read as that",
+    "unseen": "read as what it was: what the corruption hit is judged by nobody, or less than the budget",
+    "traceback": "an exception that is not meant for people",
+    "unclear": "an error of several lines, of control characters, or endless",
+    "wrong": "the verdict `parity`, or a checkpoint, for what is something else",
+    "hang": f"more than {SECONDS} s",
+    "memory": f"more than {MEMORY >> 20} MiB",
+}
+GOOD = tuple(RESULTS)[:5]
+
+
+class _TimeOver(BaseException):
+    """No `except Exception` may catch it."""
+
+
+@contextmanager
+def bounded(seconds: float, waiting: float = WAITING) -> Iterator[None]:
+    """Raise _TimeOver after so much processor time, or where nothing is done for as long as `waiting`."""
+
+    def over(*_: Any) -> None:
+        raise _TimeOver
+
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds), (signal.ITIMER_REAL, signal.SIGALRM, waiting))
+    before = [signal.signal(number, over) for _, number, _ in timers]
+    # pytest's own time limit is one of these.
+    left = [signal.setitimer(timer, limit) for timer, _, limit in timers]
+    try:
+        yield
+    finally:
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+        for (timer, number, _), handler, rest in zip(timers, before, left, strict=True):
+            signal.signal(number, handler)
+            signal.setitimer(timer, *rest)
+
+
+def outcome_of(number: int, kind: str, what: str, look: Callable[[], tuple[str, str]], where: str) -> Outcome:
+    """What looking at a corrupted file comes to; `where` is the folder that messages may name."""
+    try:
+        with bounded(SECONDS):
+            result, said = look()
+    except ParityError as error:
+        text = str(error)
+        said = text.replace(where, "")
+        clear = text.strip() and text.isprintable() and len(said) <= LONGEST
+        result = "refused" if clear else "unclear"
+    except MemoryError as error:
+        result, said = "memory", repr(error)
+    except _TimeOver:
+        result, said = "hang", ""
+    except Exception as error:
+        result, said = "traceback", repr(error)
+    return Outcome(number, kind, what, result, " ".join(said.replace(where, "").split())[:300])
+
+
+class Material:
+    """Whole files to begin with, made once in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.specs = [tiny_spec(), *map(recipe_spec, ("digits_cnn", "digits_transformer"))]
+        run = Run.of(tiny_spec(), TORCH)
+        self.reference = run.write(folder / "reference").folder
+        self.stranger = Run.of(tiny_spec("seed=7"), TORCH).write(folder / "stranger").folder
+        # Of another framework and another number of replicas, as far apart as rounding takes them.
+        self.candidates = [
+            run.noisy(1e-15, 1).copy(MIRRORED).write(folder / "mirrored").folder,
+            run.noisy(1e-15, 2).copy(DDP).write(folder / "ddp").folder,
+        ]
+        self.run = folder / "run"
+        for step in (3, 5):
+            state = {n: v + step for n, v in initial_state(run.spec).items()} | {"step": np.array(step)}
+            rates = RateKeeper(run.spec).kept()
+            write_checkpoint(folder_of(self.run, step), run.spec, TORCH, state, rates, 1.0 / step)
+
+
+def try_spec(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    spec = dice.choice(material.specs)
+    as_json = dice.random() < 0.4
+    what, data = spoiled_text(dice, spec, as_json)
+    path = folder / ("spec.json" if as_json else "spec.yaml")
+    path.write_bytes(data)
+
+    def look() -> tuple[str, str]:
+        found = load_spec(path)
+        if found.fingerprint() == spec.fingerprint():
+            return "unseen", "reads as the same spec"
+        # Whatever it is, all of it is known, and it is kept by what is written of it.
+        again = TrainSpec.parse(found.to_dict())
+        return ("another" if again.fingerprint() == found.fingerprint() else "wrong"), ""
+
+    return outcome_of(number, "JSON spec" if as_json else "YAML spec", what, look, str(folder))
+
+
+def try_placement(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    del material
+    text = spoiled_placement(dice)
+
+    def look() -> tuple[str, str]:
+        found = Placement.from_text(text)
+        again = Placement.from_text(found.text())
+        return ("another" if again == found else "wrong"), found.label
+
+    printable = "".join(c if c in string.printable and c.isprintable() else "?" for c in text)
+    return outcome_of(number, "placement", printable[:60], look, str(folder))
+
+
+def _contents(folder: Path) -> dict[str, Any]:
+    """What of a record is judged, read without the reader: an independent look."""
+    header = json.loads((folder / "header.json").read_text())
+    columns = header["columns"]
+    rows = np.fromfile(folder / "steps.f64", "<f8")
+    rows = rows[: len(rows) // len(columns) * len(columns)].reshape(-1, len(columns))
+    found: dict[str, Any] = {name: rows[:, columns.index(name)] for name in ("step", *NUMBERS)}
+    summary = json.loads((folder / "summary.json").read_text())
+    found |= {name: summary[name] for name in ("steps", "eval_loss_sum", "eval_count", "eval_correct")}
+    found |= {name: header[name] for name in ("digest", "data_digest")}
+    # A field that is gone may have been what it is anyway.
+    found["spec"] = TrainSpec.parse(header["spec"]).fingerprint()
+    found["ids"] = np.sort(
+        np.concatenate([np.fromfile(path, "<i8") for path in sorted((folder / "splits").glob("*.ids"))])
+    )
+    for which in ("initial", "first_gradients", "final"):
+        found |= {f"{which}/{n}": v for n, v in load_state(folder / f"{which}.safetensors").items()}
+    return found
+
+
+_ALLOWED = {"loss_sum": "loss_sum", "gradient_norm": "gradient_norm", "parameter_norm": "parameter_norm"}
+_ALLOWED |= {"update_norm": "update_norm", "eval_loss_sum": "evaluation"}
+
+
+def unchanged(corrupted: Path, whole: Path) -> bool:
+    """Whether all that is judged of a record is as it was, or as near as the budget asks of two honest runs."""
+    ours, theirs = _contents(corrupted), _contents(whole)
+    if ours.keys() != theirs.keys():
+        return False
+    for name, value in theirs.items():
+        kind = name.partition("/")[0]
+        limit = FLOAT64.get(_ALLOWED.get(name, kind), 0.0)
+        if isinstance(value, np.ndarray) or limit:
+            a, b = np.asarray(ours[name], np.float64), np.asarray(value, np.float64)
+            if a.shape != b.shape:
+                return False
+            scale = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0)) if "/" in name else np.abs(b)
+            # Twice: the candidate was a little off the reference before.
+            if not (np.abs(a - b) <= 2 * limit * scale).all():
+                return False
+        elif ours[name] != value:
+            return False
+    return True
+
+
+def verdict_of(reference: Path, candidate: Path) -> tuple[Verdict, str]:
+    """What is concluded of two records."""
+    comparison = judge([read_record(reference), read_record(candidate)]).comparisons[0]
+    return comparison.verdict, comparison.reason
+
+
+def look_at_record(
+    reference: Path,
+    corrupted: Path,
+    whole: Path,
+    verdict: Callable[[Path, Path], tuple[Verdict, str]] = verdict_of,
+) -> tuple[str, str]:
+    """Judge a corrupted record; a verdict of parity is held against an independent look at its files."""
+    found, reason = verdict(reference, corrupted)
+    if found != "parity":
+        return "divergent", reason
+    return ("unseen", "") if unchanged(corrupted, whole) else ("wrong", reason)
+
+
+def try_record(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    whole = dice.choice(material.candidates)
+    corrupted = folder / "record"
+    shutil.copytree(whole, corrupted)
+    what = corrupt_folder(dice, corrupted, material.stranger)
+    return outcome_of(
+        number, "record", what, lambda: look_at_record(material.reference, corrupted, whole), str(folder)
+    )
+
+
+def try_checkpoint(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    run = folder / "run"
+    shutil.copytree(material.run, run)
+    earlier, latest = checkpoints_of(run)
+    what = corrupt_folder(dice, dice.choice([latest] * 5 + [earlier]), earlier)
+    return outcome_of(
+        number,
+        "checkpoint",
+        what,
+        lambda: look_at_checkpoint(run, material.run, what.endswith("forged")),
+        str(folder),
+    )
+
+
+def _same(ours: State, theirs: State) -> bool:
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[n], v) for n, v in theirs.items())
+
+
+def look_at_checkpoint(run: Path, whole: Path, forged: bool = False) -> tuple[str, str]:
+    """Begin from a run's checkpoints, as a run that goes on does."""
+    found, damaged = find(run)
+    check_fits(found, found.spec, 6, TORCH)
+    rates = RateKeeper(found.spec)
+    rates.restore(found.manifest.rates)
+    as_it_was = next(each for each in map(find, checkpoints_of(whole)) if each[0].step == found.step)[0]
+    same = _same(found.state(), as_it_was.state()) and found.manifest == as_it_was.manifest
+    if forged and not same and not damaged:
+        return "another", "as its seal says; of the spec's own shapes, and of its own step"
+    if not same:
+        return "wrong", f"step {found.step}"
+    return ("recovered", damaged[0]) if damaged else ("unseen", f"step {found.step}, bit for bit what it was")
+
+
+# Numbers of corruptions of each, one after another in this order.
+KINDS: dict[Callable[[Material, int, random.Random, Path], Outcome], int] = {
+    try_spec: 160,
+    try_record: 170,
+    try_checkpoint: 110,
+    try_placement: 60,
+}
+
+
+def attempt(material: Material, number: int) -> Outcome:
+    """Make the corruption of a number, look at it, and clear it away."""
+    kind = next(kind for kind, stop in zip(KINDS, accumulate(KINDS.values()), strict=True) if number < stop)
+    folder = material.folder / f"case_{number}"
+    folder.mkdir()
+    try:
+        return kind(material, number, random.Random(f"corruption {number}"), folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def outcomes(folder: Path, first: int = 0, stop: int = TOTAL, stride: int = 1) -> list[Outcome]:
+    """Those of some corruptions, tried in a process of its own."""
+    command = [sys.executable, "-m", "parity_tests.corruption", *map(str, (folder, first, stop, stride))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=590)
+    if done.returncode:
+        raise AssertionError(f"ended with {done.returncode}: {done.stderr[-2000:]}")
+    return [Outcome(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def _bound_memory() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def main(folder: Path, first: int, stop: int, stride: int = 1) -> None:
+    material = Material(folder)
+    look_at_record(
+        material.reference, material.candidates[0], material.candidates[0]
+    )  # imports what it needs
+    _bound_memory()
+    for number in range(first, stop, stride):
+        print(json.dumps(asdict(attempt(material, number))), flush=True)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,0 +1,71 @@
+"""What was said of corrupted files, as the Markdown page docs/corruption.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity_tests.corruption import GOOD, RESULTS, Outcome
+
+_HEAD = """# Corrupted files, and what is said of them
+
+Written by `scripts/test -m "" parity_tests/test_corruption.py --corruption=docs/corruption.md`; do not edit.
+
+Each file is whole at first, then spoiled by a seeded generator (`parity_tests/spoil.py`): bits flipped, cut short,
+grown, swapped, deleted, foreign, endless, a pipe; values of JSON and YAML replaced by what no one would write, keys
+twice, bombs, tags. Specs are loaded, placements parsed, records read and judged against a whole one, checkpoints
+looked for as by a run that goes on. A good answer is one line that names the file and what is wrong with it, or the
+checkpoint before, or the verdict `divergent`; never a traceback, a hang, a full memory, or `parity` for numbers that
+are not those of the run.
+"""
+
+_FOOT = """
+*Another*: the text of a spec, or of a placement, is all that says what was meant; a learning rate of 0.2 is as good as
+one of 0.1. What a checkpoint says is held by a seal, and the spec of a record by a digest; *forged* means that these
+were put right too, as by someone who means to deceive: then nothing can be said but whether it is safe to read.
+
+*Unseen*: an independent look at the files (`unchanged` in `parity_tests/corruption.py`) finds everything that is judged
+as it was, or nearer to it than the budget of two honest runs: times, names of machines and devices, versions, the
+lowest bits of float64, the older of two checkpoints, half a row at the end, a key that is gone and is by default what
+it was. A checkpoint that is read is bit for bit what was saved.
+
+What no reader can see: a file that was never there. Deleting `breaches/` hides that a run broke an invariant.
+
+## Of each kind some
+
+| what was spoiled | answer | in words |
+|---|---|---|
+"""
+
+
+def write(path: Path, found: Sequence[Outcome]) -> None:
+    """Write the page, replacing what is there."""
+    kinds = list(dict.fromkeys(outcome.kind for outcome in found))
+    counts = Counter((outcome.kind, outcome.result) for outcome in found)
+    shown = [name for name in RESULTS if name in GOOD or any(counts[kind, name] for kind in kinds)]
+    good = sum(outcome.result in GOOD for outcome in found)
+    lines = [_HEAD, f"**{good} of {len(found)} answers are good ones.**", ""]
+    lines += ["| | " + " | ".join(shown) + " | all |", "|---|" + "---:|" * (len(shown) + 1)]
+    for kind in kinds:
+        row = [counts[kind, name] for name in shown]
+        lines.append(f"| {kind} | " + " | ".join(map(str, row)) + f" | {sum(row)} |")
+    lines += ["", *(f"- *{name}*: {RESULTS[name]}" for name in shown), _FOOT.rstrip("\n")]
+    seen: Counter[tuple[str, str]] = Counter()
+    for outcome in sorted(
+        found, key=lambda o: (kinds.index(o.kind), list(RESULTS).index(o.result), o.number)
+    ):
+        key = outcome.kind, outcome.result
+        seen[key] += 1
+        if seen[key] <= 4 or outcome.result not in GOOD:
+            cells = (f"{outcome.kind}: {outcome.what[:60]}", outcome.result, outcome.said[:160])
+            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _cell(text: str) -> str:
+    """Text that is anyone's, inside a table."""
+    plain = "".join(character if character.isprintable() else "?" for character in text)
+    for sign in "\\`|<>*_[]":
+        plain = plain.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    return plain

@@ -1,0 +1,104 @@
+"""A run whose checkpoints all ranks write goes on anywhere, and a shard that is missing or damaged is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.checkpoint import find, read_checkpoint
+from common.errors import CheckpointError, SpecError
+from common.spec import Placement, TrainSpec
+from common.spec.run import check_run
+from common.state import State, load_state
+from parity_tests.conftest import Farm
+from parity_tests.matrix import small
+
+STEPS, SAVED_AT = 8, 4
+CLOSE = 1e-12
+
+
+def spec() -> TrainSpec:
+    return small(
+        "digits_transformer",
+        f"steps={STEPS}",
+        "optimizer={kind: adamw, learning_rate: 0.003, ema: {decay: 0.9}}",
+        "precision=float64",
+    ).resolved()
+
+
+def placed(text: str, **more: object) -> Placement:
+    return Placement.parse({**Placement.from_text(text).to_dict(), **more})
+
+
+def sharded_run(farm: Farm) -> Path:
+    """A run of 4 ranks, stopped once it has saved."""
+    save = {"every_steps": SAVED_AT, "sharded": True}
+    return farm.begin(spec(), placed("torch:fsdp2:4", save=save, stop_at_step=SAVED_AT)).result()
+
+
+def final(farm: Farm, placement: Placement) -> State:
+    return load_state(farm.begin(spec(), placement).result() / "final.safetensors")
+
+
+def copied(run: Path, folder: Path) -> Path:
+    """The checkpoint of a run, where it may be spoiled."""
+    found, _ = find(run)
+    return Path(shutil.copytree(found.folder, folder / found.folder.name))
+
+
+@pytest.mark.slow
+def test_shards_are_the_state_bit_for_bit(farm: Farm) -> None:
+    run = sharded_run(farm)
+    checkpoint, damaged = find(run)
+    assert damaged == [] and checkpoint.step == SAVED_AT and len(checkpoint.shards) == 4
+    assert sorted(checkpoint.manifest.files) == sorted(checkpoint.shards)
+    held, gathered = checkpoint.state(), load_state(run / "final.safetensors")
+    assert held.keys() == gathered.keys()
+    for name, value in gathered.items():
+        assert held[name].dtype == value.dtype and held[name].tobytes() == value.tobytes(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["torch:fsdp2:2", "torch:ddp:1", "tensorflow:mirrored:2"])
+def test_run_goes_on_from_shards_elsewhere(farm: Farm, text: str) -> None:
+    checkpoint, _ = find(sharded_run(farm))
+    straight = final(farm, placed("torch:fsdp2:4"))
+    resumed = final(farm, placed(text, resume=str(checkpoint.folder)))
+    assert straight.keys() == resumed.keys()
+    for name, value in straight.items():
+        np.testing.assert_allclose(resumed[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "shard_00002.safetensors: missing"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-1]),
+            "shard_00002.safetensors: holds .* cut short",
+        ),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
+            "shard_00002.safetensors: its SHA-256 is not",
+        ),
+    ],
+    ids=["missing", "cut short", "one bit"],
+)
+def test_spoilt_shard_is_named(farm: Farm, tmp_path: Path, spoil, said: str) -> None:
+    folder = copied(sharded_run(farm), tmp_path)
+    assert read_checkpoint(folder).step == SAVED_AT
+    spoil(folder / "shard_00002.safetensors")
+    with pytest.raises(CheckpointError, match=said) as error:
+        read_checkpoint(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_tensorflow_is_told_that_it_has_no_shards() -> None:
+    save = {"every_steps": 5, "sharded": True}
+    check_run(spec(), placed("torch:fsdp2:2", save=save))
+    with pytest.raises(SpecError, match=r"leave out save\.sharded"):
+        check_run(spec(), placed("tensorflow:mirrored:2", save=save))

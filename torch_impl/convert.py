@@ -1,0 +1,152 @@
+"""A run's weights as files for PyTorch without this toolkit: `python -m torch_impl.convert PATH FORMAT OUT`.
+
+Names and layouts are those of stock modules: a layer at `block/attend` that PyTorch has as nn.Linear gives
+`block.attend.weight` and `block.attend.bias`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from common.convert import converting
+from common.files import replacing
+from common.spec import Node, layers, walk
+from common.spec.layers.attention import AttentionBase
+from common.spec.layers.recurrent import RecurrentBase
+from common.state import State, canonical_name
+from common.weights import Weights, read_weights
+from torch_impl.layers import native_layout
+
+_NAMES = {
+    "kernel": "weight",
+    "embedding": "weight",
+    "alpha": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "output_bias": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "depthwise_kernel": "depthwise.weight",
+    "pointwise_kernel": "pointwise.weight",
+    "bias": "bias",
+}
+# Where stock modules have both scale and shift or neither: what the missing one is.
+_BOTH = (layers.BatchNorm, layers.GroupNorm, layers.InstanceNorm)
+
+Convert = Callable[[Node, State], State]
+
+
+def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
+    """Write the weights of a run or a checkpoint as `kind`: state_dict or safetensors; returns what was written."""
+    weights = read_weights(path)
+    tensors = _native_tensors(weights)
+    _write(tensors, kind, out)
+    return {
+        "step": weights.step,
+        "source": str(weights.source),
+        "passed_over": weights.passed_over,
+        "said": f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors.values())} numbers",
+    }
+
+
+def _write(tensors: dict[str, torch.Tensor], kind: str, out: Path) -> None:
+    """Write tensors as `kind`, so that the file is whole or not there."""
+    with replacing(out) as temporary:
+        if kind == "safetensors":
+            save_file(tensors, temporary, metadata={"format": "pt"})
+        else:
+            torch.save(tensors, temporary)
+
+
+def _native_tensors(weights: Weights) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by the names and in the layouts of stock modules."""
+    found: dict[str, torch.Tensor] = {}
+    for node in walk(weights.spec.model.tree()):
+        own = {p.name: weights.tensors[canonical_name(node.path, p)] for p in node.parameters}
+        if not own:
+            continue
+        convert: Convert = _plain
+        if isinstance(node.spec, AttentionBase):
+            convert = _attention
+        elif isinstance(node.spec, RecurrentBase):
+            convert = _recurrent
+        place = node.path.replace("/", ".") + "."
+        for name, value in convert(node, own).items():
+            found[place + name] = torch.from_numpy(np.array(value, order="C"))
+    return found
+
+
+def _plain(node: Node, own: State) -> State:
+    found: State = {}
+    for name, value in own.items():
+        axes = native_layout(node, name)[1]
+        native = value if axes is None else value.transpose(axes)
+        if name == "depthwise_kernel" or (isinstance(node.spec, layers.DepthwiseConv2D) and name == "kernel"):
+            # (channels, multiplier, height, width): one group a channel.
+            native = native.reshape(-1, 1, *native.shape[2:])
+        found[_NAMES[name]] = native
+    if "bias" in found and isinstance(node.spec, (*_BOTH, layers.LayerNorm)):
+        found.setdefault("weight", np.ones_like(found["bias"]))
+    if "weight" in found and isinstance(node.spec, _BOTH):
+        found.setdefault("bias", np.zeros_like(found["weight"]))
+    return found
+
+
+def _attention(node: Node, own: State) -> State:
+    """As nn.MultiheadAttention has them, where it can be it; else four times as nn.Linear has them."""
+    spec, parts = node.spec, ("query", "key", "value")
+    kernels = [own[f"{part}_kernel"].T for part in parts]
+    shifts = [own[f"{part}_bias"] for part in parts if f"{part}_bias" in own]
+    width = node.input_shape[-1]
+    stock = (
+        kernels[0].shape == (width, width)
+        and len(kernels[1]) == len(kernels[2]) == width
+        and len(shifts) == 3 * ("output_bias" in own)
+        and getattr(spec, "rotary", None) is None
+    )
+    if not stock:
+        return {
+            f"{name.removesuffix('_kernel').removesuffix('_bias')}.{'weight' if matrix else 'bias'}": (
+                value.T if matrix else value
+            )
+            for name, value in own.items()
+            for matrix in [name.endswith("_kernel")]
+        }
+    found: State = {"out_proj.weight": own["output_kernel"].T}
+    if kernels[1].shape[1] == width:
+        found["in_proj_weight"] = np.concatenate(kernels)
+    else:
+        for letter, kernel in zip("qkv", kernels, strict=True):
+            found[f"{letter}_proj_weight"] = kernel
+    if shifts:
+        found |= {"in_proj_bias": np.concatenate(shifts), "out_proj.bias": own["output_bias"]}
+    return found
+
+
+def _recurrent(node: Node, own: State) -> State:
+    """As nn.LSTM, nn.GRU and nn.RNN have them: one layer, the second bias zero where the spec has one bias."""
+    found: State = {}
+    for prefix, _ in node.spec.ways:
+        suffix = "l0_reverse" if prefix else "l0"
+        given = {"weight_ih": own[f"{prefix}kernel"].T, "weight_hh": own[f"{prefix}recurrent_kernel"].T}
+        if node.spec.use_bias:
+            bias = own[f"{prefix}bias"]
+            given |= {"bias_ih": bias, "bias_hh": own.get(f"{prefix}recurrent_bias", np.zeros_like(bias))}
+        for name, value in given.items():
+            gates = np.split(value, node.spec.gates)
+            if isinstance(node.spec, layers.GRU):
+                # Canonical z, r, h; PyTorch's r, z, n.
+                gates = [gates[1], gates[0], gates[2]]
+            found[f"{name}_{suffix}"] = np.concatenate(gates)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(converting(export, sys.argv[1:]))
