@@ -147,10 +147,12 @@ def fails(cluster: Cluster, job: int, begun: float, *said: str) -> None:
         assert part in line, line
 
 
-def test_a_failing_rank_ends_all_jobs(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", ["0", pytest.param("20", marks=pytest.mark.exhaustive)])
+def test_a_failing_rank_ends_all_jobs(cluster: Cluster, tmp_path: Path, after: str) -> None:
     """The others do not wait for it, and the comparison not for a training that will never have been."""
     out = tmp_path / "pair"
-    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN, FAULT="fail")
+    # By then the other waits for it, and takes note of a signal only.
+    done = cluster.run(script("pair.sh"), out, *TWO_NODES, "--", *RUN, FAULT="fail", FAULT_AFTER=after)
     assert done.returncode == 0, done.stderr
     follow = cluster.run("parity", "status", out, "--wait=120")
     assert follow.returncode == 2, follow.stdout

@@ -275,9 +275,18 @@ def test_how_a_step_ended(
 def test_a_silent_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(slurm, "node_state", "{} is mixed*".format)
     messages = "srun: error: node2: tasks 0-1: Exited with exit code 2\n"
-    assert why(step(tmp_path, messages, unanswered=True, rank0=TORCH)).startswith(
+    assert why(step(tmp_path, messages, unanswered=True, rank0=TORCH, rank1=TORCH)).startswith(
         "rank 2 on node10, rank 3 on node10 did not answer any more; SLURM says: node10 is mixed*"
     )
+
+
+def test_a_rank_that_waits_for_one_that_failed_is_not_lost(tmp_path: Path) -> None:
+    """It takes note of the signal only, and srun is ended before its wait is."""
+    failed = step(
+        tmp_path, "srun: error: node10: task 3: Exited with exit code 3\n", unanswered=True, rank3="no"
+    )
+    assert why(failed).startswith("rank 3 on node10 ended with code 3: no (log: ")
+    assert not failed.lost()
 
 
 def test_a_stopped_job_says_what_it_leaves(tmp_path: Path) -> None:
@@ -342,6 +351,8 @@ def test_a_step_that_was_asked_to_stop_is_known(tmp_path: Path) -> None:
     ended = "srun: error: node10: task {}: Exited with exit code {}\nsrun: error: node2: task 0: Terminated\n"
     assert step(tmp_path, ended.format(3, 75)).asked()
     assert not step(tmp_path, ended.format(3, 7)).asked()
+    ended_for_it = "srun: error: node2: task 0: Exited with exit code 75\n"
+    assert not step(tmp_path, "srun: error: node10: task 3: Exited with exit code 7\n" + ended_for_it).asked()
 
 
 def test_an_element_that_there_is_not_is_refused(tmp_path: Path) -> None:

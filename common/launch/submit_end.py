@@ -78,13 +78,20 @@ class Step:
         return found
 
     def asked(self) -> bool:
-        """Whether a rank has stopped as it was asked to; srun may have ended others for it."""
-        return f"Exited with exit code {StoppedError.exit_code}" in self.ends().values()
+        """Whether a rank has stopped as it was asked to, and not because srun ended it for another."""
+        first = self.first()
+        return first is not None and self.ends()[first] == f"Exited with exit code {StoppedError.exit_code}"
+
+    def first(self) -> int | None:
+        """The first rank to end for a reason of its own: none that srun ended, or that only tells of another's end."""
+        by_itself = [rank for rank, how in self.ends().items() if how != "Terminated"]
+        return next((rank for rank in by_itself if _WITNESS not in self.said(rank)), None)
 
     def lost(self) -> set[str]:
         """The hosts that did not answer any more."""
         found = set(_LOST_NODE.findall(self.messages))
-        if self.unanswered:
+        # Where a rank failed by itself, another that did not end in time is none: it waited for the first.
+        if self.unanswered and self.first() is None:
             ends = self.ends()
             found |= {self.host(rank) for rank in range(self.ranks) if rank not in ends}
         return found
@@ -111,7 +118,8 @@ def why(step: Step) -> str:
     if not ends:
         last = (step.messages.strip().splitlines() or ["srun said nothing"])[-1]
         return f"the step did not run: {last}"
-    rank = _culprit(step, ends)
+    first = step.first()
+    rank = next(iter(ends)) if first is None else first
     absent = [other for other in range(step.ranks) if not step.arrived(other)]
     before = f"{', '.join(map(step.name, absent))} never came; " if absent and rank not in absent else ""
     how, said = (
@@ -119,12 +127,6 @@ def why(step: Step) -> str:
         step.said(rank),
     )
     return f"{before}{step.name(rank)} {f'{how}: {said}' if said else _HINTS.get(ends[rank], how)}"
-
-
-def _culprit(step: Step, ends: dict[int, str]) -> int:
-    """The first rank to end, but for those that only tell of another's end and those that srun ended."""
-    by_itself = [rank for rank, how in ends.items() if how != "Terminated"] or list(ends)
-    return next((rank for rank in by_itself if _WITNESS not in step.said(rank)), by_itself[0])
 
 
 def progress(out: Path) -> str:
