@@ -17,7 +17,7 @@ SECONDS = 300
 # Stands before python on each rank: rank 1 fails, or hangs, where a test asks for it.
 PYTHON = f"""#!/bin/bash
 if [ -n "$SLURM_STEP_NODELIST" ] && [ "$SLURM_PROCID" = 1 ]; then
-  case $FAULT in fail) sleep ${FAULT_AFTER:-0}; echo 'it has no mind to'; exit 3 ;; late) exec sleep 1000 ;; esac
+  case $FAULT in fail) sleep ${{FAULT_AFTER:-0}}; echo 'it has no mind to'; exit 3 ;; late) exec sleep 1000 ;; esac
 fi
 exec {sys.executable} "$@"
 """
