@@ -29,6 +29,10 @@ class CheckpointError(ParityError):
     """A checkpoint that is missing, damaged, foreign or of another spec, or that cannot be written."""
 
 
+class ForeignError(ParityError):
+    """A user's model, script or mapping that cannot be used as it is; says what was tried."""
+
+
 class StoppedError(ParityError):
     """A run that was asked to stop, has saved, and can go on. Its exit code is sysexits.h's EX_TEMPFAIL."""
 

@@ -1,0 +1,1 @@
+"""A user's own Keras model: built, described, run layer by layer."""

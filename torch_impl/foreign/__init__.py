@@ -1,0 +1,1 @@
+"""A user's own PyTorch model: built, described, run layer by layer."""
