@@ -27,7 +27,8 @@ Written by `scripts/test -m "" parity_tests/test_kills.py --kills=docs/kills.md`
 Runs of `digits_mlp` with Adam in float32, 100 steps, that keep a checkpoint every 1, 3 or 10 of them. Each is killed
 with SIGKILL, one in seven twice: a rank drawn at random, the process that started the ranks, or all of them; at a
 moment drawn over the whole run from its first import on, once a drawn number of steps is recorded, or as soon as a
-checkpoint is seen being written. It then goes on as `--resume auto` does, until it is through. *Right* is a run
+checkpoint is seen being written. A kill that comes when the run is through has killed nothing: the run is made anew,
+and killed earlier. It then goes on as `--resume auto` does, until it is through. *Right* is a run
 whose joined record holds every step once, whose losses, norms, rates, evaluation and final state are, bit for bit,
 those of the same run that was never stopped and never saved, and that has left no process and no half-written file.
 """
@@ -59,14 +60,15 @@ class KillTable:
         ]
         writing = sum("writing a checkpoint" in hit for hit, _ in kills)
         early = sum("after 0 steps" in hit for hit, _ in kills)
-        late = sum(hit.startswith("nothing") for hit, _ in kills)
+        late = sum(each["late"] for each in self.outcomes)
+        nothing = sum(hit.startswith("nothing") for hit, _ in kills)
         lines = [
             _HEAD,
             f"{_cores()} cores, no GPU; seed {SEED}.",
             "",
             f"**{right} of {len(self.outcomes)} kill points right.** They hold {len(kills)} kills: {writing} while a"
-            f" checkpoint was being written, {early} before the first step was recorded, {late} too late, when the"
-            " run was through.",
+            f" checkpoint was being written, {early} before the first step was recorded. {late} more came too"
+            f" late, when the run was through, and were drawn anew; {nothing} stayed too late.",
             "",
             "| placement | kill points | right | a rank | the parent | all | too late |",
             "| --- | --- | --- | --- | --- | --- | --- |",

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,9 @@ FIELDS = tuple(name for name in STEP_FIELDS if name != "seconds")
 _TIMEOUT_SECONDS = 40
 # A run, or the end of one of which a part was killed.
 _PATIENCE_SECONDS = 240.0
+# Of a kill that found nothing to kill; how often it is tried anew, and how much earlier each time.
+_TOO_LATE = "nothing, the run was through"
+_TRIES, _EARLIER = 8, 0.6
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,17 @@ class Point:
 
 @dataclass
 class Outcome:
-    """What came of a kill point. hit: of each kill what was running, and after how many recorded steps."""
+    """What came of a kill point. hit: of each kill what was running, and after how many recorded steps.
+
+    late: how often a kill came when its run was through, so that all began anew with kills that come earlier.
+    """
 
     number: int
     placement: str
     saving: str
     kills: list[str]
     hit: list[str] = field(default_factory=list)
+    late: int = 0
     resumed_at: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -202,8 +209,17 @@ class Killer:
             f"every {saving.every_steps}, last {saving.keep_last}, best {saving.keep_best}",
             [f"{kill.who} at {kill.when} {kill.value:.3g}" for kill in point.kills],
         )
-        for kill in point.kills:
-            outcome.hit.append(self._killed(point.placement, folder / "run", kill, seconds, outcome.problems))
+        kills = point.kills
+        for outcome.late in range(_TRIES):
+            outcome.hit = [
+                self._killed(point.placement, folder / "run", kill, seconds, outcome.problems)
+                for kill in kills
+            ]
+            if outcome.problems or _TOO_LATE not in outcome.hit:
+                break
+            outcome.problems += problems_of(folder / "run", straight)
+            shutil.rmtree(folder / "run")
+            kills = tuple(replace(kill, value=_EARLIER * kill.value) for kill in kills)
         process = self._begin(point.placement, folder / "run")
         process.join(_PATIENCE_SECONDS)
         if process.exitcode != 0:
@@ -270,7 +286,7 @@ class Killer:
             time.sleep(0.005)
         writing = ", writing a checkpoint" if any((run / CHECKPOINTS).glob("step_*.partial")) else ""
         if not alive:
-            return "nothing, the run was through"
+            return _TOO_LATE
         what = "all" if set(chosen) >= {pid, *ranks} else "parent" if chosen == [pid] else kill.who
         return f"{what} after {_rows(run, before)} steps{writing}"
 

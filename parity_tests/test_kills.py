@@ -165,9 +165,10 @@ def test_the_page_counts_what_went_wrong() -> None:
     table = KillTable()
     line = (
         '{"number": 4, "placement": "torch ddp x2", "saving": "every 3", "kills": ["rank 1 at step 7"],'
-        ' "hit": ["rank 1 after 8 steps"], "resumed_at": [6], "problems": [], "seconds": 1.0}'
+        ' "hit": ["rank 1 after 8 steps"], "late": 1, "resumed_at": [6], "problems": [], "seconds": 1.0}'
     )
     table.add(["Warning: not a result", line, line.replace("[]", '["step 7 is lost"]')])
     page = table.page()
     assert "**1 of 2 kill points right.**" in page and "**no: step 7 is lost**" in page
+    assert "2 more came too late" in page and "0 stayed too late" in page
     assert "| torch ddp x2 | 2 | 1 | 2 | 0 | 0 | 0 |" in page
