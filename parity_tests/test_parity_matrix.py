@@ -13,7 +13,7 @@ from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, ten
 from parity_tests.vocabulary import Vocabulary
 
 # Of these the default suite takes two recipes.
-DEFAULT = [CORE[2], CORE[4]]
+DEFAULT, SLOW = [CORE[2]], [CORE[4]]
 DEFAULT_FLOAT32 = [CORE[1]]
 
 # The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
@@ -27,11 +27,12 @@ SEEDS = range(4)
 pytestmark = pytest.mark.timeout(2400)
 
 
-def cases(default: list) -> list:
-    return [
-        pytest.param(*spec, marks=() if spec in default else pytest.mark.exhaustive, id="-".join(spec))
-        for spec in SPECS
-    ]
+def cases(default: list, slow: list) -> list:
+    found = []
+    for spec in SPECS:
+        rest = pytest.mark.slow if spec in slow else pytest.mark.exhaustive
+        found.append(pytest.param(*spec, marks=() if spec in default else rest, id="-".join(spec)))
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +48,7 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
                 farm.begin(matrix_spec(*arguments, precision), placement)
 
 
-@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT))
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, SLOW))
 @pytest.mark.usefixtures("both_at_work")
 def test_float64_is_proof(
     farm: Farm, figures: Figures, vocabulary: Vocabulary, recipe: str, optimizer: str, convention: str
@@ -67,7 +68,7 @@ def test_float64_is_proof(
     figures.saw(theirs[0])
 
 
-@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT_FLOAT32))
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT_FLOAT32, []))
 @pytest.mark.usefixtures("both_at_work")
 def test_float32_stays_in_the_noise(
     farm: Farm, figures: Figures, recipe: str, optimizer: str, convention: str

@@ -29,6 +29,8 @@ EXHAUSTIVE = {
     "resnet50_torchvision:tiny",
     "vit_base:tiny",
 }
+# The larger ones.
+SLOW = {"gpt2:tiny", "lstm_classifier:tiny", "resnet20:tiny", "unet:tiny"}
 PLACEMENTS = [tensorflow(2), torch("ddp", 2)]
 
 # A test may have to wait for the runs of all tests before it.
@@ -36,7 +38,9 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 def mark(name: str) -> tuple:
-    return (pytest.mark.exhaustive,) if name in EXHAUSTIVE else ()
+    if name in EXHAUSTIVE:
+        return (pytest.mark.exhaustive,)
+    return (pytest.mark.slow,) if name in SLOW else ()
 
 
 @pytest.fixture(scope="session")

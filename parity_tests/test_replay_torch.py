@@ -174,6 +174,7 @@ def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(farm: Farm, tmp_pa
     check_layers_alone(farm, tmp_path, SPECS[name], SINGLE, 8)
 
 
+@pytest.mark.slow
 def test_a_step_that_was_looked_into_is_let_go_of(farm: Farm) -> None:
     """Hooks hold tensors that hold them where Python's collector cannot see it."""
     placement = DDP.model_copy(update={"replay": Replay.parse({"stop": 5, "trace": (0, 1, 2, 3, 4)})})

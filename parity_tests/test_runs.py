@@ -69,6 +69,8 @@ EXHAUSTIVE = {
     "constant-schedule",
     "asymmetric-padding",
     "valid-padding",
+    "useless-bias-under-adam",
+    "other-flatten-order",
 }
 
 
@@ -135,7 +137,7 @@ def test_a_repeated_float32_run_is_bit_identical(farm: Farm, placement: Placemen
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_changed_default_is_divergent_in_float32(farm: Farm) -> None:
     from parity_tests.test_parity_matrix import noise
 
@@ -194,6 +196,7 @@ def test_more_replicas_than_devices(farm: Farm) -> None:
         farm.record(small("digits_mlp"), tensorflow(2, device="gpu"))
 
 
+@pytest.mark.slow
 def test_tensorboard_scalars_are_written(tmp_path: Path) -> None:
     for module in ("tf_impl", "torch_impl"):
         out = tmp_path / module

@@ -160,7 +160,9 @@ def test_replicas_hold_the_same_bits_because_sums_are_not_regrouped(bench: Bench
 @pytest.mark.parametrize(
     ("recipe", "more", "text"),
     [
-        ("digits_cnn", (), "tensorflow:multi_worker:4,replicas_per_worker=2"),
+        pytest.param(
+            "digits_cnn", (), "tensorflow:multi_worker:4,replicas_per_worker=2", marks=pytest.mark.slow
+        ),
         ("digits_mlp", (DROPOUT,), "tensorflow:multi_worker:2,accumulation=3"),
     ],
 )
@@ -206,6 +208,7 @@ def test_compiled_the_curve_is_the_same(bench: Bench) -> None:
         bench.record(override(spec, ["seed=3"]), "tensorflow:mirrored:4", COMPILED)
 
 
+@pytest.mark.slow
 def test_several_steps_a_call_change_no_bit(bench: Bench) -> None:
     """Calls of 1, 4 and 2 steps over two epochs, each of which ends in a batch that leaves two replicas nothing."""
     spec = small("digits_mlp", *SHORT, DROPOUT, "schedule={kind: step, every: 2, factor: 0.5}")
@@ -474,7 +477,7 @@ def rank_one_leaves(signal_name: str, *arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("signal_name", "said"),
     [
-        ("SIGKILL", "rank 1 was killed by signal 9"),
+        pytest.param("SIGKILL", "rank 1 was killed by signal 9", marks=pytest.mark.slow),
         pytest.param("SIGSTOP", "lost rank 1", marks=pytest.mark.exhaustive),
     ],
 )
