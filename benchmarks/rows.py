@@ -221,6 +221,21 @@ def _dropout(framework: Framework) -> Row:
     )
 
 
+def _recorder(framework: Framework) -> Row:
+    """A recorder in someone's own loop."""
+    name = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[framework]
+    return Row(
+        f"{_SHORT[framework]}_recorder",
+        f"{name}, a loop of one's own, small CNN, one core",
+        loops("benchmarks.recorded", "--framework", framework),
+        (
+            cost("time, with a recorder / without", "recorded", "bare", Target(1.02, True)),
+            cost("time, with norms at every step / without", "every", "bare"),
+        ),
+        25,
+    )
+
+
 # Our own tools, which say what they reached in words.
 
 _TOOLS = (
@@ -263,5 +278,6 @@ ROWS: list[Row] = [
     *(_saving(framework, kind) for framework in ("torch", "tensorflow") for kind in _SPECS),
     *(_speedup(framework) for framework in ("torch", "tensorflow")),
     *(_dropout(framework) for framework in ("torch", "tensorflow")),
+    *(_recorder(framework) for framework in ("torch", "tensorflow")),
     Row("tools", "Our own tools", _tools, rounds=5, figures=tool_lines),
 ]

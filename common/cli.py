@@ -28,23 +28,27 @@ from common.commands import (
     checkpoint,
     collectives,
     diagnose,
+    export,
+    lint,
     make_folder,
     manifest,
+    pair,
     scale,
     status,
     steps,
     submit,
 )
+from common.commands.recorded import MAPPING_HELP, reader_of
+from common.commands.verdict import conclude, write_reports
 from common.data.plan import BatchPlan
 from common.errors import MissingPackageError, ParityError, SpecError
+from common.foreign.recorded import unwrapped
 from common.launch import session
 from common.launch.scale import is_scale
 from common.launch.shell import choose_spec
 from common.launch.worker import MODULES, require
-from common.parity.result import Result, judge, read_session
-from common.record import read_record
-from common.report.files import write_json, write_junit
-from common.report.terminal import print_checks, print_verdict, table_console
+from common.parity.result import judge, read_session
+from common.report.terminal import table_console
 from common.scaling.baseline import THRESHOLD
 from common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
 from common.state import parameter_specs
@@ -143,6 +147,7 @@ def _parser() -> Any:
         help="folder for report.html, report.json and report.xml; with --baseline for baseline.json",
     )
     compare.add_argument("--checks", action="store_true", help="list every check")
+    compare.add_argument("--mapping", type=Path, help=MAPPING_HELP)
 
     report = add_command(commands, "report", _report, "analyse a finished session, write its reports again")
     report.add_argument("session", type=Path, help="the folder that 'parity run' or 'parity scale' wrote")
@@ -167,7 +172,20 @@ def _parser() -> Any:
     add_command(
         commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
     )
-    for module in (diagnose, scale, steps, checkpoint, collectives, advise, submit, status, manifest):
+    for module in (
+        pair,
+        lint,
+        diagnose,
+        scale,
+        steps,
+        checkpoint,
+        export,
+        collectives,
+        advise,
+        submit,
+        status,
+        manifest,
+    ):
         module.add(commands)
     return parser
 
@@ -184,49 +202,30 @@ def _run(options: argparse.Namespace) -> int:
         session.remove(folder)
     session.run_session(spec, placements, folder, options.timing_rounds, Console(stderr=True))
     result = read_session(folder)
-    code = _conclude(result, folder, checks=False)
+    code = conclude(result, folder)
     if options.diagnose and result.verdict == "divergent":
         diagnose.after_run(result, folder)
-        _write_reports(result, folder)
+        write_reports(result, folder)
     return code
 
 
 def _compare(options: argparse.Namespace) -> int:
     if options.baseline:
         return baseline.run(options)
-    records = [read_record(path) for path in (options.reference, *options.candidates)]
-    result = judge(records, [read_record(path) for path in options.floor])
+    read = reader_of(options.mapping)
+    records = [read(path) for path in (options.reference, *options.candidates)]
+    floors = [read(path) for path in options.floor]
+    whole = unwrapped([*records, *floors])
+    result = judge(whole[: len(records)], whole[len(records) :])
     if options.out is not None:
         make_folder(options.out)
-    return _conclude(result, options.out, options.checks)
+    return conclude(result, options.out, options.checks)
 
 
 def _report(options: argparse.Namespace) -> int:
     if is_scale(options.session):
         return scale.report(options.session)
-    return _conclude(read_session(options.session), options.session, options.checks)
-
-
-def _conclude(result: Result, folder: Path | None, checks: bool) -> int:
-    console = Console(emoji=False)
-    shown = None if folder is None else _write_reports(result, folder)
-    if checks:
-        for comparison in result.comparisons:
-            print_checks(comparison, console)
-    print_verdict(result, console, shown)
-    return result.exit_code
-
-
-def _write_reports(result: Result, folder: Path) -> str:
-    write_json(result, folder / "report.json")
-    write_junit(result, folder / "report.xml")
-    try:
-        from common.report.html import write_html
-
-        write_html(result, folder / "report.html")
-    except MissingPackageError as error:
-        return f"{folder / 'report.json'} (no HTML: {error})"
-    return str(folder / "report.html")
+    return conclude(read_session(options.session), options.session, options.checks)
 
 
 def _plan(options: argparse.Namespace) -> int:

@@ -17,12 +17,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from common import rng
-from common.errors import RecordError
+from common.data.files import hash_of, located
+from common.errors import RecordError, SpecError
 from common.files import replacing
 from common.initializers import initial_value
 from common.reference import initial_slots
 from common.reference.optimizers import InitialSlot
 from common.spec import ParameterSpec, TrainSpec, walk
+from common.spec.layers import Imported
 from common.spec.optimizers import OptimizerBase
 
 State = dict[str, NDArray[np.generic]]
@@ -55,18 +57,26 @@ def slot_name(slot: str, name: str) -> str:
 def initial_state(spec: TrainSpec, noise_member: int | None = None) -> State:
     """The state before the first step: the same bits for both frameworks.
 
-    Values are drawn in float64, keyed by (seed, tensor name), then rounded to the run's type.
+    Values are drawn in float64, keyed by (seed, tensor name), or are those that an imported model comes with;
+    then they are rounded to the run's type.
 
     Args:
         spec: resolved or not.
         noise_member: of the runs that measure the noise of a mixed precision, the number of one: its
             parameters are off by a small part of a low unit in the last place (see `parity/budget.py`).
+
+    Raises:
+        SpecError: the file that the values of an imported model come from is missing, or another.
+        RecordError: it is damaged, or holds other tensors than the model has.
     """
     state: State = {}
     spec = spec.resolved()
     specs = parameter_specs(spec)
+    given = {} if spec.model.imported is None else _given(spec.model.imported, specs)
     for name, parameter in specs.items():
-        value = initial_value(parameter, rng.derive_key(spec.seed, "init", name))
+        value = given.get(name)
+        if value is None:
+            value = initial_value(parameter, rng.derive_key(spec.seed, "init", name))
         if noise_member is not None and parameter.trainable and spec.nudge:
             key = rng.derive_key(spec.seed, "noise member", noise_member, name)
             value = value * (1 + spec.nudge * (2 * rng.uniform(key, value.shape) - 1))
@@ -76,6 +86,28 @@ def initial_state(spec: TrainSpec, noise_member: int | None = None) -> State:
             state[slot_name(slot, name)] = np.full(initial.shape, initial.value, spec.master_dtype)
     state["step"] = np.array(0, np.int64)
     return state
+
+
+def _given(layer: Imported, specs: dict[str, ParameterSpec]) -> dict[str, NDArray[np.float64]]:
+    """The values that an imported model's weights file holds of its tensors, in float64."""
+    path = located(layer.weights)
+    if not path.is_file():
+        what = "is no file" if path.exists() else "is missing"
+        raise SpecError(f"model.weights: {path} {what}; relative paths are looked up below $PARITY_DATA")
+    if (found := hash_of(path)) != layer.sha256:
+        raise SpecError(f"model.weights: {path} has the SHA-256 {found}, the spec says {layer.sha256}")
+    held = load_state(path)
+    names = {parameter.name: name for name, parameter in specs.items()}
+    for name in sorted(names.keys() ^ held.keys()):
+        which = f"lacks {name!r}" if name in names else f"holds a foreign tensor {name[:80]!r}"
+        raise RecordError(f"{path}: {which}; it should hold the Keras tensors that model.mapping names")
+    for name, value in held.items():
+        shape = specs[names[name]].shape
+        if value.shape != shape or value.dtype.kind != "f":
+            raise RecordError(
+                f"{path}: {name} is {value.dtype} of shape {value.shape}, should be floats of shape {shape}"
+            )
+    return {names[name]: value.astype(np.float64) for name, value in held.items()}
 
 
 def null_directions(spec: TrainSpec) -> dict[str, str]:

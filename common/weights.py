@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.checkpoint import find
-from common.errors import RecordError
+from common.errors import CheckpointError, RecordError
 from common.record import parts_of
 from common.record.header import read_header
 from common.reference import AVERAGE
@@ -44,7 +44,12 @@ def read_weights(path: Path) -> Weights:
     """
     last = parts_of(path)[-1]
     if (last / FINAL).is_file() and (last / "header.json").is_file():
-        return _weights(read_header(last).spec.resolved(), last / FINAL, load_state(last / FINAL))
+        spec = read_header(last).spec
+        if not isinstance(spec, TrainSpec):
+            raise CheckpointError(
+                f"{path}: a recorded script, without the spec that its model would be built by"
+            )
+        return _weights(spec.resolved(), last / FINAL, load_state(last / FINAL))
     checkpoint, damaged = find(path)
     return _weights(checkpoint.spec.resolved(), checkpoint.folder, checkpoint.state(), tuple(damaged))
 

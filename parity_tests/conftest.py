@@ -21,6 +21,7 @@ from parity_tests.kill_table import KillTable
 from parity_tests.peers import Peer
 from parity_tests.strategies import StrategyTable
 from parity_tests.vocabulary import Vocabulary
+from parity_tests.zoo_table import ZooTable
 
 # Replicas of the largest placement in the tests.
 CAPACITY = 4
@@ -75,6 +76,7 @@ COLLECTED = {
     "vocabulary": (Vocabulary, "what the tests of single entries showed"),
     "diagnoses": (DiagnosisTable, "what the diagnosis said of the planted faults"),
     "kills": (KillTable, "what came of the killed runs"),
+    "zoo": (ZooTable, "what came of the models of other people's packages"),
 }
 
 
@@ -98,7 +100,7 @@ def _collected(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(collected)
 
 
-figures, strategies, vocabulary, diagnoses, kills = map(_collected, COLLECTED)
+figures, strategies, vocabulary, diagnoses, kills, zoo = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")

@@ -454,6 +454,24 @@ def test_float32_outside_the_floor_is_divergent(tmp_path: Path, difference: str)
     assert comparison.verdict == "divergent" and check in failures(comparison)
 
 
+def test_in_float64_a_measured_floor_counts_where_it_is_more_than_the_limits(tmp_path: Path) -> None:
+    """For a training that amplifies rounding; nothing that is not measured is allowed for."""
+    spec = tiny_spec("precision=float64")
+    without = in_float32(tmp_path / "none", noise=1e-11, count=0, spec=spec)
+    assert without.verdict == "divergent" and without.budget_source == "float64 proof limits"
+    assert in_float32(tmp_path / "alike", noise=1e-11, members=exact, spec=spec).verdict == "divergent"
+    within = in_float32(tmp_path / "noisy", noise=1e-11, spec=spec)
+    assert within.verdict == "parity" and "8 x float64 noise floor of 4" in within.budget_source
+    wrong = in_float32(tmp_path / "wrong", scale("loss_sum", 1 + 1e-9), noise=1e-11, spec=spec)
+    assert wrong.verdict == "divergent"
+
+
+def exact(member: Run) -> None:
+    """As if rounding had done nothing to it."""
+    plain = Run.of(member.spec, member.placement)
+    member.numbers, member.states = plain.numbers, plain.states
+
+
 def test_a_floor_of_exact_members_still_allows_an_ulp(tmp_path: Path) -> None:
     ulp = float(np.finfo(np.float32).eps)
     assert in_float32(tmp_path / "a", scale("loss_sum", 1 + ulp), noise=0).verdict == "parity"

@@ -107,7 +107,7 @@ def test_imports_are_found(source: str, names: set[str]) -> None:
 # Twins. Names are 'file: function' and 'file: Class.method'; values are parameters in order.
 Signatures = dict[str, tuple[str, ...]]
 # Folders with a file for each thing that only one framework has.
-OF_ONE_FRAMEWORK = ("strategy/", "engines/")
+OF_ONE_FRAMEWORK = ("strategy/", "engines/", "recorders/")
 FIELDS = ("<fields>",)
 
 # Known differences between the twins, each with its reason. An entry that is no longer true fails.
@@ -120,6 +120,10 @@ LEDGER: dict[str, str] = {
     "model.py: CanonicalTensor.shard": "as CanonicalTensor",
     "model.py: CanonicalTensor.gather": "as CanonicalTensor",
     "model.py: CanonicalTensor.to_canonical": "as CanonicalTensor",
+    "model.py: Model.native": "an imported torch module has names and layouts of its own; Keras's are the canonical ones",
+    "model.py: Model.canonical": "as Model.native",
+    "model.py: Model.canonical_gradients": "as Model.native",
+    "model.py: Model.own_rules": "as Model.native",
     "layers/registry.py: native_layout": "torch stores kernels in its own layout, TensorFlow in the canonical one",
     "layers/registry.py: register": "torch's also takes the layout of each tensor; see native_layout",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
@@ -185,6 +189,13 @@ LEDGER: dict[str, str] = {
     "strategy/base.py: Strategy.backward": "a wrapper may want to run the backward pass itself",
     "strategy/base.py: Strategy.reduced": "a torch step sees gradients that a wrapper has already averaged",
     "strategy/base.py: Strategy.mesh_of": "torch's groups of ranks are meshes",
+    "recorder.py: Recorder.step": "a TensorFlow loop without an optimizer of Keras's has its gradients at hand; in torch parameters have them",
+    "recorder.py: Recorder.gradients": "a torch loop clips before its optimizer, Keras's optimizer clips itself",
+    "recorder.py: Recorder.before_update": "only torch's optimizers take a closure",
+    "recorder.py: RecorderCallback": "fit is Keras's; the callbacks of torch's libraries are in recorders/",
+    "recorder.py: RecorderCallback.on_train_begin": "as RecorderCallback",
+    "recorder.py: RecorderCallback.on_train_batch_end": "as RecorderCallback",
+    "recorder.py: RecorderCallback.on_train_end": "as RecorderCallback",
 }
 
 

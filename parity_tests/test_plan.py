@@ -144,6 +144,20 @@ def test_the_sample_order_permutes_inside_the_batch_only(plan: BatchPlan, step: 
     assert np.array_equal(np.sort(plain), np.sort(permuted))
 
 
+@pytest.mark.parametrize("split", ["contiguous", "strided"])
+def test_where_replicas_have_statistics_of_their_own_each_share_is_permuted_by_itself(split: str) -> None:
+    plan = BatchPlan(50, 13, 3, split=split, sample_order_seed=1, within_replicas=True)
+    plain, across = replace(plan, sample_order_seed=None), replace(plan, within_replicas=False)
+    moved = 0
+    for step in range(8):
+        for replica in range(3):
+            ours, theirs = plan.local_ids(step, replica), plain.local_ids(step, replica)
+            assert sorted(ours) == sorted(theirs)
+            moved += not np.array_equal(ours, theirs)
+    assert moved > 12
+    assert any(sorted(across.local_ids(0, r)) != sorted(plain.local_ids(0, r)) for r in range(3))
+
+
 def test_the_sample_order_differs_by_seed_and_step() -> None:
     plan = in_order(128, 64, 2)
     orders = [

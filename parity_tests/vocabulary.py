@@ -9,7 +9,7 @@ from typing import get_args
 
 from common.recipes import RECIPES
 from common.spec.base import Spec
-from common.spec.layers import LayerSpec
+from common.spec.layers import Imported, LayerSpec
 from common.spec.losses import LossBase
 from common.spec.optimizers import OptimizerBase
 from common.spec.schedules import ScheduleSpec
@@ -77,7 +77,8 @@ def groups() -> dict[str, dict[str, type[Spec] | None]]:
     """Every entry of the vocabulary: group -> kind -> spec class."""
     schedules = get_args(get_args(ScheduleSpec)[0])
     return {
-        "layers": {kind: cls for cls in LayerSpec.known for kind in _kind(cls)},
+        # An imported model is what its user wrote; parity_tests/test_imported.py has what was seen.
+        "layers": {kind: cls for cls in LayerSpec.known if cls is not Imported for kind in _kind(cls)},
         "losses": {kind: cls for cls in _below(LossBase) for kind in _kind(cls)},
         "optimizers": {kind: cls for cls in _below(OptimizerBase) for kind in _kind(cls)},
         "schedules": {kind: cls for cls in schedules for kind in _kind(cls)},

@@ -16,6 +16,7 @@ import numpy as np
 
 from common.convert import converting
 from common.errors import CheckpointError
+from common.imported import refuse_imported
 from common.spec import TrainSpec, layers, walk
 from common.spec.layers.attention import AttentionBase
 from common.weights import Weights, read_weights
@@ -34,6 +35,7 @@ def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
     """Write the model of a run or a checkpoint as `kind`: keras; returns what was written."""
     del kind
     found = read_weights(path)
+    refuse_imported(found.spec, str(path), "'parity export' writes checkpoints of models of one's own")
     # Low products are no property of stock layers; the weights are float32 in any precision but float64.
     spec = found.spec.model_copy(update={"precision": found.spec.master_dtype, "loss_scale": None})
     weights = Weights(spec, found.step, found.source, found.tensors)

@@ -9,17 +9,20 @@ import tensorflow as tf
 
 from common.data.plan import BatchPlan
 from common.spec import Node, Placement, TrainSpec
-from common.state import canonical_name
+from common.state import canonical_name, parameter_specs
 from tf_impl import runtime
 from tf_impl.context import Context
-from tf_impl.layers import EmptySafe, build_layer
+from tf_impl.layers import EmptySafe, build_layer, imported
 from tf_impl.layers.normalization import BatchNorm
 from tf_impl.layers.products import low_of, set_low
 from tf_impl.strategy import Strategy
 
 
 class Model:
-    """The layer tree with its variables by canonical name."""
+    """The layer tree with its variables by canonical name. specs: of `tensors`, by the same names.
+
+    Of an imported model the canonical names and layouts are its own.
+    """
 
     def __init__(self, spec: TrainSpec, placement: Placement) -> None:
         keras.config.set_floatx(spec.master_dtype)
@@ -29,12 +32,17 @@ class Model:
         plan = BatchPlan.of(spec, placement)
         may_be_empty = placement.accumulates or plan.may_be_empty(spec.data.eval_samples)
         tree = spec.model.tree()
-        self.root = build_layer(tree)
+        self.root = build_layer(tree) if spec.model.imported is None else imported.build(spec)
         for layer in self.root._flatten_layers():
-            if isinstance(layer, EmptySafe | BatchNorm):
+            if isinstance(layer, EmptySafe | BatchNorm | imported.ImportedModel):
                 layer.guarded = may_be_empty
         set_low(self.root, low_of(spec, runtime.uses_gpu(placement)))
-        self.tensors = tensors_of(tree, self.root)
+        self.specs = parameter_specs(spec)
+        if spec.model.imported is None:
+            self.tensors = tensors_of(tree, self.root)
+        else:
+            variables = self.root.tensors()
+            self.tensors = {name: variables[tensor.name] for name, tensor in self.specs.items()}
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         """Outputs (batch, ...) of canonical inputs (batch, ...)."""

@@ -224,7 +224,8 @@ class Step:
             scaled = loss_sum if scale is None else loss_sum * scale
         outputs = [] if self.taps is None else self.taps.watched(context)
         # Of an embedding it is sparse, with an entry for each use of a row.
-        found = list(map(tf.convert_to_tensor, tape.gradient(scaled, [*self._weights, *outputs])))
+        wanted, zero = [*self._weights, *outputs], tf.UnconnectedGradients.ZERO
+        found = list(map(tf.convert_to_tensor, tape.gradient(scaled, wanted, unconnected_gradients=zero)))
         gradients, of_outputs = found[: len(self._weights)], found[len(self._weights) :]
         for gradient, weight in zip(gradients, self._weights, strict=True):
             gradient.set_shape(weight.shape)  # a dense one that was sparse has lost it

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from common.convert import converting
 from common.files import replacing
+from common.imported import refuse_imported
 from common.spec import Node, layers, walk
 from common.spec.layers.attention import AttentionBase
 from common.spec.layers.recurrent import RecurrentBase
@@ -46,6 +47,7 @@ Convert = Callable[[Node, State], State]
 def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
     """Write the weights of a run or a checkpoint as `kind`: state_dict or safetensors; returns what was written."""
     weights = read_weights(path)
+    refuse_imported(weights.spec, str(path), "'parity export' writes checkpoints of models of one's own")
     tensors = _native_tensors(weights)
     _write(tensors, kind, out)
     return {

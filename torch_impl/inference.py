@@ -26,8 +26,9 @@ class _InferenceModel(nn.Module):
         self._model = Model(weights.spec, "cpu")
         self.root = self._model.module
         with torch.no_grad():
+            native = self._model.native(weights.tensors)
             for name, tensor in self._model.tensors.items():
-                tensor.live.copy_(tensor.shard(weights.tensors[name]))
+                tensor.live.copy_(tensor.shard(native[name]))
         self.requires_grad_(False)
         self.eval()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from common.imported import exchange_of
 from common.spec import Node, TrainSpec
-from common.state import canonical_name
+from common.spec.optimizers import OptimizerBase
+from common.state import State, canonical_name, parameter_specs
 from torch_impl.context import Context
-from torch_impl.layers import build_layer, native_layout
+from torch_impl.layers import build_layer, imported, native_layout
 from torch_impl.layers.products import low_of, set_low
 from torch_impl.strategy import Strategy
 from torch_impl.strategy.compiled import compile_passes
@@ -156,15 +158,28 @@ def _joined(parts: list[Tensor], shards: Sequence[Shards]) -> list[Tensor]:
 
 
 class Model:
-    """The module tree with its tensors by canonical name; `module` is what a strategy has wrapped."""
+    """The module tree with its tensors by canonical name; `module` is what a strategy has wrapped.
+
+    An imported module has tensors, and with them slots, of its own: they go by its own names, until they leave
+    this process as canonical state. specs: of `tensors`, by the same names.
+    """
 
     def __init__(self, spec: TrainSpec, device: str) -> None:
         self.spec = spec
-        tree = spec.model.tree()
-        dtype = getattr(torch, spec.master_dtype)
-        self.module = build_layer(tree).to(device=device, dtype=dtype)
-        set_low(self.module, low_of(spec, device != "cpu"))
-        self.tensors = tensors_of(tree, self.module)
+        self._exchange = exchange_of(spec)
+        if self._exchange is None:
+            tree = spec.model.tree()
+            dtype = getattr(torch, spec.master_dtype)
+            self.module = build_layer(tree).to(device=device, dtype=dtype)
+            set_low(self.module, low_of(spec, device != "cpu"))
+            self.specs, self.tensors = parameter_specs(spec), tensors_of(tree, self.module)
+        else:
+            self.module = imported.build(spec).to(device)
+            self.specs = self._exchange.specs
+            owners = self.module.tensors()
+            self.tensors = {
+                name: CanonicalTensor(*owners[tensor.name][:2], None) for name, tensor in self.specs.items()
+            }
 
     def __call__(self, inputs: Tensor, context: Context) -> Tensor:
         """Outputs (batch, ...) of canonical inputs (batch, ...)."""
@@ -174,6 +189,22 @@ class Model:
         """What the layers may know of a pass over `inputs`."""
         pad = self.spec.model.pad_id
         return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
+
+    def native(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """A canonical state, or a part of one, by the names and in the layouts of `tensors`."""
+        return state if self._exchange is None else self._exchange.to_native(state)
+
+    def canonical(self, state: State) -> State:
+        """The inverse of `native`."""
+        return state if self._exchange is None else self._exchange.to_canonical(state)
+
+    def canonical_gradients(self, gradients: State) -> State:
+        """Gradients by canonical name, from those by the names of `tensors`."""
+        return gradients if self._exchange is None else self._exchange.gradients(gradients)
+
+    def own_rules(self, optimizer: OptimizerBase) -> OptimizerBase:
+        """The optimizer as it is meant for the names of `tensors`."""
+        return optimizer if self._exchange is None else self._exchange.own_rules(optimizer)
 
     @property
     def parameters(self) -> dict[str, CanonicalTensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.state import State, parameter_specs, slot_name, slots_of
+from common.state import State, slot_name, slots_of
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.optimizers import Optimizer
 from torch_impl.strategy import Strategy
@@ -17,6 +17,7 @@ from torch_impl.strategy import Strategy
 @torch.no_grad()
 def load(state: State, model: Model, optimizer: Optimizer) -> None:
     """Set every tensor from a canonical state that holds exactly the model's tensors."""
+    state = model.native(state)
     for name, tensor, part in _parts(model, optimizer):
         value = torch.from_numpy(np.array(state[name])) if tensor is None else tensor.shard(state[name])
         part.copy_(value.view(part.shape))
@@ -26,9 +27,10 @@ def load(state: State, model: Model, optimizer: Optimizer) -> None:
 @torch.no_grad()
 def load_own(own: Callable[[int], State], model: Model, strategy: Strategy) -> None:
     """Give this rank's replica the buffers that are its own, where it has any."""
-    for name, value in own(strategy.local_replicas.start).items():
-        part = local(model.tensors[name].live.detach())
-        part.copy_(model.tensors[name].shard(value).view(part.shape))
+    for name, value in model.native(own(strategy.local_replicas.start)).items():
+        if name.startswith("buffers/"):
+            part = local(model.tensors[name].live.detach())
+            part.copy_(model.tensors[name].shard(value).view(part.shape))
 
 
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
@@ -38,7 +40,7 @@ def export(model: Model, optimizer: Optimizer, step: int) -> State:
         for name, tensor, part in _parts(model, optimizer)
     }
     state["step"] = np.array(step, np.int64)
-    return state
+    return model.canonical(state)
 
 
 def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> list[State]:
@@ -52,23 +54,24 @@ def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> l
 
 
 def export_buffers(model: Model, strategy: Strategy) -> list[State]:
-    """Copies of the buffers of each replica that this process speaks for."""
+    """Copies of the buffers of each replica that this process speaks for. Every rank must call it."""
     found = {
-        name: tensor.to_canonical(tensor.live)
+        name: tensor.to_canonical(tensor.gather(local(tensor.live.detach())))
         for name, tensor in model.tensors.items()
         if name.startswith("buffers/")
     }
-    return [found] * len(strategy.recorded_replicas)
+    held = {name: value for name, value in model.canonical(found).items() if name.startswith("buffers/")}
+    return [held] * len(strategy.recorded_replicas)
 
 
 def _parts(model: Model, optimizer: Optimizer) -> Iterator[tuple[str, CanonicalTensor | None, Tensor]]:
-    """(canonical name, tensor that gives the layout, this rank's part) of everything in a state.
+    """(name as of `model.tensors`, tensor that gives the layout, this rank's part) of everything in a state.
 
     The layout is None where every rank has the whole tensor, in canonical layout.
     """
     for name, tensor in model.tensors.items():
         yield name, tensor, local(tensor.live.detach())
-    specs = parameter_specs(model.spec)
+    specs = model.specs
     initial = slots_of(optimizer.spec, specs)
     for slot, parts in optimizer.slots.items():
         for name, part in parts.items():

@@ -160,10 +160,11 @@ def _table(digests: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 def reduced_gradients(model: Model, gradients: list[Any]) -> State:
     """Copies of a step's global gradients, given in the order of `model.parameters`."""
-    return {
+    found: State = {
         name: tensor.to_canonical(tensor.gather(gradient))
         for (name, tensor), gradient in zip(model.parameters.items(), gradients, strict=True)
     }
+    return model.canonical_gradients(found)
 
 
 def parameter_digests(model: Model, strategy: Strategy) -> list[str]:

@@ -22,6 +22,7 @@ from common.advise.recommend import (
 )
 from common.commands import add_command, add_spec_flags, write_json
 from common.errors import SpecError
+from common.imported import refuse_imported
 from common.launch.shell import choose_spec
 from common.report.terminal import table_console
 from common.sizes import parse_size, show_size
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
 def question_of(options: argparse.Namespace) -> Question:
     """What the flags ask; SpecError with one line where they cannot be."""
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    refuse_imported(spec, "parity advise", "train it and see what its record says of memory")
     if not 1 <= options.gpus <= _MOST_GPUS:
         raise SpecError(f"--gpus must be from 1 to {_MOST_GPUS}, received {options.gpus}")
     if options.nodes < 1 or options.gpus % options.nodes:

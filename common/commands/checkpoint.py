@@ -36,7 +36,8 @@ def add(commands: Any) -> None:
         _export,
         "write the weights of a run, or of one checkpoint, in a framework's own format",
         "Of a run: its final state, or else its latest whole checkpoint. Where the spec evaluates with the average"
-        " of the weights, that is what is written.",
+        " of the weights, that is what is written. A checkpoint that your own Keras or torch code has saved is"
+        " turned into the other framework's by `parity export`.",
     )
     export.add_argument("path", type=Path, help="the folder of a checkpoint, or of a run")
     export.add_argument(

@@ -12,11 +12,12 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, make_folder, write_json
+from common.commands import add_command, make_folder, recorded, write_json
 from common.diagnose.diagnose import diagnose
 from common.diagnose.replays import Inside
 from common.diagnose.result import Diagnosis
 from common.errors import AlignmentError, MissingPackageError, ParityError, RecordError, RunError, SpecError
+from common.foreign.again import diagnose_records
 from common.launch.replay import Replayer
 from common.launch.worker import require
 from common.parity.align import check_alignment, differences
@@ -62,6 +63,7 @@ def add(commands: Any) -> None:
             metavar="MODULE:FUNCTION",
             help=f"context manager that {name} was made inside; its replays are made inside it, too",
         )
+    command.add_argument("--mapping", type=Path, help=recorded.MAPPING_HELP)
     command.add_argument("--keep", action="store_true", help=f"keep the replays, in OUT/{_REPLAYS}")
 
 
@@ -70,8 +72,11 @@ def run(options: argparse.Namespace) -> int:
     inside = _inside("--inside-a", options.inside_a), _inside("--inside-b", options.inside_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
-    reference, candidate = read_record(options.reference), read_record(options.candidate)
-    floors = [read_record(path) for path in options.floor]
+    read = recorded.reader_of(options.mapping)
+    reference, candidate = read(options.reference), read(options.candidate)
+    floors = [read(path) for path in options.floor]
+    if reference.planned is None and candidate.planned is None:
+        return recorded.diagnose([reference, candidate, *floors], options)
     check(reference, candidate)
     kept = options.out / _REPLAYS if options.keep else None
     found = diagnosis_of(reference, candidate, inside, floors, kept)
@@ -137,6 +142,8 @@ def diagnosis_of(
 ) -> Diagnosis:
     """Diagnose in processes of its own; progress goes to standard error.
 
+    Of a user's own models no step is replayed: both are opened, and looked at side by side.
+
     kept: new folder to leave the replays in; None removes them.
     """
     if kept is not None:
@@ -146,6 +153,10 @@ def diagnosis_of(
         # The processes that replay may work in another folder.
         kept = kept.resolve()
     told = Console(stderr=True)
+    if reference.spec.model.imported is not None:
+        if inside != (None, None) or kept is not None:
+            raise SpecError("--inside-a, --inside-b and --keep are for runs whose steps can be replayed")
+        return diagnose_records(reference, candidate, told)
     with TemporaryDirectory(prefix="parity-diagnose-") as scratch:
         folder = Path(scratch) if kept is None else kept
         try:

@@ -30,6 +30,7 @@ _NUMBERS_OF_TOKEN = 1 << 10
 class BatchPlan:
     """Sample ids of every batch. `sample_order_seed` permutes each global batch before the split.
 
+    `within_replicas`: it permutes each replica's share by itself, since which samples are together there matters.
     `chunk_size` is the batch of an evaluation; None: the global batch.
     """
 
@@ -42,6 +43,7 @@ class BatchPlan:
     tail: Literal["keep", "drop"] = "keep"
     sample_order_seed: int | None = None
     chunk_size: int | None = None
+    within_replicas: bool = False
 
     @classmethod
     def of(cls, spec: TrainSpec, placement: Placement) -> BatchPlan:
@@ -56,6 +58,7 @@ class BatchPlan:
             tail=spec.data.tail,
             sample_order_seed=placement.sample_order_seed,
             chunk_size=_chunk_size(spec),
+            within_replicas=spec.per_replica_statistics,
         )
 
     @property
@@ -152,7 +155,13 @@ class BatchPlan:
         if self.sample_order_seed is None:
             return ids
         key = rng.derive_key(self.sample_order_seed, "sample order", step)
-        return ids[rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))]
+        order = rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))
+        if self.within_replicas:
+            drawn, order = order, np.empty_like(order)
+            for replica in range(self.replicas):
+                own = self.share(np.arange(len(ids), dtype=np.int64), replica)
+                order[own] = own[np.argsort(drawn[own])]
+        return ids[order]
 
     def chunks(self, count: int, first_id: int) -> Iterator[Ids]:
         """Ids from `first_id` on, in the batches of an evaluation."""

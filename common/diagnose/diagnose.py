@@ -21,6 +21,7 @@ from common.diagnose.result import Diagnosis, Explanation, Finding, Seen, StepSe
 from common.diagnose.simplify import differences, looked_into
 from common.diagnose.where import Compared, StepComparison, rough_limits
 from common.errors import ParityError
+from common.imported import PAIR, refuse_imported
 from common.launch.replay import Replayer
 from common.parity.align import check_alignment
 from common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
@@ -56,6 +57,7 @@ def diagnose(
         ParityError: a replay failed.
     """
     check_alignment(reference, candidate)
+    refuse_imported(reference.spec, "a diagnosis", PAIR)
     folder.mkdir(parents=True, exist_ok=True)
     console = console or Console(quiet=True)
     session = _Session((reference, candidate), replayer, folder, inside, floors, console)

@@ -63,7 +63,7 @@ def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) 
     if reference.spec.loss_scale is not None:
         exact["loss_scale"] = "loss scale"
     for column, title in exact.items():
-        limit = count_rounding(reference.spec) if column == "count" else 0.0
+        limit = count_rounding(reference) if column == "count" else 0.0
         yield from _first_over(reference, candidate, column, title, np.full(len(reference.steps), limit))
     if budget is None:
         return

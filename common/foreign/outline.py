@@ -40,7 +40,8 @@ class LayerInfo(Spec):
     kind: as our layer specs call it ('dense', 'conv2d', 'batch_norm', ...; see `settings.py`), '' where it is none
         that we know. type: the class's own qualified name. settings: by canonical name, in canonical meaning
         (momentum as Keras means it, and so on). calls: how often one forward pass called it. inputs, outputs: shapes
-        of its first call, with the batch.
+        of its first call, with the batch. overridden: the class derives from the one that `kind` names and
+        computes in a way of its own.
     """
 
     path: str
@@ -50,6 +51,17 @@ class LayerInfo(Spec):
     calls: NonNegativeInt = 0
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
+    overridden: bool = False
+
+
+class OperationInfo(LayerInfo):
+    """What computes and is no layer of its own: a function that a pass called, or a Keras layer's `activation`.
+
+    path: its owner's path and the function's name. owner: path of the innermost layer or model that it was called
+    in. It has no tap of its own.
+    """
+
+    owner: str
 
 
 class OptimizerInfo(Spec):
@@ -64,7 +76,11 @@ class Outline(Spec):
     """A model of one framework.
 
     inputs, outputs: of the traced pass: name -> shape with the batch. stochastic: layers that draw random
-    numbers in training, with a rate that is not zero. unused: tensors that no traced pass touched.
+    numbers in training, with a rate that is not zero. unused: tensors that the traced pass did not touch, but for
+    torch's num_batches_tracked, which only training touches. operations: those outside of layers of a known kind.
+    order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
+    of their definition with no calls, and inputs, outputs, unused and order are empty, and the only operations
+    are `activation` arguments.
     """
 
     framework: Literal["tensorflow", "torch"]
@@ -73,6 +89,8 @@ class Outline(Spec):
     versions: dict[str, str]
     layers: tuple[LayerInfo, ...]
     tensors: tuple[TensorInfo, ...]
+    operations: tuple[OperationInfo, ...] = ()
+    order: tuple[str, ...] = ()
     inputs: dict[str, Shape] = {}
     outputs: dict[str, Shape] = {}
     stochastic: tuple[str, ...] = ()

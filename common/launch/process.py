@@ -63,11 +63,14 @@ def die_with_parent() -> None:
     death (PR_SET_PDEATHSIG) does not come, since the kernel takes the fork server for the parent.
     """
     parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    pipe = parent.sentinel
+    if parent is not None:
+        die_with_pipe(parent.sentinel)
+
+
+def die_with_pipe(pipe: int) -> None:
+    """Have the kernel kill this process as soon as all who hold the other end of a pipe have closed it."""
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-    if wait([pipe], 0):  # it ended before it was watched
+    if wait([pipe], 0):  # it was closed before it was watched
         os.kill(os.getpid(), signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,13 +49,20 @@ def default_placements(replicas: int) -> list[str]:
 def run_session(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int, console: Console
 ) -> None:
-    """Write folder/runs, folder/floor (float32 only) and folder/timing.
+    """Write folder/runs, folder/floor (float32 only) and folder/timing, in a new folder.
 
     Runs follow each other, so that each has the machine to itself.
 
     Raises:
         ParityError: a run failed; the folder keeps what was finished, and the failed run's logs.
     """
+    check(spec, placements)
+    claim_folder(folder)
+    work(stages_of(spec, placements, folder, timing_rounds), folder, console)
+
+
+def check(spec: TrainSpec, placements: Sequence[Placement]) -> None:
+    """Raise a ParityError unless a spec can be run on all of some placements, and these be compared."""
     labels = [placement.label for placement in placements]
     doubled = {label for label in labels if labels.count(label) > 1}
     if doubled:
@@ -65,26 +72,29 @@ def run_session(
     for placement in placements:
         require(placement.framework)
         check_run(spec, placement)
-    claim_folder(folder)
-    work(_stages(spec, placements, folder, timing_rounds), folder, console)
 
 
-def work(stages: Iterable[Stage], folder: Path, console: Console) -> None:
-    """Run all jobs, one after the other, in worker processes that live as long as this call.
+def work(
+    stages: Iterable[Stage],
+    folder: Path,
+    console: Console,
+    keep: bool = False,
+    workers: Workers | None = None,
+) -> None:
+    """Run all jobs, one after the other, in worker processes that live as long as this call, or as `workers`.
 
     Raises:
         ParityError: a run failed, or a person interrupted; the folder keeps what was finished. It is
-            removed where nothing was, unless the message points to a log inside.
+            removed where nothing was, unless `keep`, or the message points to a log inside.
     """
     try:
-        with ExitStack() as stack:
-            workers = _Workers(stack, folder / "logs")
+        with Workers(folder / "logs") if workers is None else nullcontext(workers) as used:
             for title, jobs in stages:
-                _run_stage(title, jobs, workers, console)
+                _run_stage(title, jobs, used, console)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; finished runs are in {folder}") from None
     except ParityError as error:
-        if str(folder) not in str(error) and not any(folder.rglob("summary.json")):
+        if not keep and str(folder) not in str(error) and not any(folder.rglob("summary.json")):
             shutil.rmtree(folder)
         raise
 
@@ -118,18 +128,26 @@ def _phased(spec: TrainSpec, placement: Placement) -> Placement:
     return asked
 
 
-def _stages(
+def stages_of(
     spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
 ) -> Iterator[Stage]:
-    def jobs(chosen: Iterable[Placement], parent: Path) -> list[Job]:
-        return [Job(spec, placement, parent / name_of(n, placement)) for n, placement in enumerate(chosen)]
+    """The runs of `parity run`: each placement's, those that show the noise floor, those that are timed."""
 
-    yield TRAINING, jobs(placements, folder / "runs")
+    yield TRAINING, _jobs(spec, placements, folder / "runs")
     if spec.precision != "float64":
-        yield "measuring the noise floor", jobs(_floor_members(placements), folder / "floor")
+        yield floor_of(spec, placements, folder)
     timing = {"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}
-    timed = jobs((placement.model_copy(update=timing) for placement in placements), folder / "timing")
-    yield from rounds(timed, folder / "timing", timing_rounds, phase_rounds=1)
+    timed = (placement.model_copy(update=timing) for placement in placements)
+    yield from rounds(_jobs(spec, timed, folder / "timing"), folder / "timing", timing_rounds, phase_rounds=1)
+
+
+def floor_of(spec: TrainSpec, placements: Sequence[Placement], folder: Path) -> Stage:
+    """The permuted runs that show what rounding alone does."""
+    return "measuring the noise floor", _jobs(spec, _floor_members(placements), folder / "floor")
+
+
+def _jobs(spec: TrainSpec, chosen: Iterable[Placement], parent: Path) -> list[Job]:
+    return [Job(spec, placement, parent / name_of(n, placement)) for n, placement in enumerate(chosen)]
 
 
 def noisiest(placements: Sequence[Placement]) -> list[Placement]:
@@ -153,7 +171,7 @@ def name_of(number: int, placement: Placement) -> str:
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 
-def _run_stage(title: str, jobs: Sequence[Job], workers: _Workers, console: Console) -> None:
+def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Console) -> None:
     several = len({job.spec.global_batch_size for job in jobs}) > 1
     for number, job in enumerate(jobs, start=1):
         batch = f", {effective_batch(job.spec, job.placement)}" if several or title == TRAINING else ""
@@ -164,13 +182,20 @@ def _run_stage(title: str, jobs: Sequence[Job], workers: _Workers, console: Cons
             workers.of(job.placement).train(job.spec, job.placement, job.folder)
 
 
-class _Workers:
-    """The session's worker processes, each started when first asked for."""
+class Workers:
+    """Worker processes, each started when first asked for. Use as a context manager; it may be entered again."""
 
-    def __init__(self, stack: ExitStack, logs: Path) -> None:
-        self._stack = stack
+    def __init__(self, logs: Path) -> None:
+        self._stack = ExitStack()
         self._logs = logs
         self._started: dict[str, Worker] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started.clear()
+        self._stack.close()
 
     def of(self, placement: Placement) -> Worker:
         """The process that runs a placement."""
@@ -178,7 +203,7 @@ class _Workers:
         size = placement.replicas if placement.framework == "tensorflow" else 1
         name = f"{placement.framework}_{size}"
         if name not in self._started:
-            self._logs.mkdir(exist_ok=True)
+            self._logs.mkdir(parents=True, exist_ok=True)
             worker = Worker(placement.framework, size, self._logs / f"{name}.log")
             self._started[name] = self._stack.enter_context(worker)
         return self._started[name]

@@ -9,7 +9,7 @@ import numpy as np
 
 from common.errors import AlignmentError
 from common.record import RunRecord
-from common.spec import Placement
+from common.spec import Described, Placement
 
 
 def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
@@ -18,9 +18,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         raise AlignmentError(f"{candidate.folder}: compared with itself; name two different records")
     for record in (reference, candidate):
         if record.summary is None:
-            raise AlignmentError(
-                f"{record.folder}: the run did not finish ({len(record.steps)} of {record.spec.steps} steps)"
-            )
+            raise AlignmentError(f"{record.folder}: the run did not finish ({_taken(record)})")
         if not len(record.steps):
             raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
         if any(part.placement.recording != "full" for part in record.parts):
@@ -33,7 +31,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         raise AlignmentError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
         )
-    if reference.spec.per_replica_statistics:
+    if reference.terms.per_replica_statistics:
         _check_statistics(reference, candidate)
 
 
@@ -62,13 +60,28 @@ def _accumulation(placement: Placement) -> str:
     return " then ".join(f"{count} from epoch {epoch}" for epoch, count in placement.accumulation)
 
 
+def _taken(record: RunRecord) -> str:
+    """'20 of 40 steps'; of a script, what it did not do."""
+    steps = record.terms.steps
+    told = f"{len(record.steps)} steps" if steps is None else f"{len(record.steps)} of {steps} steps"
+    return told if record.planned is not None else f"{told}, and its recorder's finish() was not called"
+
+
+def _question(record: RunRecord) -> dict[str, object]:
+    """What two records must have in common."""
+    described = record.terms
+    return described.identity() if isinstance(described, Described) else described.to_dict()
+
+
 def _span(record: RunRecord) -> str:
     return f"steps {record.steps[0]}..{record.steps[-1]}"
 
 
 def differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
     """Every field of the specs that differs, with both values."""
-    a, b = _flat(reference.spec.to_dict()), _flat(candidate.spec.to_dict())
+    if (reference.planned is None) != (candidate.planned is None):
+        return ["one was trained from a spec, the other is a recorded script"]
+    a, b = (_flat(_question(record)) for record in (reference, candidate))
     return [
         f"{name} is {a.get(name, 'absent')!r} and {b.get(name, 'absent')!r}"
         for name in dict.fromkeys([*a, *b])

@@ -24,7 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import AlignmentError
-from common.parity.deviation import Curve, column_deviation, curve_deviation, skipped, state_deviations
+from common.parity.deviation import (
+    Curve,
+    column_deviation,
+    curve_deviation,
+    recorded_rows,
+    skipped,
+    state_deviations,
+)
 from common.record import RunRecord
 
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
@@ -79,7 +86,9 @@ def proof_budget(record: RunRecord) -> Budget:
     return Budget(
         source="float64 proof limits",
         curves={name: np.full(steps, FLOAT64[name]) for name in CURVES},
-        states={which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES},
+        states={
+            which: dict.fromkeys(record.state(which), FLOAT64[which]) for which in STATES if record.has(which)
+        },
         evaluation=FLOAT64["evaluation"],
     )
 
@@ -97,7 +106,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     if len(members) < MINIMUM_MEMBERS:
         raise AlignmentError(f"a noise floor needs {MINIMUM_MEMBERS} runs, received {len(members)}")
     for member in members:
-        if member.header.digest != base.header.digest or member.placement.label != base.placement.label:
+        if member.header.digest != base.header.digest or member.setup != base.setup:
             raise AlignmentError(f"{member.folder}: not an ensemble run of {base.folder}")
         if not np.array_equal(member.steps, base.steps):
             raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")
@@ -114,13 +123,13 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
             )
         if not _finite(member):
             raise AlignmentError(f"{member.folder}: not finite everywhere, so it measures no rounding")
-    curves, ulp = {}, float(np.finfo(base.spec.master_dtype).eps)
+    curves, ulp = {}, float(np.finfo(base.terms.master_dtype).eps)
     for name in CURVES:
         deviations = [column_deviation(name, base, member) for member in members]
         floor = np.maximum.accumulate(np.max(deviations, axis=0))
         curves[name] = FLOOR_MULTIPLE * np.maximum(floor, ulp)
     states = {}
-    for which in STATES:
+    for which in (which for which in STATES if all(run.has(which) for run in (base, *members))):
         reference = base.state(which)
         per_member = [state_deviations(reference, member.state(which)) for member in members]
         worst = {name: max(d[name] for d in per_member) for name in reference if name != "step"}
@@ -130,7 +139,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     evaluations = [curve_deviation(_evaluation(base), _evaluation(member)).item() for member in members]
     # Four numbers may agree by chance; the loss curve's floor at the last step cannot be lower.
     evaluation = max(FLOOR_MULTIPLE * max(evaluations), float(curves["loss_sum"][-1]))
-    source = f"{FLOOR_MULTIPLE:g} x {base.spec.precision} noise floor of {len(members)} {base.label}"
+    source = f"{FLOOR_MULTIPLE:g} x {base.terms.precision} noise floor of {len(members)} {base.label}"
     return Budget(source, curves, states, evaluation)
 
 
@@ -141,8 +150,11 @@ def _finite(record: RunRecord) -> bool:
     """
     assert record.summary is not None
     evaluated = record.summary.eval_loss_sum is not None or not record.summary.eval_count
-    arrays: list[NDArray[np.generic]] = [record.columns[name][~skipped(record)] for name in CURVES]
-    arrays += [value for which in STATES for value in record.state(which).values()]
+    arrays: list[NDArray[np.generic]] = [
+        record.columns[name][~skipped(record) & recorded_rows(name, record)] for name in CURVES
+    ]
+    there = [which for which in STATES if record.has(which)]
+    arrays += [value for which in there for value in record.state(which).values()]
     return evaluated and all(bool(np.isfinite(np.asarray(array, np.float64)).all()) for array in arrays)
 
 
@@ -160,9 +172,10 @@ def widest(budgets: Sequence[Budget]) -> Budget:
         curves={name: np.max([b.curves[name] for b in budgets], axis=0) for name in CURVES},
         states={
             which: {
-                name: max(b.states[which].get(name, 0.0) for b in budgets) for name in first.states[which]
+                name: max(b.states.get(which, {}).get(name, 0.0) for b in budgets)
+                for name in first.states[which]
             }
-            for which in STATES
+            for which in first.states
         },
         evaluation=max(b.evaluation for b in budgets),
     )

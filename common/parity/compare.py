@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import AlignmentError
+from common.parity import described
 from common.parity.align import check_alignment
 from common.parity.budget import CURVES, STATES, Budget
 from common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
 from common.parity.grain import LARGEST_SHARE, low_share
 from common.parity.splits import SplitAudit, audit, first_unequal_step
 from common.record import RunRecord
-from common.spec import TrainSpec
 from common.spec.run import known_departure
 from common.state import State, null_directions, tensor_of
 
@@ -56,7 +56,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All checks of one candidate against the reference."""
+    """All checks of one candidate against the reference.
+
+    unjudged: of recorded scripts, what was not recorded and so not compared, in words.
+    """
 
     reference: str
     candidate: str
@@ -68,6 +71,7 @@ class Comparison:
     loss_deviation: Curve
     loss_budget: Curve
     budget_source: str
+    unjudged: str = ""
 
     @property
     def first_failure(self) -> Check | None:
@@ -95,39 +99,54 @@ def compare(
     """
     check_alignment(reference, candidate)
     _check_data(reference, candidate)
-    checks = [_ids(reference, candidate, audits or (audit(reference), audit(candidate)))]
-    checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference.spec)))
-    checks.append(_exact("learning rate", "learning_rate", reference, candidate))
-    if reference.spec.loss_scale is not None:
+    skip = described.left_out(reference, candidate)
+    checks = []
+    if described.IDS not in skip:
+        checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
+    checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
+    if described.RATE not in skip:
+        checks.append(
+            _exact("learning rate", "learning_rate", reference, candidate, rate_rounding(reference))
+        )
+    if reference.planned is not None and reference.planned.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
-    start = _worst_tensor("initial state", reference.state("initial"), candidate.state("initial"), None)
-    checks.append(start)
+    if "initial" not in skip:
+        start = reference.state("initial"), candidate.state("initial")
+        checks.append(_worst_tensor("initial state", *start, None))
     deviations = {name: column_deviation(name, reference, candidate) for name in CURVES}
     deviation = deviations["loss_sum"]
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
     if budget is not None:
-        ledger = null_directions(reference.spec)
-        tensors = []
-        for which in STATES:
+        ledger = {} if reference.planned is None else null_directions(reference.planned)
+        tensors = {}
+        for which in (which for which in STATES if which not in skip):
             ours, theirs = reference.state(which), candidate.state(which)
             excepted += _take_out(ledger, ours, theirs)
-            tensors.append(_worst_tensor(_TITLES[which], ours, theirs, budget.states[which]))
-        gradients, final = tensors
+            tensors[which] = _worst_tensor(_TITLES[which], ours, theirs, budget.states[which])
         checks += _stale_entries(ledger, reference, candidate)
-        if reference.spec.low_dtype is not None:
+        if reference.planned is not None and reference.planned.low_dtype is not None:
             checks += [_unrounded(record) for record in (reference, candidate)]
         curves = [
-            _worst_step(name, reference, deviations[name], allowed) for name, allowed in budget.curves.items()
+            _worst_step(name, reference, deviations[name], allowed)
+            for name, allowed in budget.curves.items()
+            if name not in skip
         ]
-        checks += [gradients, *curves, final, _evaluation(reference, candidate, budget.evaluation)]
+        first, last = ([tensors[which]] if which in tensors else [] for which in STATES)
+        checks += [*first, *curves, *last]
+        if described.EVALUATION not in skip:
+            checks.append(_evaluation(reference, candidate, budget.evaluation))
     checks += [_replicas(record) for record in (reference, candidate) if _several_digested(record)]
-    checks.append(_invariants(reference, candidate))
-    verdict, reason = _conclude(checks, budget, reference.spec.precision)
+    if described.INVARIANTS not in skip:
+        checks.append(_invariants(reference, candidate))
+    verdict, reason = _conclude(checks, budget, reference.terms.precision)
+    if verdict == "parity" and described.UNNAMED in skip.values():
+        verdict, reason = "inconclusive", described.UNNAMED
     if verdict == "divergent":
-        parts = (*reference.parts, *candidate.parts)
+        parts = [part for part in (*reference.parts, *candidate.parts) if part.planned is not None]
         known = [known_departure(part.spec, part.placement) for part in parts]
         reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
+    unjudged = described.in_words(skip, reference, candidate) if skip else ""
     return Comparison(
         reference.label,
         candidate.label,
@@ -139,6 +158,7 @@ def compare(
         deviation,
         allowed,
         "none" if budget is None else budget.source,
+        unjudged,
     )
 
 
@@ -176,6 +196,7 @@ def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) ->
 
 
 def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, SplitAudit]) -> Check:
+    """Against the plan and against each other; scripts, which have no plan, against each other."""
     for found in audits:
         if found.problems:
             return Check("sample ids", False, float("inf"), 0.0, f"{found.label}, {found.problems[0]}")
@@ -183,19 +204,25 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
     if unequal is not None:
         return Check("sample ids", False, float("inf"), 0.0, unequal)
     audited = [found for found in audits if found.audited_steps < found.steps]
-    if not audited:
+    if not audited or reference.planned is None:
         return Check("sample ids", True, 0.0, 0.0, "every step")
     where = "every step of both alike, as digests say; against the plan, "
     return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
 
 
-def count_rounding(spec: TrainSpec) -> float:
+def count_rounding(record: RunRecord) -> float:
     """How far equal counts may be apart.
 
     Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum.
     """
-    weighted = getattr(spec.loss, "class_weights", None) is not None
-    return 1e3 * float(np.finfo(spec.master_dtype).eps) if weighted else 0.0
+    spec = record.planned
+    weighted = spec is not None and getattr(spec.loss, "class_weights", None) is not None
+    return 1e3 * float(np.finfo(record.terms.master_dtype).eps) if weighted else 0.0
+
+
+def rate_rounding(record: RunRecord) -> float:
+    """How far equal learning rates may be apart: in scripts, as a framework's variable of them rounds."""
+    return 0.0 if record.planned is not None else 2 * float(np.finfo(record.terms.master_dtype).eps)
 
 
 def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: float = 0.0) -> Check:
@@ -285,12 +312,12 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     ours, theirs = reference.summary, candidate.summary
     assert ours is not None
     assert theirs is not None
-    if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference.spec):
+    if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
-        asked = reference.spec.data.eval_samples
+        asked = 0 if reference.planned is None else reference.planned.data.eval_samples
         return Check("evaluation", not asked, 0.0, 0.0, f"none of {asked} samples evaluated")
-    if reference.spec.precision == "float64" and ours.eval_correct != theirs.eval_correct:
+    if reference.terms.precision == "float64" and ours.eval_correct != theirs.eval_correct:
         where = f"{ours.eval_correct} and {theirs.eval_correct} correct"
         return Check("evaluation", False, float("inf"), 0.0, where)
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
@@ -317,7 +344,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             largest = max(filter(math.isfinite, largest_of.values()), default=0.0)
             here = largest_of.get(f"parameters/{tensor}", math.inf)
             share = here / largest if largest else here
-            limit = 1e4 * float(np.finfo(record.spec.master_dtype).eps)
+            limit = 1e4 * float(np.finfo(record.terms.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []

@@ -10,6 +10,9 @@ from common.state import State
 
 Curve = NDArray[np.float64]
 
+# The columns that a recorded script may not leave out.
+ALWAYS_RECORDED = ("loss_sum", "count")
+
 
 def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
     """|a - b| / max(|a|, |b|) by step; 0 where both are 0, infinite where either is not finite."""
@@ -22,7 +25,7 @@ def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
 def skipped(record: RunRecord) -> NDArray[np.bool_]:
     """The steps whose gradients overflowed float16, so that nothing was updated."""
     overflowed: NDArray[np.bool_] = ~np.isfinite(record.columns["gradient_norm"])
-    return overflowed & (record.spec.loss_scale is not None)
+    return overflowed & (record.terms.loss_scale is not None)
 
 
 def column_deviation(name: str, reference: RunRecord, candidate: RunRecord) -> Curve:
@@ -30,10 +33,20 @@ def column_deviation(name: str, reference: RunRecord, candidate: RunRecord) -> C
 
     Where both runs skipped a step, numbers that are finite in neither agree: one overflow is like
     another. Where only one run skipped it, its gradient norm is infinitely far from the other's.
+    Where either is a script's, and left the number out, there is nothing to judge: 0.
     """
     ours, theirs = reference.columns[name], candidate.columns[name]
     overflowed = skipped(reference) & skipped(candidate) & ~np.isfinite(ours) & ~np.isfinite(theirs)
-    return np.where(overflowed, 0.0, curve_deviation(ours, theirs))
+    left_out = ~recorded_rows(name, reference) | ~recorded_rows(name, candidate)
+    return np.where(overflowed | left_out, 0.0, curve_deviation(ours, theirs))
+
+
+def recorded_rows(name: str, record: RunRecord) -> NDArray[np.bool_]:
+    """At which steps a column was recorded: of a spec's run at all; scripts write NaN for what is not known."""
+    if record.planned is not None or name in ALWAYS_RECORDED:
+        return np.ones(len(record.steps), np.bool_)
+    found: NDArray[np.bool_] = ~np.isnan(record.columns[name])
+    return found
 
 
 def tensor_deviation(reference: NDArray[np.generic], candidate: NDArray[np.generic]) -> float:

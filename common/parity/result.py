@@ -51,7 +51,7 @@ def judge(
 
     Args:
         records: the reference and at least one candidate.
-        floors: float32 runs in a permuted sample order, of placements among `records`.
+        floors: runs in a permuted sample order, of placements among `records`; float64 needs none.
         rounds: timing runs, one sequence a round.
 
     Raises:
@@ -62,7 +62,7 @@ def judge(
     reference, *candidates = records
     for candidate in candidates:
         check_alignment(reference, candidate)
-    budget = _budget(records, floors)
+    budget = budget_of(records, floors)
     audits = tuple(audit(record) for record in records)
     comparisons = tuple(
         compare(reference, candidate, budget, (audits[0], audited))
@@ -71,17 +71,27 @@ def judge(
     return Result(tuple(records), comparisons, audits, analyse(rounds, devices=PROJECTED_DEVICES))
 
 
-def _budget(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
-    if records[0].spec.precision == "float64":
-        return proof_budget(records[0])
-    budgets = []
-    for label in dict.fromkeys(member.placement.label for member in floors):
-        members = [member for member in floors if member.placement.label == label]
-        base = next((record for record in records if record.label == label), None)
+def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
+    """What records like the first may deviate; None below float64 without permuted runs.
+
+    In float64 the proof limits, and where permuted runs are given, what rounding does to this training where that is
+    more: a training may amplify it.
+    """
+    budgets = [proof_budget(records[0])] if records[0].terms.precision == "float64" else []
+    for label in dict.fromkeys(member.setup for member in floors):
+        members = [member for member in floors if member.setup == label]
+        base = next((record for record in records if _is_base(record, label)), None)
         if base is None:
             raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
         budgets.append(ensemble_budget(base, members))
     return widest(budgets) if budgets else None
+
+
+def _is_base(record: RunRecord, label: str) -> bool:
+    """Whether a floor of these runs is this record's; one that went on elsewhere has none."""
+    if record.planned is not None:
+        return record.label == label
+    return record.setup == label and record.placement.sample_order_seed is None
 
 
 def read_session(folder: Path) -> Result:

@@ -53,6 +53,8 @@ def audit(record: RunRecord) -> SplitAudit:
     again from the plan: all, or where that were too many the first, the last and some evenly between. Of a run
     that went on, each part is held against the plan of its own placement.
     """
+    if record.planned is None:
+        return _unplanned(record)
     found = [_audited(part) for part in record.parts]
     return SplitAudit(
         record.label,
@@ -63,6 +65,18 @@ def audit(record: RunRecord) -> SplitAudit:
         tuple(problem for part in found for problem in part.problems),
         sum(part.audited_steps for part in found),
     )
+
+
+def has_ids(record: RunRecord) -> bool:
+    """Whether a record says which samples were used; only that of a script may not."""
+    return record.planned is not None or (record.folder / "splits").is_dir()
+
+
+def _unplanned(record: RunRecord) -> SplitAudit:
+    """Of a recorded script: what was received is counted, and nobody says what should have been."""
+    received = record.received if has_ids(record) else None
+    counts = (0, 0) if received is None else (received.samples, received.empty)
+    return SplitAudit(record.label, len(record.steps), record.placement.replicas, *counts, (), 0)
 
 
 def _audited(record: RunRecord) -> SplitAudit:
@@ -282,8 +296,9 @@ def _block_digests(record: RunRecord) -> mixing.Words:
     for part in record.parts:
         if len(part.steps):
             own = part.received.block_digests()
-            beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
-            own[-1:] -= np.uint64(beyond.multiset)
+            if part.planned is not None:
+                beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
+                own[-1:] -= np.uint64(beyond.multiset)
             first = int(part.steps[0] // BLOCK_STEPS - numbers[0])
             words[first : first + len(own)] += own
     return words

@@ -20,7 +20,7 @@ from common.spec.io import unique_keys
 
 SpecT = TypeVar("SpecT", bound=Spec)
 # What is larger was written by no run of ours: of a run's facts, and of rows of text or of sample ids.
-_FACTS_LIMIT, _ROWS_LIMIT = 1 << 24, 1 << 30
+_FACTS_LIMIT, ROWS_LIMIT = 1 << 24, 1 << 30
 _ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
 
 
@@ -70,7 +70,7 @@ def append(file: IO[bytes], data: bytes) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """JSON objects, one a line; what a killed run left of a last one is dropped."""
     try:
-        _check_size(path, _ROWS_LIMIT)
+        _check_size(path, ROWS_LIMIT)
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -89,7 +89,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def read_words(path: Path) -> NDArray[np.int64]:
     """A file of little-endian 64-bit integers; half a last one is dropped."""
     try:
-        _check_size(path, _ROWS_LIMIT)
+        _check_size(path, ROWS_LIMIT)
         return np.fromfile(path, "<i8").astype(np.int64, copy=False)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None

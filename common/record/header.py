@@ -8,12 +8,15 @@ import struct
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
 
 from common import __version__
 from common.errors import RecordError
 from common.record.files import parse, read_json
-from common.spec import Placement, Spec, TrainSpec
+from common.spec import Described, Placement, Spec, TrainSpec
+from common.spec.described import KIND
 
 FORMAT = "parity-run-record"
 SCHEMA = 2
@@ -32,13 +35,25 @@ STEP_FIELDS = (
 ROW_BYTES = 8 * (1 + len(STEP_FIELDS))  # of steps.f64
 
 
+def _tag(data: Any) -> str:
+    kind = data.get("kind") if isinstance(data, dict) else getattr(data, "kind", None)
+    return KIND if kind == KIND else "spec"
+
+
+# What a run was trained on, or what is known of a script's.
+Terms = Annotated[
+    Annotated[TrainSpec, Tag("spec")] | Annotated[Described, Tag(KIND)],
+    Discriminator(_tag),
+]
+
+
 class Header(Spec):
     """What was run, and on what. `columns` are those of steps.f64."""
 
     format: str = FORMAT
     schema_version: int = SCHEMA
     digest: str
-    spec: TrainSpec
+    spec: Terms
     placement: Placement
     versions: dict[str, str]
     devices: tuple[str, ...]
@@ -60,7 +75,7 @@ class Summary(Spec):
     eval_correct: int = 0
 
 
-def header_of(spec: TrainSpec, placement: Placement, facts: dict[str, Any]) -> Header:
+def header_of(spec: TrainSpec | Described, placement: Placement, facts: dict[str, Any]) -> Header:
     """The header of a run that begins now."""
     return Header(
         digest=spec.fingerprint(),

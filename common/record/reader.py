@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from common.errors import RecordError
 from common.invariants import Breach
 from common.record.breaches import read_breaches
-from common.record.files import parse, read_columns, read_json, read_lines
+from common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
 from common.record.header import STEP_FIELDS, Header, Summary, read_header
 from common.record.parts import check_gaps, kept_steps, parts_of
 from common.record.samples import Ids, Received
-from common.spec import Placement, TrainSpec
+from common.spec import Described, Placement, TrainSpec
 from common.state import State, load_state
 
 Column = NDArray[np.float64]
@@ -39,7 +39,8 @@ class RunRecord:
     """A record read back. Columns are float64 arrays over the recorded steps.
 
     Of a run that went on, `joined` are its parts, each limited to the steps that no later part took anew:
-    what they recorded together is the run's. Header and summary are then those of the last, but for the number of
+    what they recorded together is the run's. `renamed` gives the states' tensors other names, given which state
+    it is. Header and summary are then those of the last, but for the number of
     steps and their time.
     """
 
@@ -48,10 +49,27 @@ class RunRecord:
     summary: Summary | None
     columns: dict[str, Column]
     joined: tuple[RunRecord, ...] = ()
+    renamed: Callable[[str, State], State] | None = None
+
+    @property
+    def terms(self) -> TrainSpec | Described:
+        """What is known of what was trained: a spec, or a description of someone's script."""
+        return self.header.spec
+
+    @property
+    def planned(self) -> TrainSpec | None:
+        """The spec; None of a recorded script, which has none."""
+        return self.header.spec if isinstance(self.header.spec, TrainSpec) else None
 
     @property
     def spec(self) -> TrainSpec:
-        return self.header.spec
+        """The spec; RecordError of a recorded script."""
+        if self.planned is None:
+            raise RecordError(
+                f"{self.folder}: a recorded script, without the spec that this needs; parity compare, parity"
+                " diagnose and parity steps work on it"
+            )
+        return self.planned
 
     @property
     def placement(self) -> Placement:
@@ -72,7 +90,20 @@ class RunRecord:
                 [trained[0].label, *(f"from step {part.steps[0]} {part.label}" for part in moved)]
             )
         order = self.placement.sample_order_seed
-        return self.placement.label + (f" order {order}" if order is not None else "")
+        permuted = f" order {order}" if order is not None else ""
+        if self.planned is None:
+            # Two scripts of one framework are told apart by their folders.
+            return f"{self.folder.name} ({self.setup}{permuted})"
+        return self.setup + permuted
+
+    @property
+    def setup(self) -> str:
+        """What runs have in common that differ in nothing but the order of their samples."""
+        if self.planned is not None:
+            return self.placement.label
+        described = self.terms
+        assert isinstance(described, Described)
+        return f"{described.framework} script x{described.world_size}"
 
     @cached_property
     def steps(self) -> NDArray[np.int64]:
@@ -149,7 +180,9 @@ class RunRecord:
         names = tuple(map(str, read_json(folder / "names.json")))
         tables = []
         for path in [folder / f"replica_{r}.f64" for r in range(self.placement.replicas)]:
-            found = read_columns(path, 1 + 2 * len(names), self.spec.steps)[:, : len(steps)]
+            found = read_columns(path, 1 + 2 * len(names), _most_steps(self.header, 1 + 2 * len(names)))[
+                :, : len(steps)
+            ]
             # A run that was killed may have tapped one step less than it took.
             missing = len(steps) - found.shape[1]
             if missing > (self.summary is None) or (found[0] != steps[: found.shape[1]]).any():
@@ -176,11 +209,16 @@ class RunRecord:
         count = self.placement.processes
         return [read_json(self.folder / "memory" / f"rank_{rank}.json") for rank in range(count)]
 
+    def has(self, which: str) -> bool:
+        """Whether there is a state to read; only a recorded script may leave one out."""
+        return self.planned is not None or (self.folder / f"{which}.safetensors").exists()
+
     def state(self, which: str) -> State:
         """The canonical state `initial`, `first_gradients` or `final`."""
         name = f"{which}.safetensors"
         if not self.joined:
-            return load_state(self.folder / name)
+            state = load_state(self.folder / name)
+            return state if self.renamed is None else self.renamed(which, state)
         # The first gradients are those of the first update, which float16 may have put off to a later part.
         first = next((part for part in self.joined if (part.folder / name).exists()), self.joined[0])
         return {"initial": self.joined[0], "first_gradients": first}.get(which, self.joined[-1]).state(which)
@@ -266,7 +304,7 @@ def _steps_of(part: RunRecord) -> range:
 
 def _read_part(folder: Path) -> RunRecord:
     header = read_header(folder)
-    columns = _columns(folder, header.columns, header.spec.steps)
+    columns = _columns(folder, header.columns, _most_steps(header, len(header.columns)))
     numbers = columns["step"]
     if len(numbers) and not (
         numbers[0] >= 0
@@ -281,6 +319,11 @@ def _read_part(folder: Path) -> RunRecord:
             f"{folder}: truncated: the summary counts {summary.steps} steps, steps.f64 holds {len(numbers)}"
         )
     return RunRecord(folder, header, summary, columns)
+
+
+def _most_steps(header: Header, width: int) -> int:
+    """How many rows of so many numbers a file may hold; a script need not have told."""
+    return header.spec.steps or ROWS_LIMIT // (8 * width)
 
 
 def _columns(folder: Path, names: tuple[str, ...], most: int) -> dict[str, Column]:

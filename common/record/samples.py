@@ -51,9 +51,11 @@ def whole_steps(plan: BatchPlan) -> int:
 class SampleWriter:
     """Writes what the replicas of one process receive."""
 
-    def __init__(self, folder: Path, plan: BatchPlan, replicas: range) -> None:
+    def __init__(self, folder: Path, plan: BatchPlan | None, replicas: range) -> None:
+        """plan: None where nobody planned, as in a recorded script: its first 2^20 words are kept whole."""
         self._plan, self._replicas = plan, replicas
-        self._whole, self._wrong = whole_steps(plan), WRONG_STEPS
+        self._whole, self._wrong = (0 if plan is None else whole_steps(plan)), WRONG_STEPS
+        self._room = WHOLE_WORDS if plan is None else 0
         self._ids: IO[bytes] | None = None
         self._digests: _BlockWriter | None = None
         if replicas:
@@ -68,16 +70,17 @@ class SampleWriter:
         if self._ids is None:
             return
         ids = [np.asarray(local_ids, np.int64) for local_ids in ids]
-        if self._whole > 0:
+        if self._whole > 0 or self._room > 0:
             self._whole -= 1
+            self._room -= sum(_HEAD + len(local_ids) for local_ids in ids)
             self._keep(step, ids, self._replicas)
             return
         if self._digests is None:
             self._digests = _BlockWriter(self._path.with_suffix(".digests"), self._replicas)
-        if self._wrong > 0:
+        if self._wrong > 0 and self._plan is not None:
             wrong = [
                 place
-                for place, share in enumerate(self._shares(step))
+                for place, share in enumerate(self._shares(self._plan, step))
                 if ids[place].tobytes() != share.tobytes()
             ]
             if wrong:
@@ -85,12 +88,12 @@ class SampleWriter:
                 self._keep(step, [ids[place] for place in wrong], [self._replicas[place] for place in wrong])
         self._digests.add(step, ids)
 
-    def _shares(self, step: int) -> list[Ids]:
+    def _shares(self, plan: BatchPlan, step: int) -> list[Ids]:
         """What the plan gives to each local replica."""
         if len(self._replicas) == 1:
-            return [self._plan.local_ids(step, self._replicas[0])]
-        planned = self._plan.global_ids(step)
-        return [self._plan.share(planned, replica) for replica in self._replicas]
+            return [plan.local_ids(step, self._replicas[0])]
+        planned = plan.global_ids(step)
+        return [plan.share(planned, replica) for replica in self._replicas]
 
     def _keep(self, step: int, ids: list[Ids], replicas: Any) -> None:
         assert self._ids is not None

@@ -22,7 +22,7 @@ from common.record.samples import Ids, SampleWriter
 from common.spec import Placement, TrainSpec
 
 Numbers = tuple[float, ...]
-_ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
+ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
 
 
 class ScalarSink(Protocol):
@@ -143,7 +143,7 @@ class RecordWriter:
         self._rows += 1
         if self._steps is None:
             return
-        append(self._steps, _ROW.pack(step, *numbers))
+        append(self._steps, ROW.pack(step, *numbers))
         if self._scalars is not None:
             row = dict(zip(STEP_FIELDS, numbers, strict=True))
             self._scalars.step(step, {"loss": row["loss_sum"] / row["count"], **row})

@@ -29,7 +29,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "parity_version": __version__,
         "verdict": result.verdict,
         "exit_code": result.exit_code,
-        "spec": reference.spec.to_dict(),
+        "spec": reference.terms.to_dict(),
         "digest": reference.header.digest,
         "records": _records(result.records),
         "comparisons": [
@@ -39,6 +39,7 @@ def to_json(result: Result) -> dict[str, Any]:
                 "verdict": comparison.verdict,
                 "reason": comparison.reason,
                 "budget": comparison.budget_source,
+                "unjudged": comparison.unjudged,
                 "checks": [finite(asdict(check)) for check in comparison.checks],
                 "excepted": [finite(asdict(entry)) for entry in comparison.excepted],
             }
@@ -68,7 +69,7 @@ def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         {
             "label": record.label,
             "folder": str(record.folder),
-            "global_batch_size": record.spec.global_batch_size,
+            "global_batch_size": record.terms.global_batch_size,
             "placement": record.placement.to_dict(),
             "parts": [_part(part) for part in record.joined],
             "versions": record.header.versions,

@@ -103,6 +103,8 @@ def _figures(result: Result) -> dict[str, plots.Figure]:
         "deviation": plots.deviation_figure(result.comparisons),
     }
     for number, (record, audit) in enumerate(zip(result.records, result.audits, strict=True)):
+        if record.planned is None:
+            continue  # samples are drawn where the plan has them
         figures[f"split-{number}"] = html_splits.split_figure(record, _wrong_steps(audit))
     if result.scaling is not None:
         figures |= html_scaling_plots.figures(result.scaling)
@@ -116,6 +118,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     names = dict.fromkeys(check.name for c in comparisons for check in c.checks)
     per_comparison = [{check.name: check for check in c.checks} for c in comparisons]
     failing = [number for number, audit in enumerate(result.audits) if not audit.passed]
+    planned = reference.planned is not None
     several = [number for number, record in enumerate(records) if html_splits.most_replicas(record) > 1]
     return {
         "headline": {
@@ -125,7 +128,8 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         },
         "symbols": SYMBOLS,
         "version": __version__,
-        "spec": reference.spec,
+        "spec": reference.terms,
+        "planned": planned,
         "digest": reference.header.digest,
         "steps": _steps(reference),
         "labels": [record.label for record in records],
@@ -136,13 +140,15 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         "thinned": _thinned(reference),
         "has_budget": any(np.isfinite(c.loss_budget).any() for c in comparisons),
         "non_finite": any(not np.isfinite(c.loss_deviation).all() for c in comparisons),
-        "ulp": float(np.finfo(reference.spec.master_dtype).eps),
-        "window": _window(records, result.audits),
+        "ulp": float(np.finfo(reference.terms.master_dtype).eps),
+        "window": _window(records, result.audits) if planned else "",
         "shown_split": [*failing, *several, 0][0],
-        "audits": [(a, _local_batches(r)) for a, r in zip(result.audits, records, strict=True)],
+        "audits": [
+            (a, _local_batches(r) if planned else "") for a, r in zip(result.audits, records, strict=True)
+        ],
         **_scaling_words(result.scaling, figures),
         "facts": run_facts(records),
-        "yaml": dump_yaml(reference.spec),
+        "yaml": dump_yaml(reference.terms),
     }
 
 
@@ -180,8 +186,8 @@ def _share_of_budget(check: Check) -> float:
 
 
 def _steps(record: RunRecord) -> str:
-    done, planned = len(record.steps), record.spec.steps
-    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
+    done, planned = len(record.steps), record.terms.steps
+    return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
 
 
 def _thinned(record: RunRecord) -> str:
@@ -256,7 +262,7 @@ def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
         summary = record.summary
         assert summary is not None  # check_alignment refuses unfinished runs
         evaluated = "none"
-        if summary.eval_count and record.spec.loss.classes:
+        if summary.eval_count and (record.planned is None or record.planned.loss.classes):
             share = summary.eval_correct / summary.eval_count
             evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
         for name, cell in {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import __version__
 from common.diagnose.result import Diagnosis, Finding, Seen, StepSeen
@@ -48,6 +48,22 @@ LEGEND = ("agrees", "below 1e-9", "1e-9 to 1e-6", "1e-6 to 1e-3", "1e-3 to 1", "
 _CONFIDENCE = {"confirmed": "parity", "likely": "inconclusive"}
 
 
+class Drawn(NamedTuple):
+    """A layer as the page shows it. shape: of its output."""
+
+    path: str
+    kind: str
+    shape: tuple[int | None, ...]
+
+
+class About(NamedTuple):
+    """What the page says of the two. labels: their names. facts: rows of a table, a cell each. text: the question."""
+
+    labels: tuple[str, ...]
+    facts: list[tuple[str, list[str]]]
+    text: str
+
+
 def write_diagnosis_html(
     diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path
 ) -> None:
@@ -62,8 +78,14 @@ def write_diagnosis_html(
         MissingPackageError: jinja2 is not installed.
         RecordError: the file cannot be written.
     """
-    tree = reference.spec.model.tree()
-    layers = [node for node in walk(tree) if node.path]
+    layers = [_drawn(node) for node in walk(reference.spec.model.tree()) if node.path]
+    records = (reference, candidate)
+    about = About(tuple(record.label for record in records), run_facts(records), dump_yaml(reference.spec))
+    write_drawn(diagnosis, layers, about, path)
+
+
+def write_drawn(diagnosis: Diagnosis, layers: Sequence[Drawn], about: About, path: Path) -> None:
+    """Write the page of a diagnosis with these layers; raises as `write_diagnosis_html`."""
     names = list(dict.fromkeys((seen.stage, seen.name) for seen in _all(diagnosis.steps)))
     cells = [cell_of(stage, name, layers) for stage, name in names]
     drawn = {cell.partition(":")[2] for cell in cells if cell.startswith("layer-")}
@@ -71,7 +93,7 @@ def write_diagnosis_html(
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
         "symbols": SYMBOLS,
         "version": __version__,
-        "spec": reference.spec,
+        "spec": {"name": diagnosis.spec_name},
         "diagnosis": diagnosis,
         "facts_of_head": _head(diagnosis),
         "cards": [_card(count, f, diagnosis, layers) for count, f in enumerate(diagnosis.findings, start=1)],
@@ -80,23 +102,23 @@ def write_diagnosis_html(
         "replicas": sorted({s.replica for s in _all(diagnosis.steps) if s.replica is not None}),
         "stages": [(stage, TITLES[stage]) for stage in STAGES if stage in {stage for stage, _ in names}],
         "columns": {stage: text for stage, text in COLUMNS.items() if stage in drawn},
-        "layers": [_layer(node) for node in layers],
+        "layers": [_layer(layer) for layer in layers],
         "legend": LEGEND,
-        "labels": [reference.label, candidate.label],
-        "facts": run_facts((reference, candidate)),
-        "yaml": dump_yaml(reference.spec),
+        "labels": about.labels,
+        "facts": about.facts,
+        "yaml": about.text,
         "data": _data(diagnosis, names, cells),
     }
     write_page(path, "diagnosis.html.j2", words, {}, "html_diagnosis.js")
 
 
-def cell_of(stage: str, name: str, layers: Sequence[Node]) -> str:
+def cell_of(stage: str, name: str, layers: Sequence[Drawn]) -> str:
     """The cell of the page that a tensor belongs to: of a layer, or of its stage alone."""
     if stage in COLUMNS:
         parts = path_of(name)
         if stage == "slots":
             parts = parts[1:]
-        places = {node.path: count for count, node in enumerate(layers)}
+        places = {layer.path: count for count, layer in enumerate(layers)}
         for length in range(len(parts), 0, -1):
             if (count := places.get("/".join(parts[:length]))) is not None:
                 return f"layer-{count}:{stage}"
@@ -180,7 +202,7 @@ def _head(diagnosis: Diagnosis) -> dict[str, str]:
     return facts
 
 
-def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[Node]) -> dict[str, Any]:
+def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[Drawn]) -> dict[str, Any]:
     """What the page says of one finding."""
     why, first = finding.explanation, first_seen(finding)
     return {
@@ -217,7 +239,11 @@ def _status(step: StepSeen) -> str:
     )
 
 
-def _layer(node: Node) -> Mapping[str, Any]:
-    shape = " × ".join(map(str, node.output_shape))
-    own, depth = node.path.rpartition("/")[2], node.path.count("/")
-    return {"path": node.path, "name": own, "kind": node.spec.kind, "shape": shape, "depth": depth}
+def _drawn(node: Node) -> Drawn:
+    return Drawn(node.path, node.spec.kind, node.output_shape)
+
+
+def _layer(layer: Drawn) -> Mapping[str, Any]:
+    shape = " × ".join(map(str, layer.shape))
+    own, depth = layer.path.rpartition("/")[2], layer.path.count("/")
+    return {"path": layer.path, "name": own, "kind": layer.kind, "shape": shape, "depth": depth}

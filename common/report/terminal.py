@@ -25,7 +25,7 @@ def table_console() -> Console:
 
 def print_verdict(result: Result, console: Console, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
-    spec = result.records[0].spec
+    spec = result.records[0].terms
     style = _STYLE[result.verdict]
     console.print(
         f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
@@ -46,20 +46,20 @@ def print_verdict(result: Result, console: Console, report: str | None) -> None:
 def _comparison_line(comparison: Comparison) -> str:
     style, mark = _STYLE[comparison.verdict], _MARK[comparison.verdict]
     head = f"[{style}]{mark}[/{style}] {escape(comparison.candidate)}: "
+    unjudged = f"; {escape(comparison.unjudged)}" if comparison.unjudged else ""
     if comparison.verdict != "parity":
-        return head + escape(comparison.reason)
+        return head + escape(comparison.reason) + unjudged
     found = {check.name: check for check in comparison.checks}
-    return head + ", ".join(
-        f"{name} {found[name].deviation:.1e}"
-        for name in ("loss curve", "first-step gradients", "final state")
-        if name in found
-    )
+    shown = [name for name in ("loss curve", "first-step gradients", "final state") if name in found]
+    return head + ", ".join(f"{name} {found[name].deviation:.1e}" for name in shown) + unjudged
 
 
 def _splits_line(result: Result) -> str:
     for audit in result.audits:
         if not audit.passed:
             return f"NOT as planned: {audit.label}, {audit.problems[0]}"
+    if result.records[0].planned is None:
+        return _unplanned_line(result)
     parts = sorted({audit.replicas for audit in result.audits})
     bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]
     # Of a run too long to audit whole, no more is said than was done.
@@ -68,6 +68,17 @@ def _splits_line(result: Result) -> str:
         f"the same samples at every step, {how} ({result.audits[0].samples} samples"
         f" over {', '.join(map(str, parts))} replicas)"
     )
+
+
+def _unplanned_line(result: Result) -> str:
+    """Of scripts, which have no plan: whether they used the same samples."""
+    checks = [check for c in result.comparisons for check in c.checks if check.name == "sample ids"]
+    if len(checks) < len(result.comparisons):
+        return "sample ids were not recorded"
+    wrong = next((check for check in checks if not check.passed), None)
+    if wrong is not None:
+        return f"NOT the same samples at {wrong.where}"
+    return f"the same samples at every step ({result.audits[0].samples} samples)"
 
 
 def _speedup_line(ratio: Ratio) -> str:

@@ -1,6 +1,7 @@
 """What is trained (TrainSpec) and how it is run (Placement), as frozen, validated data."""
 
 from common.spec.base import Convention, Spec
+from common.spec.described import Described
 from common.spec.io import dump_json, dump_yaml, json_schema, load_spec, override
 from common.spec.layers import LayerSpec, Node, ParameterSpec
 from common.spec.model import ModelSpec, walk
@@ -18,6 +19,7 @@ __all__ = [
     "AdamW",
     "Constant",
     "Convention",
+    "Described",
     "LayerSpec",
     "ModelSpec",
     "Node",

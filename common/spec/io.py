@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from common.errors import SpecError
+from common.spec.base import Spec
 from common.spec.train import TrainSpec
 
 # The largest recipe takes a sixteenth of it; of more, a parser would be at work for minutes.
@@ -46,7 +47,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """Plain data from YAML or JSON; raises SpecError with one line that begins with `where`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except RecursionError:
@@ -56,19 +58,24 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise SpecError(f"{where}: not YAML or JSON: {' '.join(str(error).split())}") from None
 
 
-def load_spec(path: Path) -> TrainSpec:
-    """Read a TrainSpec from YAML or JSON (JSON is YAML). Raises SpecError with one line."""
+def read_text(path: Path, limit: int, what: str) -> str:
+    """A text file of at most `limit` bytes. Raises SpecError with one line; `what` is what the file should be."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise SpecError(f"{path}: cannot be read: a device or a pipe, which may never end")
-        if path.stat().st_size > _SIZE_LIMIT:
-            raise SpecError(f"{path}: larger than {_SIZE_LIMIT} bytes; a spec is a small text file")
-        text = path.read_text(encoding="utf-8")
+        if path.stat().st_size > limit:
+            raise SpecError(f"{path}: larger than {limit} bytes; {what} is a small text file")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: not YAML or JSON: {error}") from None
-    data = _parse_yaml(text, str(path))
+
+
+def load_spec(path: Path) -> TrainSpec:
+    """Read a TrainSpec from YAML or JSON (JSON is YAML). Raises SpecError with one line."""
+    text = read_text(path, _SIZE_LIMIT, "a spec")
+    data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
         raise SpecError(f"{path}: a spec is a mapping, received {type(data).__name__}")
     return TrainSpec.parse(data)
@@ -82,7 +89,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def dump_yaml(spec: TrainSpec) -> str:
+def dump_yaml(spec: Spec) -> str:
     """The spec as YAML, every field written out."""
     return yaml.safe_dump(spec.to_dict(), sort_keys=False)
 
@@ -108,7 +115,7 @@ def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise SpecError(f"--set {assignment!r}: expected path.to.field=value")
-        value = _parse_yaml(text, f"--set {assignment!r}")
+        value = parse_yaml(text, f"--set {assignment!r}")
         _assign(data, path.split("."), value, assignment)
     return TrainSpec.parse(data)
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from common.spec.base import NonNegativeInt, PositiveInt, Spec
-from common.spec.layers import AnyLayer, Node, Sequential, Shape
+from common.spec.layers import AnyLayer, Imported, LayerSpec, Node, Sequential, Shape
 from common.spec.layers.shifts import mark_shifts
 
 
@@ -28,12 +28,39 @@ class ModelSpec(Spec):
             raise ValueError("pad_id needs inputs 'tokens' and an input_shape of (tokens,)")
         return self
 
+    @model_validator(mode="after")
+    def _imported_stands_alone(self) -> ModelSpec:
+        if len(self.layers) > 1 or not isinstance(self.layers[0], Imported):
+            found = next((layer for layer in _all_layers(self.layers) if isinstance(layer, Imported)), None)
+            if found is not None:
+                raise ValueError(
+                    f"layer {found.name!r} is a model of its own (kind imported) and must be the only layer"
+                )
+        return self
+
+    @property
+    def imported(self) -> Imported | None:
+        """The user's own model, where this is one."""
+        first = self.layers[0]
+        return first if isinstance(first, Imported) else None
+
     def tree(self) -> Node:
         """The layers in their places; the root's path is empty."""
         return mark_shifts(Sequential(layers=self.layers).node("", self.input_shape))
 
     def output_shape(self) -> Shape:
         return self.tree().output_shape
+
+
+def _all_layers(value: object) -> Iterator[LayerSpec]:
+    """The layers in a field of a spec and in theirs."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _all_layers(item)
+    elif isinstance(value, LayerSpec):
+        yield value
+        for name in type(value).model_fields:
+            yield from _all_layers(getattr(value, name))
 
 
 def walk(node: Node) -> Iterator[Node]:

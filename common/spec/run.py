@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.errors import SpecError
+from common.imported import check_imported
 from common.spec.model import walk
 from common.spec.optimizers import Adafactor, Lamb, Muon, OptimizerBase
 from common.spec.placement import Placement
@@ -13,6 +14,7 @@ from common.spec.train import TrainSpec
 
 def check_run(spec: TrainSpec, placement: Placement) -> None:
     """Raise SpecError where a placement would change the mathematics of a spec, or cannot run it."""
+    check_imported(spec, placement)
     if spec.low_dtype is not None:
         _check_low_products(spec, placement)
     if placement.accumulates:

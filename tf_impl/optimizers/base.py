@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common.reference import AVERAGE
 from common.spec.optimizers import OptimizerBase
-from common.state import parameter_specs, slots_of
+from common.state import slots_of
 from tf_impl.model import Model
 from tf_impl.strategy import Strategy
 
@@ -57,7 +57,7 @@ class Optimizer:
         self.slots: dict[str, dict[str, tf.Variable]] = {}
         self._strategy = strategy
         self._weights = model.parameters
-        self._specs = parameter_specs(model.spec)
+        self._specs = model.specs
         for name, slots in slots_of(spec, self._specs).items():
             for slot, initial in slots.items():
                 value = np.full(initial.shape, initial.value, model.spec.master_dtype)

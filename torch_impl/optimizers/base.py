@@ -18,7 +18,7 @@ from common.errors import SpecError
 from common.reference import AVERAGE
 from common.spec.optimizers import OptimizerBase
 from common.spec.run import check_elementwise
-from common.state import parameter_specs, slots_of
+from common.state import slots_of
 from torch_impl.model import CanonicalTensor, Model, local
 from torch_impl.strategy import Strategy
 
@@ -94,7 +94,7 @@ class Optimizer:
         self._named = model.parameters
         self._tensors = list(self._named.values())
         self._weights = [local(tensor.live.detach()) for tensor in self._tensors]
-        specs = parameter_specs(model.spec)
+        specs = model.specs
         shapes = {name: spec.shape for name, spec in specs.items()}
         alike: dict[tuple, tuple[OptimizerBase, list[int]]] = {}
         initial = list(slots_of(spec, specs).values())
@@ -267,6 +267,7 @@ def changes_of(
 
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:
     """The optimizer of a resolved spec, its slots at their initial values."""
+    spec = model.own_rules(spec)
     if strategy.placement.strategy == "zero_redundancy":
         from torch_impl.optimizers.zero import ZeroOptimizer
 

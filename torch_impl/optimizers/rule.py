@@ -16,7 +16,6 @@ from common.reference import AVERAGE
 from common.reference.optimizers import initial_slots
 from common.spec.optimizers import OptimizerBase
 from common.spec.run import check_elementwise
-from common.state import parameter_specs
 from torch_impl.model import Model
 from torch_impl.optimizers.base import average_into, changes_of
 
@@ -92,7 +91,7 @@ def groups_of(spec: OptimizerBase, model: Model) -> list[dict[str, Any]]:
     """
     check_elementwise(spec)
     groups: dict[tuple, dict[str, Any]] = {}
-    specs = parameter_specs(model.spec)
+    specs = model.specs
     for name, tensor in model.parameters.items():
         below, shape = name.removeprefix("parameters/"), specs[name].shape
         rule = spec.rule_for(below, shape)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common.spec.optimizers import OptimizerBase
-from common.state import parameter_specs, slots_of
+from common.state import slots_of
 from torch_impl.model import CanonicalTensor, Model, Shards, gather_all
 from torch_impl.optimizers.base import Optimizer
 from torch_impl.optimizers.rule import RuleOptimizer, groups_of
@@ -40,7 +40,7 @@ class ZeroOptimizer(Optimizer):
         ranks = strategy.placement.processes
         keeper = {id(p): rank for p, rank in self._zero._param_to_rank.items()}
         layouts, slots = {}, {}
-        initial = slots_of(self.spec, parameter_specs(model.spec))
+        initial = slots_of(self.spec, model.specs)
         for (name, tensor), parameter in zip(self._named.items(), self._parameters, strict=True):
             rank = keeper[id(parameter)]
             sizes = tuple(parameter.numel() if each == rank else 0 for each in range(ranks))

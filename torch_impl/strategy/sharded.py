@@ -112,7 +112,9 @@ class FSDP1(Sharded):
         self._last = True
 
     def wrap(self, model: Model) -> None:
-        options, shapes = self.placement.options, {n: t.shape for n, t in model.parameters.items()}
+        options = self.placement.options
+        # Those that are not trained too, where they are parameters of their module.
+        shapes = {n: t.shape for n, t in model.tensors.items() if isinstance(t.live, nn.Parameter)}
         checkpoint_blocks(self.placement, model.module)
         if options.wrap == "blocks":
             wrap_blocks(model.module, self._unit)
@@ -139,7 +141,7 @@ class FSDP1(Sharded):
         from torch_impl.model import Shards
 
         group = self.mesh.get_group("shard")
-        mine = torch.tensor([tensor.live.numel() for tensor in model.parameters.values()], device=self.device)
+        mine = torch.tensor([model.tensors[name].live.numel() for name in shapes], device=self.device)
         everyone = mine.new_empty(dist.get_world_size(group) * len(mine))
         dist.all_gather_single(everyone, mine, group=group)
         for (name, shape), sizes in zip(shapes.items(), everyone.view(-1, len(mine)).T.tolist(), strict=True):

@@ -40,6 +40,7 @@ from common.spec.layers.embedding import (
     TakeToken,
     TiedEmbedding,
 )
+from common.spec.layers.imported import ForeignTensor, Imported, Pair
 from common.spec.layers.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from common.spec.layers.pooling import (
     AveragePool1D,
@@ -78,10 +79,12 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "ForeignTensor",
     "GlobalAveragePool",
     "GlobalMaxPool",
     "GroupNorm",
     "Identity",
+    "Imported",
     "Initializer",
     "InstanceNorm",
     "LayerNorm",
@@ -90,6 +93,7 @@ __all__ = [
     "MaxPool2D",
     "Node",
     "PReLU",
+    "Pair",
     "ParameterSpec",
     "Patchify",
     "Permute",

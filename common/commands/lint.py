@@ -1,0 +1,230 @@
+"""`parity lint`: every difference of settings between a Keras model and its PyTorch port, before a step is trained."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from common.commands import add_command
+from common.errors import ForeignError, SpecError
+from common.foreign.lint import Audit, Difference, Unread, audit
+from common.foreign.mapping import read_mapping
+from common.foreign.outline import Outline
+from common.foreign.settings import ROWS, said
+from common.foreign.target import Target
+from common.foreign.worker import ForeignWorker
+from common.report.terminal import table_console
+
+_TARGETS = ("y", "targets", "labels")
+# Rows of a file that are looked at: shapes matter, numbers do not.
+_ROWS = 2
+# Of layers of which the same is said.
+_LISTED = 1
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    command = add_command(
+        commands,
+        "lint",
+        run,
+        "compare the settings of a Keras model and its PyTorch port, without training",
+        "Exit codes: 0 no difference but of layout, 1 differences, 2 usage error or a model that cannot be built."
+        " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
+    )
+    for name, what in (("keras", "Keras"), ("torch", "PyTorch")):
+        command.add_argument(
+            f"--{name}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {what} model"
+        )
+    command.add_argument("--keras-optimizer", metavar="MODULE:ATTRIBUTE", help="what gives its optimizer")
+    command.add_argument(
+        "--torch-optimizer", metavar="MODULE:ATTRIBUTE", help="likewise; called with the model's parameters"
+    )
+    inputs = command.add_mutually_exclusive_group()
+    inputs.add_argument(
+        "--input-shape",
+        action="append",
+        metavar="[NAME=]SIDE,SIDE,...[:int]",
+        help="of one sample, as Keras takes it, e.g. 32,32,3, or tokens=128:int; repeatable",
+    )
+    inputs.add_argument(
+        "--data", type=Path, help="an .npz file, one row a sample; all arrays but y, targets, labels"
+    )
+    command.add_argument("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
+    command.add_argument("--json", action="store_true", help="print JSON, every value and every layer")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what differs; 1 where anything does but the layout."""
+    targets = {"tensorflow": Target.of(options.keras), "torch": Target.of(options.torch)}
+    optimizers = {"tensorflow": options.keras_optimizer, "torch": options.torch_optimizer}
+    for name in filter(None, optimizers.values()):
+        Target.of(name)
+    inputs = _inputs(options)
+    layers = None if options.mapping is None else read_mapping(options.mapping).layers
+    with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
+        began = []
+        for framework in ("tensorflow", "torch"):
+            # In float32: as the user trains, and initial values are the same numbers.
+            worker = stack.enter_context(ForeignWorker(framework, targets[framework], precision="float32"))
+            began.append(threads.submit(_outline, worker, inputs, optimizers[framework]))
+        keras, torch = [each.result() for each in began]
+    found = audit(keras, torch, layers)
+    if options.json:
+        print(json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1))
+    else:
+        _show(found, keras, torch, inputs is not None)
+    return 1 if found.differ else 0
+
+
+def _inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]] | None:
+    if options.data is not None:
+        return _rows_of(options.data)
+    if not options.input_shape:
+        return None
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for text in options.input_shape:
+        name, _, sides = text.rpartition("=")
+        sides, _, kind = sides.partition(":")
+        try:
+            shape = tuple(int(side) for side in sides.split(",") if side)
+        except ValueError:
+            shape = ()
+        if kind not in ("", "int", "float") or not shape or min(shape) < 1:
+            raise SpecError(f"--input-shape is like 32,32,3 or tokens=128:int; received {text[:80]!r}")
+        name = name or ("inputs" if len(options.input_shape) == 1 else f"input_{len(found)}")
+        found[name] = np.zeros((_ROWS, *shape), np.int64 if kind == "int" else np.float32)
+    return found
+
+
+def _rows_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name][:_ROWS] for name in archive.files if name not in _TARGETS}
+    except (OSError, ValueError, EOFError, KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
+        raise SpecError(f"--data {path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+    if not found:
+        raise SpecError(f"--data {path}: has no array but targets ({', '.join(_TARGETS)})")
+    return found
+
+
+def _outline(
+    worker: ForeignWorker, inputs: dict[str, np.ndarray[Any, Any]] | None, optimizer: str | None
+) -> Outline:
+    """With images, torch's come with the channels first, and as they are where it does not take them so."""
+    if inputs is None:
+        return worker.outline(None, optimizer)
+    forms = [inputs]
+    if worker.framework == "torch" and any(array.ndim > 2 for array in inputs.values()):
+        moved = {
+            name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
+            for name, array in inputs.items()
+        }
+        images = any(array.ndim > 3 for array in inputs.values())
+        forms = [moved, inputs] if images else [inputs, moved]
+    try:
+        return worker.outline(forms[0], optimizer)
+    except ForeignError as error:
+        if len(forms) == 1:
+            raise
+        try:
+            return worker.outline(forms[1], optimizer)
+        except ForeignError:
+            raise error from None
+
+
+def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
+    console = table_console()
+    if found.differences:
+        groups = _grouped(found.differences)
+        table = Table("row", "setting", "Keras", "PyTorch", "changes", "layers", box=None)
+        table.columns[-1].overflow = "fold"
+        for group in groups:
+            table.add_row(*map(escape, _cells(group)))
+        console.print(table)
+        console.print("\nEach can be settled on either side:")
+        for group in groups:
+            console.print(f"  {_settled(group[0])}", markup=False, highlight=False, soft_wrap=True)
+    for line in _unread_lines(found.unread):
+        console.print(f"not read: {line}", markup=False, soft_wrap=True)
+    if not traced:
+        console.print(
+            "no forward pass was made; with --input-shape or --data, functions that are no layers and padding"
+            " by the size of the input are compared, too",
+            markup=False,
+            soft_wrap=True,
+        )
+    count = len([one for one in found.differences if one.changes != "layout"])
+    layouts = len(found.differences) - count
+    verdict = f"{count or 'no'} difference{'' if count == 1 else 's'}"
+    if count:
+        verdict += (
+            f" of {len([1 for group in _grouped(found.differences) if group[0].changes != 'layout'])} kinds"
+        )
+    more = f", {layouts} of layout only" if layouts else ""
+    optimizers = "" if keras.optimizer is None and torch.optimizer is None else " and the optimizers"
+    Console(emoji=False).print(
+        f"{verdict}{more} in {len(found.pairs)} pairs of layers{optimizers}: {keras.target}, {torch.target}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _grouped(differences: Sequence[Difference]) -> list[list[Difference]]:
+    """Those that say the same of several layers, together; by row, those without one at the end."""
+    groups: dict[tuple[Any, ...], list[Difference]] = {}
+    for one in differences:
+        key = (one.row, one.setting, one.kind, one.keras is None, one.keras_value, one.torch_value)
+        groups.setdefault(key, []).append(one)
+    return sorted(groups.values(), key=lambda group: group[0].row or len(ROWS) + max(ROWS))
+
+
+def _cells(group: Sequence[Difference]) -> list[str]:
+    one = group[0]
+    row = "" if one.row is None else f"{one.row} {ROWS[one.row]}"
+    layers = list(dict.fromkeys(_where(each) for each in group))
+    more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
+    values = [
+        "no counterpart" if one.setting == "counterpart" and value is None else said(value)
+        for value in (one.keras_value, one.torch_value)
+    ]
+    return [row, _named(one), *values, one.changes, "; ".join(layers[:_LISTED]) + more]
+
+
+def _named(one: Difference) -> str:
+    return one.kind if one.setting in ("counterpart", "kind") else f"{one.kind} {one.setting}"
+
+
+def _settled(one: Difference) -> str:
+    return f"{_named(one)}: in Keras {one.fix_keras}; in PyTorch {one.fix_torch}"
+
+
+def _where(one: Difference) -> str:
+    if one.keras is None and one.torch is None:
+        return "optimizer"
+    return " - ".join(path or "(model)" for path in (one.keras, one.torch) if path is not None)
+
+
+def _unread_lines(unread: Sequence[Unread]) -> list[str]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in unread:
+        where = " - ".join(path or "(model)" for path in (one.keras, one.torch) if path is not None)
+        groups.setdefault((one.what, one.why), []).append(where)
+    lines = []
+    for (what, why), places in groups.items():
+        more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+        place = ", ".join(filter(None, places[:_LISTED])) + more
+        lines.append(f"{what}{f' of {place}' if place else ''}: {why}")
+    return lines

@@ -1,0 +1,65 @@
+"""What `parity compare` and `parity diagnose` do with the records of other people's scripts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from common.commands import make_folder, write_json
+from common.errors import AlignmentError, SpecError
+from common.foreign.mapping import read_mapping
+from common.foreign.recorded import diagnose_recorded, mapped, unwrapped
+from common.parity.align import differences
+from common.parity.result import budget_of
+from common.record import RunRecord, read_record
+from common.report.diagnosis import EXIT_CODES
+from common.report.recorded import print_recorded, to_json
+
+MAPPING_HELP = (
+    "recorded scripts: mapping.yaml, by which a torch script's tensors get Keras's names and layouts"
+)
+
+
+def reader_of(mapping: Path | None) -> Callable[[Path], RunRecord]:
+    """What reads a record; where `--mapping` was given, with its tensors named by it."""
+    if mapping is None:
+        return read_record
+    known = read_mapping(mapping)
+    return lambda path: mapped(read_record(path), known)
+
+
+def diagnose(records: Sequence[RunRecord], options: argparse.Namespace) -> int:
+    """Diagnose two recorded scripts, report; 1 where they differ, 3 where that cannot be told.
+
+    records: the reference, the candidate, and those of `--floor`.
+
+    Raises:
+        SpecError: a flag was given that is for replays.
+        AlignmentError: the records are of different scripts.
+    """
+    given = [name for name in ("inside_a", "inside_b", "keep") if getattr(options, name)]
+    if given:
+        raise SpecError(
+            f"--{given[0].replace('_', '-')} is for replays, and a recorded script cannot be replayed"
+        )
+    reference, candidate, *floors = unwrapped(records)
+    unlike = differences(reference, candidate)
+    if unlike:
+        raise AlignmentError(
+            f"{reference.folder} and {candidate.folder} record different scripts: {'; '.join(unlike)}"
+        )
+    finished = reference.summary is not None
+    budget = budget_of([reference], floors) if finished and floors else None
+    found = diagnose_recorded(reference, candidate, budget)
+    shown = None
+    if options.out is not None:
+        make_folder(options.out)
+        shown = options.out / "diagnosis.json"
+        write_json(shown, to_json(found))
+    if options.json is not None:
+        write_json(options.json, to_json(found))
+    print_recorded(found, Console(emoji=False), None if shown is None else str(shown))
+    return EXIT_CODES.get(found.verdict, 3)

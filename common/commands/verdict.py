@@ -1,0 +1,36 @@
+"""A verdict told: on the terminal, and where a folder is given in its reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from common.errors import MissingPackageError
+from common.parity.result import Result
+from common.report.files import write_json, write_junit
+from common.report.terminal import print_checks, print_verdict
+
+
+def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
+    """Write the reports, print the verdict, with `checks` every check; gives the exit code."""
+    console = Console(emoji=False)
+    shown = None if folder is None else write_reports(result, folder)
+    if checks:
+        for comparison in result.comparisons:
+            print_checks(comparison, console)
+    print_verdict(result, console, shown)
+    return result.exit_code
+
+
+def write_reports(result: Result, folder: Path) -> str:
+    """Write report.json, report.xml and report.html; says where what is for people lies."""
+    write_json(result, folder / "report.json")
+    write_junit(result, folder / "report.xml")
+    try:
+        from common.report.html import write_html
+
+        write_html(result, folder / "report.html")
+    except MissingPackageError as error:
+        return f"{folder / 'report.json'} (no HTML: {error})"
+    return str(folder / "report.html")

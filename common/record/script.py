@@ -1,0 +1,300 @@
+"""What the recorders of both frameworks share: the record of a training that someone's own script makes.
+
+A recorder only reads. Where numbers lie on a device, a step's are read a few steps later, so that nothing waits.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from common.errors import RecordError
+from common.foreign.mapping import Mapping, read_mapping
+from common.foreign.outline import Outline
+from common.record.files import write_json
+from common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
+from common.record.samples import Ids, SampleWriter
+from common.record.writer import ROW
+from common.spec import Described, Placement
+from common.state import State, save_state
+
+NAN = math.nan
+OUTLINE = "outline.json"
+# Norms cost passes over all tensors. They are recorded at every step while that takes no more than this share of
+# a step, else at every 2nd, 4th, ..., but for the first steps, in which a run says most of itself.
+SHARE = 0.01
+ALWAYS, RAREST = 8, 1024
+_REMEMBERED = 8
+
+
+class Pace:
+    """At which steps norms are recorded: multiples of a power of two, so that two records share most of them."""
+
+    def __init__(self, every: int | None) -> None:
+        """`every`: such a number, which then stays; None goes by what the norms cost."""
+        if every is not None and not (isinstance(every, int) and 0 < every <= RAREST):
+            raise RecordError(f"every={every!r}: a recorder takes a whole number from 1 to {RAREST}, or None")
+        self._fixed, self.every = every is not None, every or 1
+        self._costs: deque[float] = deque(maxlen=_REMEMBERED)
+        self._steps: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def wants(self, step: int) -> bool:
+        """Whether this step's norms are recorded."""
+        return step % self.every == 0 or (step < ALWAYS and not self._fixed)
+
+    def took(self, seconds: float, cost: float) -> None:
+        """What a step took, all in all, and of that its norms: 0 where they were not recorded."""
+        if self._fixed:
+            return
+        self._steps.append(seconds - cost)
+        if cost:
+            self._costs.append(cost)
+        if len(self._costs) > 1:  # the first one made buffers
+            share = min(self._costs) / max(statistics.median(self._steps), 1e-9) / SHARE
+            self.every = min(RAREST, 1 << max(0, math.ceil(math.log2(share))))
+
+
+# Of micro-batches: a loss and how much it counts for, and the count, as the framework holds them.
+Sums = list[tuple[Any, Any, Any]]
+
+
+@dataclass
+class Row:
+    """A step that is over. `handle`: its numbers as the framework holds them, read by `ScriptRecorder._read`."""
+
+    handle: Any
+    seconds: float
+    ids: Ids | None
+
+
+class ScriptRecorder:
+    """Writes one record; the recorders of the frameworks derive from it.
+
+    It has no thread and no file open but those of its record. A disk that is full ends the recording with one line
+    on standard error, and not the training.
+    """
+
+    def __init__(
+        self,
+        out: str | Path | None,
+        described: Described,
+        facts: dict[str, Any],
+        order: int | None,
+        every: int | None,
+        lag: int,
+    ) -> None:
+        """Begin a record.
+
+        Args:
+            out: a new folder; None records nothing (ranks but the first).
+            described: what is known of the script.
+            facts: versions, devices and threads, for the header.
+            order: where the script was run with its batches permuted, to measure rounding: which time.
+            every: as `Pace`.
+            lag: after how many further steps a step's numbers are read.
+
+        Raises:
+            RecordError: the folder holds something, or cannot be made.
+        """
+        self.pace = Pace(every)
+        self.count = 0  # of steps so far
+        self._folder = None if out is None else Path(out)
+        self._described, self._lag = described, lag
+        self._held: deque[Row] = deque()
+        self._steps: IO[bytes] | None = None
+        self._samples: SampleWriter | None = None
+        self._closed = False
+        self._sums: Sums = []
+        self._parts: list[Ids] = []
+        if self._folder is not None:
+            claim_folder(self._folder)
+            placement = Placement(
+                framework="tensorflow" if described.naming == "keras" else "torch",
+                strategy="single",
+                sample_order_seed=order,
+            )
+            write_json(self._folder / "header.json", header_of(described, placement, facts).to_dict())
+            self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
+        self._began = self._last = time.perf_counter()
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a record to write: on the first rank, while the disk has room."""
+        return self._folder is not None and not self._closed
+
+    def add(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
+        """What a micro-batch of the step at hand had, as `step` takes it; that of the last one goes to `step`."""
+        if (loss is None) == (loss_sum is None) or not count > 0:
+            raise RecordError(
+                f"step {self.count}: give the mean loss or loss_sum=, and count=, how many samples it is of"
+            )
+        given = loss if loss_sum is None else loss_sum
+        if math.prod(getattr(given, "shape", ())) != 1:
+            raise RecordError(
+                f"step {self.count}: the loss is one number, received one of shape {given.shape}"
+            )
+        self._add(given, 1.0 if loss is None else float(count), float(count))
+        if ids is not None:
+            self._parts.append(self._ids(self._host(ids)))
+
+    def add_part(self, loss: Any, weight: float, count: float, ids: Any = None) -> None:
+        """As `add`, of a loss that counts `weight` times in the sum, and of `count` samples more."""
+        self._add(loss, weight, count)
+        if ids is not None:
+            self._parts.append(self._ids(self._host(ids)))
+
+    def _add(self, loss: Any, weight: Any, count: Any) -> None:
+        self._sums.append((self._kept(loss), weight, count))
+
+    def _added(self) -> tuple[Sums, Ids | None]:
+        """Losses and ids of the step at hand, which is over."""
+        if not self._sums:
+            raise RecordError(f"step {self.count}: no loss and no count were given, to step() or to add()")
+        found = self._sums, np.concatenate(self._parts) if self._parts else None
+        self._sums, self._parts = [], []
+        return found
+
+    def _kept(self, value: Any) -> Any:
+        """A loss that is read later, safe from being changed; on the CPU a number at once."""
+        raise NotImplementedError
+
+    def _host(self, ids: Any) -> Any:
+        """Ids as NumPy takes them."""
+        raise NotImplementedError
+
+    def _read(self, handle: Any) -> Sequence[float]:
+        """(loss sum, count, learning rate, norms of gradient, parameters, update) of a handle; waits for them."""
+        raise NotImplementedError
+
+    def _state(self, which: str, state: State) -> None:
+        """Write a state: 'initial', 'first_gradients' or 'final'."""
+        if self.writes and self._folder is not None:
+            path = self._folder / f"{which}.safetensors"
+            self._guarded(lambda: save_state(path, state))
+
+    def _write_outline(self, describe: Callable[[], Outline]) -> None:
+        """Write what the model and its optimizer consist of, for the diagnosis; what cannot be read has none."""
+        if not self.writes or self._folder is None:
+            return
+        try:
+            text = describe().to_dict()
+        except Exception as error:  # code of the user's own model, which a recorder must not stop
+            text = {"error": f"{type(error).__name__}: {error}"}
+        path = self._folder / OUTLINE
+        self._guarded(lambda: write_json(path, text))
+
+    def _end_step(self, handle: Any, given: Ids | None, cost: float) -> None:
+        """A step is over: keep what it left, and write what can be read by now."""
+        if self._closed:
+            return
+        if self.count == 0 and given is not None and self._folder is not None:
+            folder = self._folder / "splits"
+            self._guarded(lambda: self._begin_samples(folder))
+        elif self.count and self.writes and (given is None) != (self._samples is None):
+            raise RecordError(
+                f"step {self.count}: ids must be given at every step or at none, and at the first one there were"
+                f" {'none' if self._samples is None else 'some'}"
+            )
+        now = time.perf_counter()
+        seconds, self._last = now - self._last, now
+        self.pace.took(seconds, cost)
+        self.count += 1
+        if self.writes:
+            self._held.append(Row(handle, seconds, given))
+            self._write_up_to(self._lag)
+
+    def _begin_samples(self, folder: Path) -> None:
+        self._samples = SampleWriter(folder, None, range(1))
+
+    def _ids(self, ids: Any) -> Ids:
+        array = np.asarray(ids)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise RecordError(
+                f"step {self.count}: ids are whole numbers, one a sample; received {array.dtype} of shape"
+                f" {array.shape}"
+            )
+        return array.astype(np.int64, copy=False)
+
+    def _write_up_to(self, left: int) -> None:
+        while len(self._held) > left:
+            self._guarded(self._write_first)
+
+    def _write_first(self) -> None:
+        row, step = self._held.popleft(), self.count - len(self._held) - 1
+        numbers = self._read(row.handle)
+        if self._samples is not None:
+            self._samples.write(step, [row.ids if row.ids is not None else np.empty(0, np.int64)])
+        assert self._steps is not None
+        self._steps.write(ROW.pack(step, *numbers, 1.0, row.seconds))
+
+    def _guarded(self, write: Callable[[], object]) -> None:
+        """Do it; where the disk is full, say so and record no further."""
+        try:
+            write()
+        except OSError as error:
+            print(f"parity: {self._folder}: recording ends here: {error}", file=sys.stderr, flush=True)
+            self._held.clear()
+            self._close()
+
+    def _finish(self, final: Callable[[], State], evaluation: tuple[float, float, int] | None) -> None:
+        """Write what is left and mark the record complete. Again, it does nothing."""
+        if not self.writes or self._folder is None:
+            return
+        self._write_up_to(0)
+        self._state("final", {**final(), "step": np.array(self.count, np.int64)})
+        if not self.writes:
+            return
+        loss_sum, count, correct = evaluation or (NAN, 0.0, 0)
+        summary = Summary(
+            steps=self.count,
+            wall_seconds=self._last - self._began,
+            eval_loss_sum=loss_sum if count and math.isfinite(loss_sum) else None,
+            eval_count=count,
+            eval_correct=correct,
+        )
+        path = self._folder / "summary.json"
+        self._guarded(lambda: write_json(path, summary.to_dict()))
+        self._close()
+
+    def _abandon(self) -> None:
+        """Write the steps that are over and leave the record unfinished."""
+        if self.writes:
+            self._write_up_to(0)
+            self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        for file in (self._steps, self._samples):
+            if file is not None:
+                file.close()
+
+
+def mapping_of(given: str | Path | Mapping | None) -> Mapping | None:
+    """What a recorder was given as mapping: the file is read."""
+    return read_mapping(Path(given)) if isinstance(given, str | Path) else given
+
+
+def norm(value: float) -> float:
+    """A norm as the record has it: NaN stands for one that was not taken, so one that is NaN becomes infinite."""
+    return math.inf if math.isnan(value) else value
+
+
+def check_settings(settings: dict[str, Any] | None) -> dict[str, Any]:
+    """What is written down of a script, as plain values; others as text."""
+    plain = (bool, int, float, str, type(None))
+    return {
+        str(name): value if isinstance(value, plain) else str(value)
+        for name, value in (settings or {}).items()
+    }
+
+
+assert len(STEP_FIELDS) == 8  # the order in which rows are packed above

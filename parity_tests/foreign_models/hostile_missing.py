@@ -1,0 +1,5 @@
+"""Imports what nobody has."""
+
+import nowhere_to_be_found
+
+build = nowhere_to_be_found.build

@@ -1,0 +1,119 @@
+"""Keras models for the tests of `parity pair`: what a user may come with."""
+
+import keras
+from keras import layers
+
+
+def cnn(epsilon=1e-5, residual=True, activation="relu"):
+    """A small residual net with a square dense layer."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(6, 3, padding="same", name="conv1")(image)
+    x = layers.Activation(activation, name="act1")(x)
+    y = layers.Conv2D(6, 3, padding="same", name="conv2")(x)
+    if residual:
+        y = layers.Add(name="join")([x, y])
+    y = layers.GroupNormalization(2, epsilon=epsilon, name="norm")(y)
+    y = layers.MaxPooling2D(2, name="pool")(y)
+    y = layers.Flatten(name="flat")(y)
+    y = layers.Dense(16, activation="tanh", name="hidden")(y)
+    y = layers.Dense(16, activation="tanh", name="square")(y)
+    return keras.Model(image, layers.Dense(5, name="head")(y), name="small")
+
+
+def stock():
+    """Every default of Keras that torch does not share, in one net."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(6, 3, strides=2, padding="same", name="conv1")(image)
+    x = layers.BatchNormalization(name="norm1")(x)
+    x = layers.LeakyReLU(name="act1")(x)
+    x = layers.Conv2D(8, 3, padding="same", name="conv2")(x)
+    x = layers.BatchNormalization(name="norm2")(x)
+    x = layers.LeakyReLU(name="act2")(x)
+    x = layers.AveragePooling2D(3, strides=2, padding="same", name="pool")(x)
+    x = layers.Flatten(name="flat")(x)
+    return keras.Model(image, layers.Dense(5, name="head")(x))
+
+
+def stock_adam():
+    """Keras's Adam as it comes."""
+    return keras.optimizers.Adam()
+
+
+def two_inputs():
+    """Two inputs that meet."""
+    left, right = keras.Input((6,), name="left"), keras.Input((4,), name="right")
+    x = layers.Concatenate(name="both")(
+        [layers.Dense(5, name="of_left")(left), layers.Dense(5, name="of_right")(right)]
+    )
+    return keras.Model([left, right], layers.Dense(3, name="head")(layers.Activation("tanh", name="act")(x)))
+
+
+def mlp(activation="gelu"):
+    """Dense layers only."""
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, name="first"),
+            layers.Activation(activation, name="act"),
+            layers.Dense(3, name="last"),
+        ]
+    )
+
+
+def tanh_mlp():
+    """The same, exact in float64."""
+    return mlp("tanh")
+
+
+def dropped():
+    """It draws random numbers in training."""
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, activation="tanh", name="first"),
+            layers.Dropout(0.5, name="drop"),
+            layers.Dense(3, name="last"),
+        ]
+    )
+
+
+def raises():
+    """A builder that fails."""
+    raise ValueError("no such backbone")
+
+
+def pooled():
+    """Sizes that no later layer depends on, and batch norm."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(6, 3, padding="same", name="conv1")(image)
+    x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm1")(x)
+    x = layers.ReLU(name="act1")(x)
+    x = layers.Conv2D(8, 3, padding="same", name="conv2")(x)
+    x = layers.GlobalAveragePooling2D(name="mean")(x)
+    return keras.Model(image, layers.Dense(5, name="head")(x))
+
+
+def infinite():
+    """A weight that is not finite."""
+    model = tanh_mlp()
+    model.layers[0].kernel.assign(float("nan") * keras.ops.ones((6, 8)))
+    return model
+
+
+def recurrent():
+    """One bias, of which torch has two."""
+    return keras.Sequential(
+        [keras.Input((5, 6)), layers.LSTM(7, name="memory"), layers.Dense(3, name="last")]
+    )
+
+
+def logarithm():
+    """Its outputs are not finite, though its weights are."""
+    return mlp(keras.ops.log)
+
+
+def pixels():
+    """A class for every pixel."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(6, 3, padding="same", activation="tanh", name="conv1")(image)
+    return keras.Model(image, layers.Conv2D(4, 1, name="classes")(x))

@@ -1,0 +1,230 @@
+"""Ports of the models in pair_keras.py, good ones and faulty ones."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class CNN(nn.Module):
+    """A faithful port of `cnn`."""
+
+    epsilon, residual, padding = 1e-5, True, "same"
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 3, padding="same")
+        self.act1 = self.activation()
+        self.conv2 = nn.Conv2d(6, 6, 3, padding="same")
+        self.norm = nn.GroupNorm(2, 6, eps=self.epsilon)
+        self.pool = nn.MaxPool2d(2)
+        self.hidden = nn.Linear(96, 16)
+        self.square = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 5)
+
+    def activation(self):
+        return nn.ReLU()
+
+    def forward(self, image):
+        x = self.act1(self.conv1(image))
+        y = self.conv2(x)
+        if self.residual:
+            y = x + y
+        y = self.pool(self.norm(y)).flatten(1)
+        return self.head(torch.tanh(self.square(torch.tanh(self.hidden(y)))))
+
+
+class OtherEpsilon(CNN):
+    """The epsilon of Keras's own default."""
+
+    epsilon = 1e-3
+
+
+class OtherActivation(CNN):
+    """A leaky ReLU where a ReLU should be."""
+
+    def activation(self):
+        return nn.LeakyReLU(0.1)
+
+
+class NoResidual(CNN):
+    """The connection around the second convolution is forgotten."""
+
+    residual = False
+
+
+class NoFunction(CNN):
+    """The function behind a dense layer is forgotten."""
+
+    def forward(self, image):
+        x = self.act1(self.conv1(image))
+        y = self.pool(self.norm(x + self.conv2(x))).flatten(1)
+        return self.head(torch.tanh(self.square(self.hidden(y))))
+
+
+class TwoFaults(OtherEpsilon, OtherActivation):
+    """One fault behind another."""
+
+
+class Custom(CNN):
+    """Scales by a number that nothing tells of."""
+
+    def forward(self, image):
+        return 1.01 * super().forward(image)
+
+
+class Stock(nn.Module):
+    """Torch's own defaults of the same net as `stock`."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+        self.norm1 = nn.BatchNorm2d(6)
+        self.act1 = nn.LeakyReLU()
+        self.conv2 = nn.Conv2d(6, 8, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(8)
+        self.act2 = nn.LeakyReLU()
+        self.pool = nn.AvgPool2d(3, stride=2, padding=1)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, image):
+        x = self.act1(self.norm1(self.conv1(image)))
+        x = self.act2(self.norm2(self.conv2(x)))
+        return self.head(self.pool(x).flatten(1))
+
+
+def stock_adam(parameters):
+    """Torch's Adam as it comes."""
+    return torch.optim.Adam(parameters)
+
+
+class TwoInputs(nn.Module):
+    """A port of `two_inputs`."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_left, self.of_right = nn.Linear(6, 5), nn.Linear(4, 5)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, left, right):
+        return self.head(torch.tanh(torch.cat([self.of_left(left), self.of_right(right)], 1)))
+
+
+class MLP(nn.Module):
+    """A port of `mlp`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(F.gelu(self.first(x)))
+
+
+class TanhMLP(MLP):
+    """A port of `tanh_mlp`."""
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Unused(TanhMLP):
+    """With a layer that nothing calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(4, 4)
+
+
+class Unmapped(TanhMLP):
+    """With a trainable scale that Keras's model has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(7))
+
+    def forward(self, x):
+        return super().forward(x) * self.scale.mean()
+
+
+class Dropped(nn.Module):
+    """A port of `dropped`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.drop(torch.tanh(self.first(x))))
+
+
+class Noisy(TanhMLP):
+    """It draws random numbers where no layer says so."""
+
+    def forward(self, x):
+        return super().forward(x) + 1e-3 * torch.randn(3, dtype=x.dtype)
+
+
+class BiasedNorm(nn.BatchNorm2d):
+    """A batch norm that keeps the biased variance, as Keras's does."""
+
+    def forward(self, x):
+        if self.training:
+            axes = (0, 2, 3)
+            with torch.no_grad():
+                rate = self.momentum
+                self.running_mean.mul_(1 - rate).add_(rate * x.mean(axes))
+                self.running_var.mul_(1 - rate).add_(rate * x.var(axes, correction=0))
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+        return super().forward(x)
+
+
+class Pooled(nn.Module):
+    """A faithful port of `pooled`."""
+
+    padding, momentum, norm = 1, 0.1, BiasedNorm
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 3, padding=self.padding)
+        self.norm1 = self.norm(6, momentum=self.momentum)
+        self.act1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(6, 8, 3, padding=1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image):
+        x = self.conv2(self.act1(self.norm1(self.conv1(image))))
+        return self.head(x.mean((2, 3)))
+
+
+class OtherPadding(Pooled):
+    """No padding where Keras pads."""
+
+    padding = 0
+
+
+class OtherMomentum(Pooled):
+    """Keras's number, which means the opposite here."""
+
+    momentum, norm = 0.9, nn.BatchNorm2d
+
+
+class Recurrent(nn.Module):
+    """A port of `recurrent`, with torch's two biases."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory, self.last = nn.LSTM(6, 7, batch_first=True), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.last(self.memory(x)[0][:, -1])
+
+
+class Pixels(nn.Module):
+    """A port of `pixels`, whose outputs have the channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.classes = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 4, 1)
+
+    def forward(self, image):
+        return self.classes(torch.tanh(self.conv1(image)))

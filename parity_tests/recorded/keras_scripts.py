@@ -1,0 +1,130 @@
+"""Keras's fit, and hand-written TensorFlow loops, recorded. See the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from parity_tests.recorded import (
+    BARE,
+    BATCH,
+    BETAS,
+    CLASSES,
+    FEATURES,
+    KERAS,
+    MOMENTUM,
+    SCRIPTS,
+    STEPS,
+    UNITS,
+    batch,
+    data,
+    run_snippet,
+    weights,
+)
+from tf_impl.recorder import Recorder, RecorderCallback
+
+
+def model_of(scale: float = 1.0) -> keras.Model:
+    """Two dense layers with the weights of the package."""
+    layers = [keras.layers.Dense(UNITS, "tanh", name="hidden"), keras.layers.Dense(CLASSES, name="logits")]
+    model = keras.Sequential([keras.Input((FEATURES,)), *layers])
+    model.set_weights(weights(scale))
+    return model
+
+
+def optimizer_of(given: dict[str, Any]) -> keras.optimizers.Optimizer:
+    """SGD with momentum, or Adam with the epsilon given."""
+    rate = given.get("learning_rate", 0.25)
+    if "adam" in given:
+        return keras.optimizers.Adam(rate / 4, *BETAS, given["adam"])
+    return keras.optimizers.SGD(rate, momentum=given.get("momentum", MOMENTUM))
+
+
+def loss_of(given: dict[str, Any]) -> keras.losses.Loss:
+    """Cross entropy, its mean or its sum."""
+    reduction = given.get("reduction", "sum_over_batch_size")
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+
+
+def flat(model: keras.Model) -> np.ndarray:
+    """All weights, end to end."""
+    return np.concatenate([np.ravel(value) for value in model.get_weights()])
+
+
+def fit(out: Path | None, given: dict[str, Any], **options: Any) -> np.ndarray:
+    """`model.fit` over the batches of the package."""
+    model, order = model_of(given.get("scale", 1.0)), given.get("order", 0)
+    model.compile(optimizer_of(given), loss_of(given))
+    features, classes = data()
+    rows = np.concatenate([batch(step, order) for step in range(STEPS)])
+    batches = tf.data.Dataset.from_tensor_slices((features[rows], classes[rows])).batch(BATCH)
+    callbacks = []
+    if out is not None:
+        options["summed"] = given.get("reduction") == "sum"
+        callbacks = [RecorderCallback(out, ids=lambda step: batch(step, order), **options)]
+    model.fit(batches, shuffle=False, verbose=0, callbacks=callbacks)
+    return flat(model)
+
+
+def loop(out: Path | None, given: dict[str, Any], graph: bool, **options: Any) -> np.ndarray:
+    """A loop of one's own."""
+    model, optimizer, loss_function = model_of(), optimizer_of(given), loss_of(given)
+
+    def train_step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_function(y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    train_step = tf.function(train_step) if graph else train_step
+    features, classes = data()
+    recorder = None if out is None else Recorder(out, model, optimizer, **options)
+    for step in range(STEPS):
+        ids = batch(step)
+        loss = train_step(tf.constant(features[ids]), tf.constant(classes[ids]))
+        if recorder is not None:
+            recorder.step(loss, count=BATCH, ids=ids)
+    if recorder is not None:
+        recorder.finish()
+    return flat(model)
+
+
+def main(folder: Path) -> None:
+    """All scripts."""
+    keras.config.set_floatx("float64")
+    for name in KERAS:
+        given = SCRIPTS[name]
+        weights_after = fit(folder / name, given, every=1)
+        if name in BARE:
+            np.save(folder / f"bare_{name}.npy", fit(None, given))
+            np.save(folder / f"with_{name}.npy", weights_after)
+    model, (features, classes) = model_of(), data()
+    model.compile(optimizer_of({}), loss_of({}))
+    rows = np.concatenate([np.concatenate([batch(step), batch(step)]) for step in range(STEPS)])
+    run_snippet(1, folder, {"model": model, "x": features[rows], "y": classes[rows]})
+    model, optimizer, loss_function = model_of(), optimizer_of({}), loss_of({})
+
+    def train_step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_function(y, model(x, training=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return loss
+
+    batches = [(features[ids], classes[ids], ids) for ids in map(batch, range(STEPS))]
+    told = {"model": model, "optimizer": optimizer, "train_step": tf.function(train_step), "batches": batches}
+    run_snippet(2, folder, told)
+    for name, graph in (("eager", False), ("graph", True)):
+        np.save(folder / f"bare_{name}.npy", loop(None, {}, graph))
+        np.save(folder / f"with_{name}.npy", loop(folder / name, {}, graph, every=1))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,128 @@
+"""Hand-written PyTorch loops, recorded. See the package."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from parity_tests.recorded import (
+    BARE,
+    BATCH,
+    BETAS,
+    CLASSES,
+    FEATURES,
+    MOMENTUM,
+    SCRIPTS,
+    STEPS,
+    UNITS,
+    batch,
+    data,
+    run_snippet,
+    weights,
+)
+from torch_impl.recorder import Recorder
+
+
+def model_of(scale: float = 1.0, dtype: torch.dtype = torch.float64) -> torch.nn.Sequential:
+    """Two dense layers with the weights of the package."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, UNITS), torch.nn.Tanh(), torch.nn.Linear(UNITS, CLASSES)
+    ).to(dtype)
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), weights(scale), strict=True):
+            parameter.copy_(torch.from_numpy(value.T))
+    return model
+
+
+def optimizer_of(model: torch.nn.Module, given: dict[str, Any]) -> torch.optim.Optimizer:
+    """SGD with momentum, or Adam with the epsilon given."""
+    rate = given.get("learning_rate", 0.25)
+    if "adam" in given:
+        return torch.optim.Adam(model.parameters(), rate / 4, BETAS, given["adam"])
+    return torch.optim.SGD(model.parameters(), rate, momentum=given.get("momentum", MOMENTUM))
+
+
+def train(out: Path | None, given: dict[str, Any], steps: int = STEPS, **options: Any) -> np.ndarray:
+    """One script; gives its weights, end to end. out: None records nothing."""
+    model = model_of(given.get("scale", 1.0), given.get("dtype", torch.float64))
+    optimizer = optimizer_of(model, given)
+    features, classes = map(torch.from_numpy, data())
+    features = features.to(given.get("dtype", torch.float64))
+    summed = given.get("reduction") == "sum"
+    clip, parts = given.get("clip"), given.get("parts", 1)
+    with nullcontext() if out is None else Recorder(out, model, optimizer, **options) as recorder:
+        for step in range(steps):
+            ids = batch(step, given.get("order", 0))
+            optimizer.zero_grad()
+            for part in np.split(ids, parts):
+                loss = functional.cross_entropy(
+                    model(features[part]), classes[part], reduction="sum" if summed else "mean"
+                )
+                (loss / parts).backward()
+                if recorder is not None and parts > 1:
+                    recorder.add(loss, len(part), part)
+            if clip:
+                if recorder is not None and given.get("told", True):
+                    recorder.gradients()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            if recorder is None:
+                continue
+            if parts > 1:
+                recorder.step()
+            elif summed:
+                recorder.step(loss_sum=loss, count=BATCH, ids=ids)
+            elif given.get("ids", True):
+                recorder.step(loss, count=BATCH, ids=torch.from_numpy(ids))
+            else:
+                recorder.step(loss.item(), BATCH)
+            if given.get("killed") == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+
+
+def main(folder: Path) -> None:
+    """All scripts."""
+    for name, given in SCRIPTS.items():
+        weights_after = train(folder / name, given, every=1)
+        if name in BARE:
+            np.save(folder / f"bare_{name}.npy", train(None, given))
+            np.save(folder / f"with_{name}.npy", weights_after)
+    mapping = folder.parent / "mapping.yaml"
+    train(folder / "mapped", {}, every=1, mapping=mapping)
+    train(folder / "no_ids", {"ids": False}, every=4)
+    train(folder / "parts", {"parts": 4}, every=1)
+    train(folder / "clipped", {"clip": 0.125}, every=1)
+    train(folder / "clipped_untold", {"clip": 0.125, "told": False}, every=1)
+    train(folder / "named", {}, name="another")
+    train(folder / "single", {"dtype": torch.float32}, every=1)
+    for order in range(1, 5):
+        train(folder / f"floor_{order}", {"dtype": torch.float32}, every=1, order=order)
+    model = model_of()
+    features, classes = map(torch.from_numpy, data())
+    told = {
+        "model": model,
+        "optimizer": optimizer_of(model, {}),
+        "loss_of": functional.cross_entropy,
+        "batches": [(features[ids], classes[ids], ids) for ids in map(batch, range(STEPS))],
+    }
+    run_snippet(0, folder, told)
+    without = model_of()
+    with Recorder(folder / "no_optimizer", without, every=1) as recorder:
+        for step in range(2):
+            recorder.step(torch.tensor(1.0 + step), 1)
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        train(Path(sys.argv[1]), {"killed": int(sys.argv[2])}, every=1)
+    else:
+        main(Path(sys.argv[1]))

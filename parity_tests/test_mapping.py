@@ -1,0 +1,408 @@
+"""Rules, mapping.yaml and proposals, without a framework; `test_settle` has the frameworks' word on the rules."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ForeignError
+from common.foreign.fitting import arrangements, fits
+from common.foreign.mapping import LayerPair, Mapping, Names, Pair, Reasons, read_mapping, write_mapping
+from common.foreign.outline import LayerInfo, Outline, TensorInfo
+from common.foreign.propose import propose
+from common.foreign.rules import NAMED, parse_rule
+
+SIZE = st.integers(1, 4)
+
+
+@st.composite
+def bijections(draw):
+    """(rule, shapes of Keras's tensors, number of torch's) of every rule that is a bijection."""
+    a, b, c, d, e = (draw(SIZE) for _ in range(5))
+    n = draw(st.integers(2, 3))
+    return draw(
+        st.sampled_from(
+            [
+                ("same", [(a, b, c)], 1),
+                ("transpose", [(a, b)], 1),
+                ("conv", [(a, b, c)], 1),
+                ("conv", [(a, b, c, d)], 1),
+                ("conv", [(a, b, c, d, e)], 1),
+                ("depthwise", [(a, b, c, 1)], 1),
+                (f"depthwise({d})", [(a, b, c, d)], 1),
+                (f"flatten({a},{b},{c})", [(a * b * c, d)], 1),
+                (f"heads({b})", [(a, b, c)], 1),
+                (f"heads_bias({a})", [(a, b)], 1),
+                (f"heads_out({a})", [(a, b, c)], 1),
+                ("gru", [(a, 3 * b)], 1),
+                ("gru_bias", [(2, 3 * b)], 2),
+                (f"n i h k -> (n h k) i; h={b}", [(a, b, c)] * n, 1),
+                (f"n i h k -> (h n k) i; h={b}", [(a, b, c)] * n, 1),
+                (f"n i h k -> i (h k n); h={b}", [(a, b, c)] * n, 1),
+                (f"n h k -> (n h k); h={b}", [(b, c)] * n, 1),
+                ("i (n o) -> n o i", [(a, b * n)], n),
+                ("(o n) -> n o", [(b * n,)], n),
+                (f"i h k -> (h k) i; h={a}+{b}+{c}", [(d, a, e), (d, b, e), (d, c, e)], 1),
+                ("1 1 1 c -> c", [(1, 1, 1, c)], 1),
+                (f"(p q i) o -> o i p q; p={a} q={b}", [(a * b * c, d)], 1),
+                ("t d -> 1 t d", [(a, b)], 1),
+            ]
+        )
+    )
+
+
+@given(case=bijections())
+def test_a_rule_and_back_is_the_identity(case):
+    text, shapes, count = case
+    rule = parse_rule(text)
+    # Every number once, so that an exchange of any two shows.
+    starts = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    arrays = [
+        np.arange(start, start + math.prod(shape), dtype=np.float64).reshape(shape)
+        for start, shape in zip(starts, shapes, strict=False)
+    ]
+    there = rule.to_torch(arrays, count)
+    assert [array.shape for array in there] == rule.torch_shapes(shapes, count)
+    assert rule.keras_shapes([array.shape for array in there], len(shapes)) == shapes
+    back = rule.to_keras(there, len(shapes))
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, back, strict=True))
+    assert sorted(np.concatenate([array.ravel() for array in there])) == list(range(starts[-1]))
+
+
+def test_the_layouts_are_those_of_the_frameworks():
+    kernel = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    assert parse_rule("conv").to_torch([kernel], 1)[0][4, 3, 1, 2] == kernel[1, 2, 3, 4]
+    deep = parse_rule("depthwise(5)").to_torch([kernel], 1)[0]
+    assert deep.shape == (20, 1, 2, 3) and deep[3 * 5 + 4, 0, 1, 2] == kernel[1, 2, 3, 4]
+    flat = np.arange(24 * 2).reshape(24, 2)
+    assert (
+        parse_rule("flatten(2,3,4)").to_torch([flat], 1)[0][1, 3 * 6 + 1 * 3 + 2]
+        == flat[1 * 12 + 2 * 4 + 3, 1]
+    )
+    gates = parse_rule("gru").to_torch([np.array([[1, 2, 3]])], 1)[0]
+    assert gates.ravel().tolist() == [2, 1, 3]  # z, r, h -> r, z, n
+
+
+def test_rules_that_are_no_bijection_say_what_they_do():
+    bias = np.array([1.0, 2.0])
+    two = parse_rule("two_biases")
+    there = two.to_torch([bias], 2)
+    assert there[0].tolist() == [1, 2] and there[1].tolist() == [0, 0]
+    assert two.to_keras([bias, bias], 1)[0].tolist() == [2, 4]
+    assert two.gradients([bias, bias], 1)[0].tolist() == [1, 2]
+    copies = parse_rule("copies")
+    assert copies.gradients([bias, bias, bias], 1)[0].tolist() == [3, 6]
+    with pytest.raises(ForeignError, match="different values"):
+        copies.to_keras([bias, 2 * bias], 1)
+    constant = parse_rule("constant(0; 2)")
+    assert constant.to_torch([], 1)[0].tolist() == [0, 0]
+    with pytest.raises(ForeignError, match="it should be 0"):
+        constant.to_torch([bias], 0)
+    folded = parse_rule("mean_less_bias")
+    assert folded.to_torch([bias, 3 * bias], 1)[0].tolist() == [2, 4]
+    assert all(parse_rule(rule).note for rule in ("two_biases", "copies", "constant(1; 3)", "mean_less_bias"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("transpos", "closest are transpose"),
+        ("flatten", "takes 2 to 4 numbers"),
+        ("heads(0)", "numbers above 0"),
+        ("a b -> a", "'b' on one side alone"),
+        ("a a -> a a", "an axis twice"),
+        ("(a b -> a b", "bracket is not closed"),
+        ("((a) b) -> a b", "where none can be"),
+        ("h w -> w h; w=0", "a size is written as"),
+        ("h w -> w h; x=3", "a size is written as"),
+        ("h w -> w h; w=2+3 h=1+1", "along two axes"),
+        ("a? -> a?", "cannot read"),
+        ("x" * 300, "at most 200 characters"),
+        ("a\n-> a", "at most 200 characters"),
+        ("constant(0; 2 2", "unknown rule"),
+        (" ".join("abcdefghijklmnopqrst") + " -> a", "more than 16 axes"),
+    ],
+)
+def test_what_is_no_rule_is_one_line(text, said):
+    with pytest.raises(ForeignError, match=said.replace("(", r"\(")) as error:
+        parse_rule(text)
+    assert "\n" not in str(error.value)
+
+
+@given(text=st.text(alphabet="abn h123()->;=+., ", max_size=40))
+def test_any_text_is_a_rule_or_one_line(text):
+    said = ""
+    try:
+        parse_rule(text).torch_shapes([(2, 3)], 1)
+    except ForeignError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+def test_every_named_rule_is_described():
+    assert all(purpose for *_, purpose in NAMED.values())
+    assert set(arrangements((2, 3), (3, 2))) == {"a b -> b a"}
+    assert fits("1 1 a -> a", [(1, 1, 5)], [(5,)]) and not fits("1 1 a -> a", [(1, 2, 5)], [(5,)])
+
+
+MAPPING = Mapping(
+    keras="m:keras",
+    torch="m:torch",
+    tensors=(
+        Pair(keras="conv/kernel", torch="c.weight", rule="conv", source="name"),
+        Pair(
+            keras=("q/k", "k/k"),
+            torch="in",
+            rule="n d h k -> (n h k) d; h=2",
+            source="shape",
+            doubt="why: 'x'",
+        ),
+        Pair(keras="conv/bias", rule="constant(0; 4)", source="order"),
+        Pair(keras="rnn/bias", torch=("b_ih", "b_hh"), rule="two_biases", source="probed", note="twice"),
+    ),
+    layers=(LayerPair(keras="conv", torch="c"),),
+    ignored=Reasons(torch={"n": "counts"}),
+    tied=Reasons(torch={"off": "c.weight"}),
+    unmapped=Names(keras=("odd: {name}", "yes")),
+)
+STATE = {
+    "conv/kernel": np.arange(72.0).reshape(3, 3, 2, 4),
+    "q/k": np.arange(12.0).reshape(3, 2, 2),
+    "k/k": -np.arange(12.0).reshape(3, 2, 2),
+    "conv/bias": np.zeros(4),
+    "rnn/bias": np.ones(3),
+}
+
+
+def test_state_there_and_back():
+    there = MAPPING.to_torch(STATE)
+    assert there["in"].shape == (8, 3) and there["off"] is there["c.weight"]
+    back = MAPPING.to_keras({**there, "n": np.zeros(())})
+    assert back.keys() == STATE.keys()
+    assert all(np.array_equal(back[name], STATE[name]) for name in STATE)
+    halves = {name: value.astype(np.float32) for name, value in STATE.items()}
+    assert {value.dtype for value in MAPPING.to_torch(halves).values()} == {np.dtype("float32")}
+    gradients = MAPPING.gradients_to_keras(
+        {"b_ih": np.ones(3), "b_hh": np.ones(3), "c.weight": there["c.weight"]}
+    )
+    assert gradients.keys() == {"rnn/bias", "conv/kernel"} and gradients["rnn/bias"].tolist() == [1, 1, 1]
+
+
+def test_state_that_does_not_fit_is_one_line():
+    with pytest.raises(ForeignError, match="'conv/kernle'; closest are 'conv/kernel'"):
+        MAPPING.to_torch({**STATE, "conv/kernle": np.zeros(1)})
+    with pytest.raises(ForeignError, match="'q/k', which the mapping names, is missing"):
+        MAPPING.to_torch({name: value for name, value in STATE.items() if name != "q/k"})
+    partial = MAPPING.to_torch({"conv/kernel": STATE["conv/kernel"], "q/k": STATE["q/k"]}, partial=True)
+    assert partial.keys() == {"c.weight", "off"}
+    with pytest.raises(ForeignError, match=r"conv/bias <-> .none.: it should be 0"):
+        MAPPING.to_torch({**STATE, "conv/bias": np.ones(4)})
+    with pytest.raises(ForeignError, match=r"conv/kernel <-> c\.weight: rule 'conv'"):
+        MAPPING.to_torch({**STATE, "conv/kernel": np.zeros(3)})
+
+
+def test_the_file_holds_the_mapping(tmp_path):
+    path = tmp_path / "mapping.yaml"
+    write_mapping(path, MAPPING)
+    read = read_mapping(path)
+    assert sorted(map(str, read.tensors)) == sorted(map(str, MAPPING.tensors))
+    assert read.model_copy(update={"tensors": MAPPING.tensors}) == MAPPING
+    lines = path.read_text().splitlines()
+    assert lines.index("doubtful: # 1 of 4") < lines.index("tensors:")
+    # One line a tensor, and each is found by its name.
+    assert sum("rule:" in line for line in lines if not line.startswith("#")) == len(MAPPING.tensors)
+    assert lines[0].startswith("# ")
+
+
+HEAD = "keras: a\ntorch: b\n"
+LINE = "- {keras: a, torch: b, rule: same}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "a mapping has fields"),
+        ("", "a mapping has fields"),
+        (HEAD + "tensors: [1]", "a line of tensors has fields"),
+        (HEAD + "tensors: {a: 1}", "tensors is a list"),
+        (HEAD + "tensors:\n- {keras: a, torhc: b, rule: same}", "closest is 'torch'"),
+        (HEAD + "tensors:\n- {keras: a, torch: b, rule: samee}", "closest are same"),
+        (HEAD + "tensors:\n- {keras: a, torch: b}", "tensors.0.rule: this field is required"),
+        (HEAD + "tensors:\n- {rule: same}", "names at least one"),
+        (HEAD + "tensors:\n- {keras: [1], torch: {a: 1}, rule: same}", "valid string"),
+        (HEAD + f"tensors:\n{LINE}\n{LINE}", "the keras tensor 'a' is named twice"),
+        (HEAD + f"ignored: {{torch: {{b: why}}}}\ntensors:\n{LINE}", "the torch tensor 'b' is named twice"),
+        (HEAD + "tensors:\n- {keras: a, torch: b, rule: same, source: guess}", "source"),
+        (HEAD + "ignored: {kears: {}}", "'kears'; closest is 'keras'"),
+        (HEAD + "ignored: [a]", "ignored"),
+        (HEAD + "layers: 3", "layers"),
+        (HEAD + "layers:\n- {keras: a, troch: b}", "closest is 'torch'"),
+        ("keras: &a x\ntorch: *a", "references"),
+        ("keras: !!python/object/apply:os.system [ls]\ntorch: b", "not YAML"),
+        ("keras: a\nkeras: b\ntorch: c", "given twice"),
+        ("[" * 5000, "nested too deeply"),
+        ("keras: a\ntorch: b\nx: " + "y" * 5_000_000, "larger than"),
+    ],
+)
+def test_a_hostile_file_is_one_line(tmp_path, text, said):
+    path = tmp_path / "mapping.yaml"
+    path.write_text(text)
+    with pytest.raises(ForeignError) as error:
+        read_mapping(path)
+    assert said in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(ForeignError, match="cannot be read"):
+        read_mapping(tmp_path / "none.yaml")
+    with pytest.raises(ForeignError, match="a device or a pipe"):
+        read_mapping(Path("/dev/zero"))
+
+
+def outline(framework, *layers):
+    """layers: (path, kind, {tensor: (role, shape)}), in the order of their calls."""
+    separator = "/" if framework == "tensorflow" else "."
+    infos, tensors = [], []
+    for path, kind, owned in layers:
+        infos.append(LayerInfo(path=path, kind=kind, type="t", calls=1, outputs=((2, 4),)))
+        for name, (role, shape) in owned.items():
+            tensors.append(
+                TensorInfo(
+                    name=f"{path}{separator}{name}",
+                    layer=path,
+                    role=role,
+                    shape=shape,
+                    dtype="int64" if role == "num_batches_tracked" else "float32",
+                    trainable=role not in ("num_batches_tracked", "moving_mean", "moving_variance"),
+                    buffer=role in ("num_batches_tracked", "moving_mean", "moving_variance"),
+                )
+            )
+    return Outline(
+        framework=framework,
+        target=f"m:{framework}",
+        type="t",
+        versions={},
+        layers=tuple(infos),
+        tensors=tuple(tensors),
+    )
+
+
+def dense(framework, path, rows, columns):
+    names = ("kernel", "bias") if framework == "tensorflow" else ("weight", "bias")
+    shape = (rows, columns) if framework == "tensorflow" else (columns, rows)
+    return path, "dense", {names[0]: ("kernel", shape), names[1]: ("bias", (columns,))}
+
+
+def sides(ours, theirs):
+    return (
+        outline("tensorflow", *(dense("tensorflow", *layer) for layer in ours)),
+        outline("torch", *(dense("torch", *layer) for layer in theirs)),
+    )
+
+
+def partners(mapping):
+    return {pair.keras[0]: pair.torch[0] for pair in mapping.tensors if pair.keras and pair.torch}
+
+
+def test_names_settle_what_order_does_not():
+    keras, torch = sides(
+        [("attention/query", 8, 8), ("attention/key", 8, 8), ("attention/value", 8, 8)],
+        [("attn.v_proj", 8, 8), ("attn.q_proj", 8, 8), ("attn.k_proj", 8, 8)],
+    )
+    mapping = propose(keras, torch)
+    mapping.check(keras, torch)
+    assert partners(mapping)["attention/value/kernel"] == "attn.v_proj.weight"
+    assert partners(mapping)["attention/query/kernel"] == "attn.q_proj.weight"
+    assert not mapping.doubtful and {pair.source for pair in mapping.tensors} == {"name"}
+
+
+def test_what_only_order_tells_is_doubted():
+    keras, torch = sides([("a", 8, 8), ("b", 8, 8), ("c", 8, 3)], [("x", 8, 8), ("y", 8, 8), ("z", 8, 3)])
+    mapping = propose(keras, torch)
+    assert partners(mapping) == {
+        f"{a}/{k}": f"{x}.{w}"
+        for a, x in zip("abc", "xyz", strict=True)
+        for k, w in (("kernel", "weight"), ("bias", "bias"))
+    }
+    assert {pair.keras[0][0] for pair in mapping.doubtful} == {"a", "b"}
+    assert all("order alone" in pair.doubt for pair in mapping.doubtful)
+    # The one layer of its shape is not.
+    assert {pair.source for pair in mapping.tensors if pair.keras[0][0] == "c"} == {"shape"}
+
+
+def test_blocks_are_counted_from_where_each_side_counts_them():
+    numbers = range(4)
+    keras, torch = sides(
+        [(f"block{n + 1}_{part}", 8, 8) for n in numbers for part in ("wide", "narrow")],
+        [(f"layers.{n}.{part}", 8, 8) for n in numbers for part in ("wide", "narrow")],
+    )
+    found = partners(propose(keras, torch))
+    assert all(found[f"block{n + 1}_wide/kernel"] == f"layers.{n}.wide.weight" for n in numbers)
+
+
+def test_what_has_no_counterpart_is_listed():
+    keras, torch = sides([("a", 8, 4), ("extra", 5, 6)], [("x", 8, 4), ("other", 7, 9)])
+    mapping = propose(keras, torch)
+    assert mapping.unmapped.keras == ("extra/kernel", "extra/bias")
+    assert mapping.unmapped.torch == ("other.weight", "other.bias")
+    with pytest.raises(ForeignError, match=r"no counterpart is known of 'extra/kernel' \(5, 6\)") as error:
+        mapping.check(keras, torch)
+    assert "\n" not in str(error.value)
+    mapping.check(keras, torch, unmapped=True)
+
+
+def test_what_a_person_says_wins():
+    keras, torch = sides([("a", 8, 8), ("b", 8, 8)], [("a", 8, 8), ("b", 8, 8)])
+    hints = Mapping(
+        keras="m:tensorflow",
+        torch="m:torch",
+        tensors=(Pair(keras="a/kernel", torch="b.weight", rule="same"),),
+        ignored=Reasons(keras={"a/bias": "mine"}, torch={"b.bias": "mine"}),
+    )
+    mapping = propose(keras, torch, hints)
+    assert mapping.tensors[0] == hints.tensors[0] and mapping.ignored == hints.ignored
+    assert partners(mapping)["b/kernel"] == "a.weight"
+
+
+def norm(framework, path, *, scale=True):
+    names = {
+        "tensorflow": ("gamma", "beta", "moving_mean", "moving_variance"),
+        "torch": ("weight", "bias", "running_mean", "running_var"),
+    }[framework]
+    roles = ("gamma", "beta", "moving_mean", "moving_variance")
+    owned = {name: (role, (8,)) for name, role in zip(names, roles, strict=True) if scale or role != "gamma"}
+    if framework == "torch":
+        owned["num_batches_tracked"] = ("num_batches_tracked", ())
+    return path, "batch_norm", owned
+
+
+def test_what_one_side_lacks_and_what_counts_batches():
+    keras = outline("tensorflow", norm("tensorflow", "bn", scale=False))
+    torch = outline("torch", norm("torch", "n"))
+    mapping = propose(keras, torch)
+    mapping.check(keras, torch)
+    (lone,) = [pair for pair in mapping.tensors if not pair.keras]
+    assert lone.torch == ("n.weight",) and lone.rule == "constant(1; 8)" and "only while it is 1" in lone.note
+    assert list(mapping.ignored.torch) == ["n.num_batches_tracked"]
+
+
+def test_check_names_the_tensor():
+    keras, torch = sides([("a", 8, 4)], [("x", 8, 4)])
+    good = propose(keras, torch)
+    wrong = {
+        "takes (8, 4) to (8, 4)": (("rule", "same"),),
+        "has no tensor 'x.wieght'; closest are 'x.weight'": (("torch", ("x.wieght",)),),
+    }
+    for said, changes in wrong.items():
+        pairs = (good.tensors[0].model_copy(update=dict(changes)), *good.tensors[1:])
+        with pytest.raises(ForeignError) as error:
+            good.model_copy(update={"tensors": pairs}).check(keras, torch)
+        assert said in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(ForeignError, match=r"does not name 'a/kernel' \(8, 4\)"):
+        good.model_copy(update={"tensors": good.tensors[1:]}).check(keras, torch)

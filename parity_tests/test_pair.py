@@ -1,0 +1,467 @@
+"""`parity pair`: a Keras model and its port train alike, or what differs is named with its layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.diagnose.result import Diagnosis
+from common.errors import ForeignError, SpecError
+from common.foreign.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
+from common.foreign.bench import Bench
+from common.foreign.diagnose import diagnose_pair
+from common.foreign.lint import lint
+from common.foreign.mapping import Mapping, read_mapping, write_mapping
+from common.foreign.null import null_directions
+from common.foreign.pair import both
+from common.foreign.points import segments_of
+from common.foreign.question import Opened, bench_of, copy_weights, map_pair, open_pair
+from common.foreign.target import Target
+from common.foreign.why import Suspect
+from common.parity.result import read_session
+from parity_tests.command_line import Cli
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = "parity_tests.foreign_models"
+IMAGES, ROWS, TWO = "images.npz", "rows.npz", "two.npz"
+
+
+def write_samples(folder: Path) -> None:
+    """Files for the models of `foreign_models`."""
+    random = np.random.default_rng(0)
+    np.savez(folder / IMAGES, x=random.normal(size=(60, 8, 8, 3)), y=random.integers(0, 5, 60))
+    np.savez(folder / ROWS, x=random.normal(size=(60, 6)), y=random.integers(0, 3, 60))
+    np.savez(folder / "texts.npz", x=random.normal(size=(60, 5, 6)), y=random.integers(0, 3, 60))
+    classes = random.integers(0, 4, (60, 8, 8))
+    np.savez(folder / "pixels.npz", x=random.normal(size=(60, 8, 8, 3)), y=classes)
+    left, right = random.normal(size=(60, 6)), random.normal(size=(60, 4))
+    np.savez(folder / TWO, left=left, right=right, y=random.integers(0, 3, 60))
+
+
+@pytest.fixture
+def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    write_samples(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    # The processes that hold the models find them there.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return Cli(tmp_path, capsys)
+
+
+def asked_for(folder: Path, keras: str, torch: str, data: str = IMAGES) -> Asked:
+    return Asked(
+        keras=Target.of(f"{MODELS}.pair_keras:{keras}"),
+        torch=Target.of(f"{MODELS}.pair_torch:{torch}"),
+        data=SampleFile.of(folder / data, (), None),
+        loss=parsed_loss("softmax_cross_entropy"),
+        optimizer=parsed_optimizer("sgd,learning_rate=0.1"),
+        optimizers=None,
+        steps=3,
+        global_batch=8,
+        precision="float64",
+        weights="keras",
+        without_dropout=False,
+    )
+
+
+class Live:
+    """`cnn` and its port `CNN`, alive: a fault is a setting of one of them."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        write_samples(folder)
+        self.asked = asked_for(folder, "cnn", "CNN")
+        self.keras, self.torch = stack.enter_context(both(self.asked))
+        self.opened = open_pair(self.asked, self.keras, self.torch)
+        self.mapping = map_pair(self.opened, None)
+
+    def diagnosed(self, mapping: Mapping | None = None) -> Diagnosis:
+        """Of the models as they are now, with weights copied by a mapping."""
+        mapping = mapping or self.mapping
+        outlines = tuple(
+            side.outline(inputs)
+            for side, inputs in zip((self.keras, self.torch), self.opened.inputs, strict=True)
+        )
+        opened = Opened(
+            self.keras, self.torch, outlines, self.opened.inputs, self.opened.targets, self.opened.layout
+        )
+        copy_weights(self.asked, opened, mapping)
+        suspects = [Suspect.of(difference) for difference in lint(*outlines, mapping.layers)]
+        return diagnose_pair(self.bench(opened, mapping), suspects)
+
+    def bench(self, opened: Opened | None = None, mapping: Mapping | None = None) -> Bench:
+        return bench_of(self.asked, opened or self.opened, mapping or self.mapping)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield Live(tmp_path_factory.mktemp("live"), stack)
+
+
+def named(found: Diagnosis) -> list[tuple[str, str | None]]:
+    """(tensor, cause) of each finding."""
+    return [(f.name, None if f.explanation is None else f.explanation.cause) for f in found.findings]
+
+
+def test_a_faithful_port_agrees_in_every_stage_of_a_step(live: Live) -> None:
+    found = live.diagnosed()
+    assert found.verdict == "parity" and not found.findings
+    (step,) = found.steps
+    assert {one.stage for one in step.forced} == {
+        "before",
+        "forward",
+        "loss",
+        "backward",
+        "gradient",
+        "evaluation",
+    }
+    names = {one.name for one in step.forced}
+    assert {"forward/conv2", "forward/square/before_activation", "gradient/norm/gamma"} <= names
+    assert max(one.deviation for one in (*step.forced, *step.free)) < 1e-13
+
+
+FAULTS = {
+    "epsilon": ([("norm", "epsilon", 1e-3)], [("forward/norm", "setting:epsilon")]),
+    "dilation": ([("conv2", "dilation", (2, 2))], [("forward/conv2", "setting:dilation")]),
+    "two at once": (
+        [("conv1", "dilation", (2, 2)), ("norm", "epsilon", 1e-2)],
+        [("forward/conv1", "setting:dilation"), ("forward/norm", "setting:epsilon")],
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_live_port_is_named_with_its_layer(live: Live, fault: str) -> None:
+    changes, expected = FAULTS[fault]
+    kept = [(layer, setting, live.torch.set(layer, setting, value)) for layer, setting, value in changes]
+    try:
+        found = live.diagnosed()
+    finally:
+        for layer, setting, value in kept:
+            live.torch.set(layer, setting, value)
+    assert found.verdict == "divergent"
+    assert named(found) == expected
+    assert {f.explanation.confidence for f in found.findings} == {"confirmed"}
+    assert live.diagnosed().verdict == "parity"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "rule", "cause"),
+    [
+        ("square/kernel", "same", "weights_transposed"),
+        ("hidden/kernel", "transpose", "weights_permuted"),
+    ],
+)
+def test_a_wrong_rule_in_a_mapping_is_named(live: Live, tensor: str, rule: str, cause: str) -> None:
+    pairs = [
+        pair.model_copy(update={"rule": rule}) if pair.keras == (tensor,) else pair
+        for pair in live.mapping.tensors
+    ]
+    found = live.diagnosed(live.mapping.model_copy(update={"tensors": tuple(pairs)}))
+    layer = tensor.partition("/")[0]
+    assert named(found)[0] == (f"forward/{layer}/before_activation", cause)
+    assert f"{layer}.weight" in found.findings[0].explanation.text
+    assert len(found.findings) == 1
+
+
+def test_exchanged_tensors_are_named(live: Live) -> None:
+    exchange = {"conv1.bias": "conv2.bias", "conv2.bias": "conv1.bias"}
+    bias = {"conv1/bias": np.arange(6.0), "conv2/bias": -np.arange(6.0)}
+    before = live.keras.read()
+    live.keras.write(bias)
+    pairs = [
+        pair.model_copy(update={"torch": tuple(exchange.get(name, name) for name in pair.torch)})
+        for pair in live.mapping.tensors
+    ]
+    try:
+        found = live.diagnosed(live.mapping.model_copy(update={"tensors": tuple(pairs), "layers": ()}))
+    finally:
+        live.keras.write({name: before[name] for name in bias})
+    assert found.verdict == "divergent"
+    assert "weights_swapped" in {cause for _, cause in named(found)}
+
+
+def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
+    bench = live.bench()
+    segments = {s.point.name: s for s in segments_of(bench.outlines, bench.points) if s.point is not None}
+    assert segments["norm"].unpaired == (("join",), ())
+    assert segments["square/before_activation"].keras == {"hidden/activation", "square"}
+
+
+def test_gradients_of_rounding_are_told_from_small_ones() -> None:
+    gradients = {"a": np.array([1.0]), "b": np.array([1e-16]), "c": np.array([1e-9]), "d": np.array([0.0])}
+    assert list(null_directions(gradients)) == ["b"]
+
+
+def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:
+    optimizer = parsed_optimizer("adam,learning_rate=1e-3,beta_1=0.8")
+    assert (optimizer.learning_rate, optimizer.epsilon, optimizer.epsilon_place) == (1e-3, 1e-7, "outside")
+    assert parsed_loss("huber,delta=2.0").delta == 2.0
+    with pytest.raises(SpecError, match=r"--loss: .*crossentropy"):
+        parsed_loss("crossentropy")
+    with pytest.raises(SpecError, match="--optimizer: "):
+        parsed_optimizer("adam")
+    with pytest.raises(SpecError, match="expected kind"):
+        parsed_optimizer("adam learning_rate")
+
+
+def test_a_file_of_samples_says_what_it_lacks(tmp_path: Path) -> None:
+    write_samples(tmp_path)
+    found = SampleFile.of(tmp_path / TWO, (), None)
+    assert (found.inputs, found.targets, found.samples) == (("left", "right"), "y", 60)
+    inputs, targets = found.rows(58, 4, True)
+    assert len(targets) == len(inputs["left"]) == 4
+    assert np.array_equal(inputs["left"][2:], found.rows(0, 2, True)[0]["left"])
+    with pytest.raises(SpecError, match="has no array 'middle'"):
+        SampleFile.of(tmp_path / TWO, ("middle",), None)
+    np.savez(tmp_path / "ragged.npz", x=np.zeros((3, 2)), y=np.zeros(4))
+    with pytest.raises(SpecError, match="x has 3, y has 4"):
+        SampleFile.of(tmp_path / "ragged.npz", (), None)
+    np.savez(tmp_path / "nan.npz", x=np.array([[0.0], [np.nan]]), y=np.zeros(2, int))
+    with pytest.raises(SpecError, match="NaN or an infinity in row 1"):
+        SampleFile.of(tmp_path / "nan.npz", (), None).rows(0, 2, True)
+    np.savez(tmp_path / "unnamed.npz", x=np.zeros((3, 2)), classes=np.zeros(3))
+    with pytest.raises(SpecError, match="name that of the targets with --targets"):
+        SampleFile.of(tmp_path / "unnamed.npz", (), None)
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(SpecError, match=r"no \.npz archive"):
+        SampleFile.of(tmp_path / "text.npz", (), None)
+    np.savez(tmp_path / "floats.npz", x=np.zeros((3, 2)), y=np.array([0.5, 1.0, 2.0]))
+    with pytest.raises(SpecError, match="the loss takes classes"):
+        SampleFile.of(tmp_path / "floats.npz", (), None).rows(0, 2, True)
+
+
+def pair_of(keras: str, torch: str, data: str = IMAGES, *more: object) -> list[object]:
+    models = ["--keras", f"{MODELS}.pair_keras:{keras}", "--torch", f"{MODELS}.pair_torch:{torch}"]
+    return ["pair", *models, "--data", data, "--steps", 4, "--global-batch", 16, *more]
+
+
+def test_what_is_asked_wrongly_is_one_line(parity: Cli) -> None:
+    assert "there is no such file" in parity.refused(*pair_of("cnn", "CNN", "absent.npz"))
+    assert "package.module:attribute" in parity.refused(
+        "pair", "--keras", "models.py", "--torch", "a:b", "--data", IMAGES
+    )
+    assert "--steps must be at least 1" in parity.refused(*pair_of("cnn", "CNN"), "--steps", 0)
+    one = parity.refused(*pair_of("cnn", "CNN"), "--keras-optimizer", "a:b")
+    assert "given together" in one
+    both_kinds = [
+        "--optimizer",
+        "sgd,learning_rate=1",
+        "--keras-optimizer",
+        "a:b",
+        "--torch-optimizer",
+        "a:b",
+    ]
+    assert "give either" in parity.refused(*pair_of("cnn", "CNN"), *both_kinds)
+    assert "--mapping absent.yaml" in parity.refused(*pair_of("cnn", "CNN"), "--mapping", "absent.yaml")
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(parity: Cli) -> None:
+    mine = parity.folder / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    assert "no earlier pair" in parity.refused(*pair_of("cnn", "CNN"), "--out", mine, "--overwrite")
+    edited = parity.folder / "edited"
+    edited.mkdir()
+    (edited / "mapping.yaml").write_text("keras: a:b")
+    refused = parity.refused(*pair_of("cnn", "CNN"), "--out", edited)
+    assert "takes the mapping there" in refused
+
+
+@pytest.mark.slow
+def test_a_faithful_port_trains_alike_on_two_replicas(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("cnn", "CNN"), "--optimizer", "adam,learning_rate=1e-3", "--out", "out")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    assert "results: out" in out
+    result = read_session(parity.folder / "out")
+    assert [record.label for record in result.records] == [
+        "tensorflow mirrored x1",
+        "torch single x1",
+        "tensorflow mirrored x2",
+        "torch ddp x2",
+    ]
+    assert max(check.deviation for c in result.comparisons for check in c.checks) < 1e-12
+    runs = sorted((parity.folder / "out" / "runs").iterdir())
+    code, out, err = parity("diagnose", runs[0], runs[-1], "--out", "why")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    assert json.loads((parity.folder / "why" / "diagnosis.json").read_text())["verdict"] == "parity"
+
+
+@pytest.mark.slow
+def test_batch_norm_trains_alike_where_its_mathematics_are(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("pooled", "Pooled"), "--out", "out")
+    assert code == 0, out + err
+    labels = [record.label for record in read_session(parity.folder / "out").records]
+    assert labels == ["tensorflow mirrored x2", "torch ddp x2"]
+
+
+# The port, and of each finding its tensor and cause.
+PORTS = {
+    "OtherEpsilon": ("cnn", [("forward/norm", "setting:epsilon")]),
+    "OtherActivation": ("cnn", [("forward/act1", "setting:function")]),
+    "NoResidual": ("cnn", [("forward/norm", "left_out")]),
+    "NoFunction": ("cnn", [("forward/square/before_activation", "setting:counterpart")]),
+    "TwoFaults": ("cnn", [("forward/act1", "setting:function"), ("forward/norm", "setting:epsilon")]),
+    "Custom": ("cnn", [("forward/output", None)]),
+    "OtherPadding": ("pooled", [("forward/conv1", "setting:padding")]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", PORTS)
+def test_a_faulty_port_is_named_with_its_layer(parity: Cli, port: str) -> None:
+    keras, expected = PORTS[port]
+    code, out, err = parity(*pair_of(keras, port), "--out", "out")
+    assert (code, "✗ divergent" in out) == (1, True), out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    assert [
+        (f["name"], f["explanation"] and f["explanation"]["cause"]) for f in found["findings"]
+    ] == expected
+
+
+@pytest.mark.slow
+def test_a_momentum_that_only_training_shows_is_named(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("pooled", "OtherMomentum"), "--replicas", 1, "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    assert {f["explanation"]["cause"] for f in found["findings"]} == {
+        "setting:decay",
+        "setting:running_variance",
+    }
+    assert all("norm1" in f["name"] for f in found["findings"])
+    # From the records alone.
+    runs = sorted((parity.folder / "out" / "runs").iterdir())
+    code, out, err = parity("diagnose", *runs, "--json", "again.json")
+    assert code == 1, out + err
+    again = json.loads((parity.folder / "again.json").read_text())
+    assert [f["name"] for f in again["findings"]] == [f["name"] for f in found["findings"]]
+
+
+@pytest.mark.slow
+def test_a_wrong_mapping_that_is_given_is_named(parity: Cli) -> None:
+    code, _, _ = parity(*pair_of("cnn", "NoResidual"), "--out", "out")
+    assert code == 1
+    path = parity.folder / "out" / "mapping.yaml"
+    mapping = read_mapping(path)
+    pairs = [
+        pair.model_copy(update={"rule": "same"}) if pair.keras == ("square/kernel",) else pair
+        for pair in mapping.tensors
+    ]
+    write_mapping(path, mapping.model_copy(update={"tensors": tuple(pairs)}))
+    code, out, err = parity(*pair_of("cnn", "CNN"), "--mapping", path, "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    assert [(f["name"], f["explanation"]["cause"]) for f in found["findings"]] == [
+        ("forward/square/before_activation", "weights_transposed")
+    ]
+
+
+@pytest.mark.slow
+def test_of_stock_defaults_each_that_differs_is_named_and_nothing_else(parity: Cli) -> None:
+    own = [f"--{side}-optimizer={MODELS}.pair_{side}:stock_adam" for side in ("keras", "torch")]
+    code, out, err = parity(*pair_of("stock", "Stock"), *own, "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    assert {f["explanation"]["confidence"] for f in found["findings"]} == {"confirmed"}
+    told = sorted(f["explanation"]["text"] for f in found["findings"])
+    opened = read_outlines(parity.folder)
+    differences = [Suspect.of(d) for d in lint(*opened)]
+    counted = [s for s in differences if s.changes not in ("initial values", "layout")]
+    assert told == sorted(s.text for s in counted)
+    layers = {(s.keras, s.setting) for s in counted}
+    norms = {(f"norm{n}", what) for n in (1, 2) for what in ("decay", "epsilon", "running_variance")}
+    slopes = {(f"act{n}", "negative_slope") for n in (1, 2)}
+    pads = {("conv1", "padding"), ("pool", "padding"), ("pool", "count_padding")}
+    assert layers == norms | slopes | pads | {(None, "epsilon"), (None, "epsilon_place")}
+    initial = [note for note in found["notes"] if "weights were copied" in note]
+    assert len(initial) == len(
+        {(s.setting, s.ours, s.theirs) for s in differences if s.changes == "initial values"}
+    )
+
+
+def read_outlines(folder: Path) -> tuple:
+    """Of the stock models with their optimizers."""
+    asked = asked_for(folder, "stock", "Stock")
+    names = [Target.of(f"{MODELS}.pair_{side}:stock_adam") for side in ("keras", "torch")]
+    with both(asked) as (keras, torch):
+        inputs = asked.data.rows(0, 8, True)[0]["x"]
+        return keras.outline(inputs, names[0]), torch.outline(np.moveaxis(inputs, -1, 1).copy(), names[1])
+
+
+REFUSED = {
+    "dropped Dropped rows.npz": "--without-dropout",
+    "tanh_mlp Noisy rows.npz": "random numbers that no rate turns off",
+    "tanh_mlp Unmapped rows.npz": "scale (7,)",
+    "raises MLP rows.npz": "raised ValueError: no such backbone",
+    "infinite TanhMLP rows.npz": "NaN or an infinity in first/kernel",
+    "logarithm MLP rows.npz": "outputs are not finite for these samples",
+    "tanh_mlp Absent rows.npz": "has no 'Absent'",
+    "tanh_mlp TanhMLP two.npz": "",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_compared_is_one_line(parity: Cli, case: str) -> None:
+    code, out, err = parity(*pair_of(*case.split()), "--out", "out")
+    last = err.strip().splitlines()[-1]
+    assert (code, out) == (2, ""), out + err
+    assert last.startswith("parity: error: ") and REFUSED[case] in last
+    assert "Traceback" not in err
+    left = {path.name for path in (parity.folder / "out").glob("*")}
+    assert left <= {"mapping.yaml", "weights.safetensors", "pair.json"}
+    assert left or not (parity.folder / "out").exists()
+
+
+@pytest.mark.slow
+def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
+    for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):
+        more = ["--without-dropout", "--weights", "torch", "--replicas", 1, "--out", torch]
+        code, out, err = parity(*pair_of(keras, torch, ROWS), *more)
+        assert code == 0, out + err
+
+
+@pytest.mark.slow
+def test_outputs_with_the_channels_first_are_trained(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("pixels", "Pixels", "pixels.npz"), "--replicas", 1, "--out", "out")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+
+
+@pytest.mark.slow
+def test_several_inputs_are_trained_on_one_replica_and_it_says_so(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("two_inputs", "TwoInputs", TWO), "--out", "out")
+    assert (code, "✓ parity" in out) == (0, True), out + err
+    assert "strategies and replicas were not compared" in out
+
+
+@pytest.mark.slow
+def test_a_constant_of_float32_is_named_and_no_fault_in_float32(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("mlp", "MLP", ROWS), "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    (finding,) = found["findings"]
+    assert finding["explanation"]["cause"] == "float32_leak" and "act" in finding["explanation"]["text"]
+    more = ["--precision", "float32", "--replicas", 1, "--overwrite", "--out", "out"]
+    code, out, err = parity(*pair_of("mlp", "MLP", ROWS), *more)
+    assert (code, "rounding, in a training of float32" in err) == (0, True), out + err
+
+
+@pytest.mark.slow
+def test_two_biases_for_one_are_named_as_what_training_cannot_keep_equal(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("recurrent", "Recurrent", "texts.npz"), "--replicas", 1, "--out", "out")
+    assert code == 1, out + err
+    found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    assert [f["explanation"]["cause"] for f in found["findings"]] == ["rule:two_biases"]
+
+
+def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> None:
+    bench = live.bench()
+    passed = bench.reference(training=False)
+    several = type(passed)(outputs={**passed.outputs, "more": passed.outputs["output"]})
+    with pytest.raises(ForeignError, match="gives 2 outputs"):
+        bench.outputs(several, passed)

@@ -1,0 +1,301 @@
+"""The pytest plugin, in a repository of a user's own that has nothing of ours but the install."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.foreign.arguments import TOLERANCES
+from common.foreign.assertions import Assertions
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "pytest.md"
+
+KERAS = """
+import keras
+from keras import layers
+
+def build(norm=None):
+    image = keras.Input((6, 5, 3))
+    x = layers.Conv2D(4, 3, padding="same", name="conv")(image)
+    x = (norm or layers.GroupNormalization(2, name="norm"))(x)
+    x = layers.Activation("relu", name="act")(x)
+    x = layers.Flatten(name="flat")(x)
+    return keras.Model(image, layers.Dense(2, name="head")(x))
+
+def build_with_batch_norm():
+    return build(layers.BatchNormalization(name="norm"))
+"""
+TORCH = """
+from torch import nn
+
+class Net(nn.Module):
+    epsilon = 1e-3
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 4, eps=self.epsilon)
+        self.act = nn.ReLU()
+        self.head = nn.Linear(120, 2)
+    def forward(self, x):
+        return self.head(self.act(self.norm(self.conv(x))).flatten(1))
+
+class Port(Net):
+    epsilon = 1e-5
+
+class BatchNormed(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4, eps=1e-3)
+
+def broken():
+    raise ValueError("no weights today")
+"""
+TESTS = """
+import numpy as np
+import pytest
+import sys
+
+X = np.random.default_rng(0).normal(size=(3, 6, 5, 3))
+PAIR = {"keras": "my_pkg.models:build", "torch": "my_pkg.port:Net", "inputs": X}
+
+def test_same(parity):
+    parity.assert_same_forward(**PAIR)
+
+def test_other_epsilon(parity):
+    parity.assert_same_forward(**PAIR | {"torch": "my_pkg.port:Port"})
+
+@pytest.mark.parity(keras="my_pkg.models:build", torch="my_pkg.port:Net", tolerance="float32")
+def test_marked(parity):
+    parity.assert_same_forward(inputs=X)
+
+def test_function():
+    from parity_pytest import assert_same_forward
+    assert_same_forward(**PAIR | {"torch": "my_pkg.port:broken"})
+
+def test_neither_framework_is_here(parity):
+    assert not {"tensorflow", "keras", "torch"} & set(sys.modules)
+"""
+
+
+@pytest.fixture
+def repository(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A user's, with a package of models; none of the toolkit's folders is on a path that was set by hand."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    package = pytester.mkpydir("my_pkg")
+    (package / "models.py").write_text(KERAS)
+    (package / "port.py").write_text(TORCH)
+    return pytester
+
+
+def run(repository: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return repository.runpytest_subprocess(
+        "-p", "no:randomly", "-p", "no:cacheprovider", *arguments, timeout=300
+    )
+
+
+def test_it_is_installed(tmp_path: Path) -> None:
+    code = "import importlib.metadata as m; print([e.value for e in m.entry_points(group='pytest11')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert "'parity_pytest'" in done.stdout, "install the repository again: pip install --no-deps -e ."
+
+
+@pytest.mark.slow
+def test_a_repository_with_nothing_but_the_install(repository: pytest.Pytester) -> None:
+    repository.makepyfile(test_port=TESTS)
+    done = run(repository)
+    done.assert_outcomes(passed=3, failed=2)
+    text = done.stdout.str()
+    assert "my_pkg.models:build and my_pkg.port:Port do not compute the same" in text
+    assert "first at norm" in text and "epsilon of norm is 0.001 in Keras and 1e-05 in torch" in text
+    assert "confirmed: by experiment" in text
+    assert "could not be compared: my_pkg.port:broken raised ValueError: no weights today" in text
+    for ours in ("parity_pytest.py:", "assertions.py", "Traceback", "ForeignError"):
+        assert ours not in text, "our lines say nothing to a user"
+    (report,) = re.findall(r"report: (\S+)", text)
+    folder = repository.path / ".parity"
+    assert Path(report) == folder / "test_port.py_test_other_epsilon" / "report.html"
+    assert {path.name for path in folder.iterdir()} == {".gitignore", "test_port.py_test_other_epsilon"}
+    page = Path(report).read_text(encoding="utf-8")
+    assert "epsilon of norm" in page and "<script" not in page and "<td>forward/conv</td>" in page
+    told = json.loads(Path(report).with_suffix(".json").read_text())
+    layers = {one["name"]: one["deviation"] for one in told["tensors"]}
+    assert layers["forward/conv"] < 1e-10 < layers["forward/norm"]
+    assert "conv/kernel" in (Path(report).parent / "mapping.yaml").read_text()
+
+
+TRAINING = """
+import numpy as np
+
+DRAW = np.random.default_rng(0)
+GIVEN = {"data": {"x": DRAW.normal(size=(20, 6, 5, 3)), "y": DRAW.integers(0, 2, 20)}, "loss": "softmax_cross_entropy",
+         "steps": 3, "global_batch": 4}
+
+def test_same(parity):
+    parity.assert_same_training(keras="my_pkg.models:build", torch="my_pkg.port:Net", **GIVEN)
+
+def test_statistics(parity):
+    pair = {"keras": "my_pkg.models:build_with_batch_norm", "torch": "my_pkg.port:BatchNormed"}
+    parity.assert_same_training(**pair, **GIVEN)
+
+def test_other_epsilon(parity):
+    parity.assert_same_training(keras="my_pkg.models:build", torch="my_pkg.port:Port", **GIVEN)
+"""
+
+
+@pytest.mark.slow
+def test_training_is_asserted(repository: pytest.Pytester) -> None:
+    repository.makepyfile(test_port=TRAINING)
+    done = run(repository)
+    done.assert_outcomes(passed=1, failed=2)
+    text = done.stdout.str()
+    assert text.count("do not train the same") >= 2
+    # These two show in training alone: the outputs agree.
+    assert "final state at buffers/model/norm/moving_mean" in text
+    assert "decay of norm is 0.99 in Keras and 0.9 in torch" in text
+    assert "running_variance of norm is biased in Keras and unbiased in torch" in text
+    assert "epsilon of norm is 0.001 in Keras and 1e-05 in torch" in text
+    folder = repository.path / ".parity"
+    assert {path.name for path in folder.iterdir()} == {
+        ".gitignore",
+        "test_port.py_test_other_epsilon",
+        "test_port.py_test_statistics",
+    }
+    for report in re.findall(r"report: (\S+)", text):
+        assert "norm" in Path(report).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_is_written(repository: pytest.Pytester) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    found = re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL)
+    assert len(found) == page.count("```python") == 2
+    for name, text in found:
+        path = repository.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    run(repository).assert_outcomes(passed=5)
+
+
+def test_the_page_tells_each_argument_and_tolerance() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name, tolerance in TOLERANCES.items():
+        assert f"| `{name}` | {tolerance.limit:g} | {tolerance.precision} |" in page
+    for method in (Assertions.same_forward, Assertions.same_training):
+        for argument in list(inspect.signature(method).parameters)[1:]:
+            assert argument == "folder" or re.search(rf"\b{argument}\b", page), argument
+
+
+QUICK = """
+import sys
+import numpy as np
+import pytest
+
+def test_wrong_name(parity):
+    parity.assert_same_forward(keras="my_pkg.models", torch="my_pkg.port:Net", inputs=np.ones((1, 2)))
+
+def test_not_a_name(parity):
+    parity.assert_same_forward(keras=len, torch="my_pkg.port:Net", inputs=np.ones((1, 2)))
+
+def test_lacking(parity):
+    parity.assert_same_forward(keras="my_pkg.models:build")
+
+def test_unknown(parity):
+    parity.assert_same_forward(keras="a:b", torch="c:d", inputs=1, atol=3)
+
+def test_tolerance(parity):
+    parity.assert_same_forward(keras="a:b", torch="c:d", inputs=np.ones((1, 2)), tolerance="loose")
+
+def test_text(parity):
+    parity.assert_same_forward(keras="a:b", torch="c:d", inputs=np.array(["a"]))
+
+def test_file(parity):
+    parity.assert_same_forward(keras="a:b", torch="c:d", inputs="nowhere.npz")
+"""
+
+
+def test_what_cannot_be_asserted_is_one_line(repository: pytest.Pytester) -> None:
+    repository.makepyfile(QUICK)
+    done = run(repository, "-rf", "--tb=line", "--parity-artefacts", "left")
+    done.assert_outcomes(failed=7)
+    said = [line.partition("Failed: ")[2] for line in done.outlines if "Failed: " in line and ".py:" in line]
+    for words in (
+        "a model is named package.module:attribute, such as my_pkg.models:build; received 'my_pkg.models'",
+        "keras is the name of what builds the model",
+        "assert_same_forward needs 'torch'; it takes keras, torch, inputs, mapping, tolerance, weights, training",
+        "assert_same_forward does not take 'atol'; it takes keras",
+        "tolerance is one of 'exact' (1e-10), 'keras_constants' (1e-07), 'float32' (0.0001); received 'loose'",
+        "inputs: x is of type <U1",
+        "nowhere.npz: there is no such file",
+    ):
+        assert sum(words in line for line in said) == 1, words
+    assert not (repository.path / "left").exists() and not (repository.path / ".parity").exists()
+
+
+def test_tests_that_take_the_fixture_can_be_left_out(repository: pytest.Pytester) -> None:
+    repository.makepyfile("def test_port(parity): raise ValueError\ndef test_other(): pass")
+    run(repository, "-m", "not parity").assert_outcomes(passed=1, deselected=1)
+    listed = repository.runpytest_inprocess("--markers").stdout.str()
+    assert "@pytest.mark.parity(**arguments)" in listed
+    assert "--parity-artefacts=FOLDER" in repository.runpytest_inprocess("--help").stdout.str()
+
+
+def test_a_user_may_have_a_package_of_our_name(repository: pytest.Pytester) -> None:
+    (repository.mkpydir("common") / "things.py").write_text("answer = 42")
+    repository.makepyfile(
+        """
+        def test_theirs():
+            from common.things import answer
+            assert answer == 42
+
+        def test_ours(parity):
+            import common
+            parity.assert_same_forward(keras="a:b", torch="c:d", inputs=1)
+        """
+    )
+    done = repository.run(sys.executable, "-m", "pytest", "-p", "no:randomly", timeout=120)
+    done.assert_outcomes(passed=1, failed=1)
+    assert "this repository has a package 'common' of its own, which hides the toolkit's" in done.stdout.str()
+
+
+def test_loading_it_costs_nothing() -> None:
+    code = (
+        "import sys, pytest; before = set(sys.modules); import parity_pytest;"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert done.stdout.strip() == "['parity_pytest']", done.stderr
+
+
+def test_a_run_without_parity_loads_nothing_of_ours(repository: pytest.Pytester) -> None:
+    repository.makepyfile(
+        """
+        import sys
+
+        def test_modules():
+            assert not {"common", "numpy", "tensorflow", "torch", "rich", "pydantic"} & set(sys.modules)
+        """
+    )
+    run(repository).assert_outcomes(passed=1)
+
+
+def test_outside_of_pytest_it_says_so() -> None:
+    code = "import parity_pytest; parity_pytest.assert_same_forward(keras='a:b', torch='c:d', inputs=1)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 1 and "elsewhere use `parity pair`" in done.stderr
+
+
+def test_each_tolerance_says_why() -> None:
+    assert all(tolerance.reason and 0 < tolerance.limit < 1e-3 for tolerance in TOLERANCES.values())

@@ -1,0 +1,581 @@
+"""Recorders for other people's scripts: they change no bit, and what they write is compared and diagnosed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from common.errors import AlignmentError, RecordError
+from common.foreign.factors import factor_between, in_words, named
+from common.foreign.mapping import read_mapping
+from common.foreign.recorded import RecordedDiagnosis, Stage, diagnose_recorded, mapped, unwrapped
+from common.parity.result import Result, judge
+from common.record import RunRecord, read_record, script
+from common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
+from common.spec import Described
+from parity_tests.command_line import Cli
+from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
+from parity_tests.synthetic import TORCH, Run, edit_json, one_line, tiny_spec
+
+ROOT = Path(__file__).parent.parent
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def run_scripts(side: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", f"parity_tests.recorded.{side}_scripts", *arguments]
+    if side != "torch":
+        del command[1:3]  # other people's code warns
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=500)
+
+
+@dataclass
+class Scripts:
+    """Records of the scripts in `recorded`."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """Of 'torch/base'."""
+        return self.folder / name
+
+    def record(self, name: str) -> RunRecord:
+        """With Keras's names."""
+        return mapped(read_record(self.path(name)), read_mapping(self.folder / "mapping.yaml"))
+
+    def judged(self, first: str, second: str, floors: tuple[str, ...] = ()) -> Result:
+        return judge([self.record(first), self.record(second)], [self.record(name) for name in floors])
+
+    def diagnosed(self, first: str, second: str) -> RecordedDiagnosis:
+        return diagnose_recorded(self.record(first), self.record(second))
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Scripts:
+    folder = tmp_path_factory.mktemp("scripts")
+    write_mapping(folder)
+    sides = ("torch", "keras")
+    for side in sides:
+        (folder / side).mkdir()
+    with ThreadPoolExecutor(2) as threads:
+        ended = list(threads.map(lambda side: run_scripts(side, str(folder / side)), sides))
+    for process in ended:
+        assert process.returncode == 0, process.stderr
+    return Scripts(folder)
+
+
+@pytest.fixture
+def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path, capsys)
+
+
+def stage_of(diagnosis: RecordedDiagnosis, name: str) -> Stage:
+    return next(stage for stage in diagnosis.stages if stage.name == name)
+
+
+# What a recorder must not do.
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"torch/{n}" for n in BARE), *(f"keras/{n}" for n in (*BARE, "eager", "graph"))]
+)
+def test_no_bit_is_changed(scripts: Scripts, name: str) -> None:
+    side, _, script_name = name.partition("/")
+    weights = [np.load(scripts.path(side) / f"{kind}_{script_name}.npy") for kind in ("bare", "with")]
+    assert len(weights[0]) and weights[0].tobytes() == weights[1].tobytes()
+    assert len(read_record(scripts.path(name)).steps) == STEPS
+
+
+def test_the_bits_would_show_a_change(scripts: Scripts) -> None:
+    changed, same = (np.load(scripts.path("torch") / f"with_{name}.npy") for name in BARE)
+    assert changed.tobytes() != same.tobytes()
+
+
+# Parity across frameworks.
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("keras/base", "torch/base"),
+        ("keras/sum", "torch/sum"),
+        ("keras/base", "keras/eager"),
+        ("keras/eager", "keras/graph"),
+        ("keras/graph", "torch/mapped"),
+        ("torch/base", "torch/parts"),
+    ],
+)
+def test_the_same_training_is_parity(scripts: Scripts, first: str, second: str) -> None:
+    result = scripts.judged(first, second)
+    assert result.verdict == "parity", result.comparisons[0].reason
+    checks = {check.name: check for check in result.comparisons[0].checks}
+    assert {"sample ids", "learning rate", "initial state", "first-step gradients", "gradient norm"} < set(
+        checks
+    )
+    assert checks["final state"].deviation < 1e-14
+    assert result.comparisons[0].unjudged == "not recorded: evaluation"
+    found = scripts.diagnosed(first, second)
+    assert found.verdict == "parity" and found.first is None
+    assert [stage.status for stage in found.stages] == ["agrees"] * 10
+
+
+# (what is other than in the reference, the stage that parts first, its step, words of the diagnosis)
+DIFFERENT = [
+    ("base", "rate", "learning rate", 0, "0.5 times"),
+    ("base", "momentum", "update norm", 1, "momentum, moments"),
+    ("base", "order", "sample ids", 0, "other samples"),
+    ("base", "weights", "initial state", -1, "other weights"),
+    ("base", "sum", "first gradients", 0, "16 times (the number of samples, as of a sum instead of a mean)"),
+    ("sum", "base", "first gradients", 0, "1/16 of (the number of samples, as of a sum instead of a mean)"),
+    ("adam", "epsilon", "update norm", 0, "epsilon"),
+]
+
+
+@pytest.mark.parametrize("sides", [("torch", "torch"), ("keras", "torch")])
+@pytest.mark.parametrize(("ours", "theirs", "stage", "step", "words"), DIFFERENT)
+def test_a_difference_is_divergent_and_named(
+    scripts: Scripts, sides: tuple[str, str], ours: str, theirs: str, stage: str, step: int, words: str
+) -> None:
+    pair = f"{sides[0]}/{ours}", f"{sides[1]}/{theirs}"
+    assert scripts.judged(*pair).verdict == "divergent"
+    found = scripts.diagnosed(*pair)
+    assert found.verdict == "divergent" and found.first is not None
+    assert (found.first.name, found.first.step) == (stage, step)
+    told = " ".join([found.first.text, *found.why])
+    assert words.replace("0.5 times", "1/2 of") in told, told
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("torch/base", "torch/rate", "optimizer: learning_rate is 0.25 and 0.125"),
+        ("keras/base", "torch/momentum", "optimizer: momentum is 0.875 and 0.75"),
+        ("torch/adam", "keras/epsilon", "optimizer: epsilon is 9.5367431640"),
+    ],
+)
+def test_settings_that_differ_are_named(scripts: Scripts, first: str, second: str, words: str) -> None:
+    assert any(words in text for text in scripts.diagnosed(first, second).settings)
+    same = scripts.diagnosed(first, f"{second.split('/')[0]}/{first.split('/')[1]}").settings
+    assert not any("momentum is" in text or "epsilon is" in text for text in same)
+
+
+def test_clipping_is_seen_before_it_or_named(scripts: Scripts) -> None:
+    told, untold = (scripts.record(f"torch/{name}") for name in ("clipped", "clipped_untold"))
+    assert (told.columns["gradient_norm"] > 0.126).all()
+    assert np.allclose(untold.columns["gradient_norm"], 0.125)
+    found = scripts.diagnosed("torch/clipped", "torch/clipped_untold")
+    assert found.first is not None and found.first.name == "first gradients"
+    assert any("call recorder.gradients()" in text for text in found.why)
+
+
+# What was not recorded is said.
+
+
+def test_what_was_not_recorded_is_not_judged(scripts: Scripts) -> None:
+    result = scripts.judged("torch/base", "torch/no_ids")
+    assert result.verdict == "parity"
+    assert "sample ids" not in [check.name for check in result.comparisons[0].checks]
+    told = result.comparisons[0].unjudged
+    assert (
+        told
+        == "not recorded: sample ids, evaluation; gradient norm, parameter norm, update norm at 3 of 12 steps"
+    )
+    assert stage_of(scripts.diagnosed("torch/base", "torch/no_ids"), "sample ids").status == "not recorded"
+
+
+def test_a_number_that_is_there_is_judged(scripts: Scripts, tmp_path: Path) -> None:
+    copy = copied(scripts.path("torch/no_ids"), tmp_path / "copy")
+    width = len(read_record(copy).columns)
+    rows = np.fromfile(copy / "steps.f64", "<f8").reshape(-1, width)
+    rows[8, list(read_record(copy).columns).index("update_norm")] *= 1 + 1e-9
+    rows.tofile(copy / "steps.f64")
+    assert judge([read_record(scripts.path("torch/base")), read_record(copy)]).verdict == "divergent"
+
+
+def test_without_an_optimizer_only_the_parameters_are_seen(scripts: Scripts) -> None:
+    record = read_record(scripts.path("torch/no_optimizer"))
+    assert np.isnan(record.columns["gradient_norm"]).all() and np.isnan(record.columns["learning_rate"]).all()
+    assert (record.columns["update_norm"] == 0).all() and (record.columns["parameter_norm"] > 0).all()
+    assert not record.has("first_gradients")
+
+
+def test_other_names_are_inconclusive_and_say_what_to_do(scripts: Scripts) -> None:
+    records = [read_record(scripts.path(name)) for name in ("keras/base", "torch/base")]
+    result = judge(records)
+    assert result.verdict == "inconclusive" and "--mapping mapping.yaml" in result.comparisons[0].reason
+    assert diagnose_recorded(*records).verdict == "inconclusive"
+    wrong = judge([records[0], read_record(scripts.path("torch/rate"))])
+    assert wrong.verdict == "divergent"
+
+
+def test_float32_needs_permuted_repetitions(scripts: Scripts) -> None:
+    floors = tuple(f"torch/floor_{number}" for number in range(1, 5))
+    assert scripts.judged("torch/single", "torch/floor_1").verdict == "inconclusive"
+    result = judge(
+        [read_record(scripts.path(name)) for name in ("torch/single", "torch/floor_1")],
+        [read_record(scripts.path(name)) for name in floors],
+    )
+    assert result.verdict == "parity" and "noise floor" in result.comparisons[0].budget_source
+
+
+# The commands.
+
+
+def test_the_commands_take_records(scripts: Scripts, parity: Cli, tmp_path: Path) -> None:
+    mapping = ("--mapping", str(scripts.folder / "mapping.yaml"))
+    keras, torch, other = (str(scripts.path(name)) for name in ("keras/base", "torch/base", "torch/rate"))
+    code, out, err = parity("compare", keras, torch, *mapping, "--out", tmp_path / "report")
+    assert code == 0, err
+    assert "the same samples at every step (192 samples)" in out
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Recorded scripts: nobody planned" in page
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["spec"]["kind"] == "described"
+    code, out, err = parity("diagnose", keras, other, *mapping, "--json", tmp_path / "found.json")
+    assert code == 1, err
+    assert "at step 0: learning rate" in out and "cannot be replayed" in out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["format"], found["first"]["name"]) == ("parity-recorded-diagnosis", "learning rate")
+
+
+def test_what_needs_a_spec_says_so_in_one_line(scripts: Scripts, parity: Cli, tmp_path: Path) -> None:
+    torch = str(scripts.path("torch/base"))
+    for command in (
+        ("compare", "--baseline", torch, str(scripts.path("torch/rate"))),
+        ("diagnose", torch, str(scripts.path("torch/rate")), "--inside-a", "a:b"),
+    ):
+        assert "recorded script" in parity.refused(*command)
+    ours = Run.of(tiny_spec(), TORCH).write(tmp_path / "ours")
+    with pytest.raises(AlignmentError, match="the other is a recorded script"):
+        judge([ours, read_record(scripts.path("torch/base"))])
+    with pytest.raises(RecordError, match="was trained from a spec"):
+        mapped(ours, read_mapping(scripts.folder / "mapping.yaml"))
+
+
+def test_scripts_of_another_name_are_not_compared(scripts: Scripts) -> None:
+    with pytest.raises(AlignmentError, match="name is 'script' and 'another'"):
+        scripts.judged("torch/base", "torch/named")
+
+
+# What the pages say.
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("torch/base", "torch/runs/torch"), ("keras/base", "keras/runs/tensorflow")]
+)
+def test_the_pieces_of_the_page_record(scripts: Scripts, first: str, second: str) -> None:
+    assert scripts.judged(first, second).verdict == "parity"
+
+
+def test_the_callback_of_the_page_records(scripts: Scripts) -> None:
+    record = read_record(scripts.path("keras/runs/keras"))
+    assert record.columns["count"].tolist() == [32.0] * STEPS
+    assert record.summary is not None and record.has("final") and not (record.folder / "splits").exists()
+
+
+def the_writer_of_the_page() -> Callable[[Path, list[float], int], None]:
+    text = (ROOT / "docs" / "record.md").read_text()
+    names: dict = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], names)
+    return names["write"]
+
+
+def test_another_tool_writes_a_record_by_the_page(tmp_path: Path, parity: Cli) -> None:
+    write = the_writer_of_the_page()
+    for name, losses in (("a", [3.0, 2.0, 1.0]), ("b", [3.0, 2.0, 1.0]), ("c", [3.0, 2.0, 1.5])):
+        write(tmp_path / name, losses, 4)
+    code, out, _ = parity("compare", "a", "b")
+    assert code == 0 and "not recorded: sample ids, learning rate, gradient norm" in out.replace("\n", " ")
+    assert parity("compare", "a", "c")[0] == 1
+    assert "at step 2: loss" in parity("diagnose", "a", "c")[1]
+    assert parity("steps", "a", "--format", "csv")[1].splitlines()[1].startswith("0,3.0,12.0,4.0,nan,")
+
+
+def test_what_another_tool_adds_is_compared(tmp_path: Path) -> None:
+    write = the_writer_of_the_page()
+    for name, swapped in (("a", 0), ("b", 0), ("c", 1)):
+        folder = tmp_path / name
+        write(folder, [3.0, 2.0], 2)
+        (folder / "splits").mkdir()
+        words = [0, 0, 2, 5, 6, 1, 0, 2, 7, 8 + swapped]
+        (folder / "splits" / "replica_0.ids").write_bytes(struct.pack("<10q", *words))
+        for which in ("initial", "first_gradients", "final"):
+            step = {"step": np.array(2)} if which == "final" else {}
+            tensors = {"tensors/kernel": np.ones((2, 3)) + swapped, **step}
+            save_file(tensors, folder / f"{which}.safetensors")
+    a, b, c = (read_record(tmp_path / name) for name in "abc")
+    same, other = judge([a, b, c]).comparisons
+    assert same.verdict == "parity"
+    failed = {check.name: check.where for check in other.checks if not check.passed}
+    assert failed["sample ids"] == "step 1"
+    assert {"initial state", "first-step gradients", "final state"} < set(failed)
+
+
+def test_a_file_that_does_not_follow_the_page_is_named(tmp_path: Path) -> None:
+    the_writer_of_the_page()(tmp_path / "a", [3.0, 2.0], 2)
+    (tmp_path / "a" / "splits").mkdir()
+    (tmp_path / "a" / "splits" / "replica_0.ids").write_bytes(struct.pack("<5q", 0, 0, 2, 5, 6))
+    with pytest.raises(RecordError, match="expected the sample ids of replica 0 at step 1, found no more"):
+        read_record(tmp_path / "a").received  # noqa: B018
+
+
+def test_names_inside_another_module_are_the_same_names(tmp_path: Path) -> None:
+    write = the_writer_of_the_page()
+    for name, start in (("a", ""), ("b", "network."), ("c", "network.")):
+        write(tmp_path / name, [1.0], 1)
+        header = json.loads((tmp_path / name / "header.json").read_text())
+        edit_json(tmp_path / name / "header.json", spec=header["spec"] | {"naming": "torch"})
+        tensors = {f"tensors/{start}0.{part}": np.full(2, 1.0 + (name == "c")) for part in ("weight", "bias")}
+        save_file(tensors, tmp_path / name / "initial.safetensors")
+    a, b, c = (read_record(tmp_path / name) for name in "abc")
+    assert judge([a, b]).verdict == "inconclusive"
+    assert judge(unwrapped([a, b])).verdict == "parity"
+    assert judge(unwrapped([a, c])).verdict == "divergent"
+    assert judge(unwrapped([b, c])).verdict == "divergent"
+
+
+def test_a_schedule_one_step_ahead_is_named(tmp_path: Path) -> None:
+    write = the_writer_of_the_page()
+    for name, ahead in (("a", 0), ("b", 1)):
+        write(tmp_path / name, [1.0] * 6, 1)
+        rows = np.fromfile(tmp_path / name / "steps.f64", "<f8").reshape(-1, 9)
+        rows[:, 3] = 0.1 / (1 + np.arange(6) + ahead)
+        rows.tofile(tmp_path / name / "steps.f64")
+    a, b = (read_record(tmp_path / name) for name in "ab")
+    found = diagnose_recorded(a, b)
+    assert found.first is not None and found.first.name == "learning rate"
+    assert "the candidate's schedule is one step ahead" in found.first.text
+    back = diagnose_recorded(b, a).first
+    assert back is not None and "the reference's schedule is one step ahead" in back.text
+
+
+# Other people's trainers.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["lightning", "transformers", "accelerate"])
+def test_callbacks_record_what_a_loop_by_hand_does(library: str, tmp_path: Path) -> None:
+    ended = run_scripts("library", library, str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    for parts in (1, 2):
+        bare, recorded = (np.load(tmp_path / f"{kind}_{parts}.npy") for kind in ("bare", "with"))
+        assert bare.tobytes() == recorded.tobytes()
+        pair = unwrapped([read_record(tmp_path / f"{kind}_{parts}") for kind in ("hand", "run")])
+        assert pair[1].columns["count"].tolist() == [BATCH] * STEPS
+        comparison = judge(pair).comparisons[0]
+        assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
+        assert diagnose_recorded(pair[0], pair[1]).first is None
+    assert (tmp_path / "runs").is_dir() == (library == "accelerate")
+
+
+@pytest.mark.slow
+def test_ranks_are_recorded_as_one(scripts: Scripts, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "parity_tests.recorded.rank_script", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    record = read_record(tmp_path / "ranks")
+    comparison = judge([read_record(scripts.path("torch/base")), record]).comparisons[0]
+    assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
+    assert isinstance(record.terms, Described) and record.terms.world_size == 2
+
+
+# Killed, cut short, damaged.
+
+
+def test_a_killed_script_leaves_its_whole_steps(scripts: Scripts, tmp_path: Path) -> None:
+    ended = run_scripts("torch", str(tmp_path / "killed"), "6")
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    record = read_record(tmp_path / "killed")
+    assert record.steps.tolist() == list(range(7)) and record.summary is None
+    assert [ids.tolist() for ids in record.splits[0]] == [batch(step).tolist() for step in range(7)]
+    whole = scripts.record("torch/base")
+    for name in ("loss_sum", "gradient_norm", "update_norm"):
+        assert np.array_equal(record.columns[name], whole.columns[name][:7])
+    with pytest.raises(AlignmentError, match=r"did not finish \(7 steps, and its recorder's finish\(\)"):
+        judge([whole, record])
+    found = diagnose_recorded(whole, read_record(tmp_path / "killed"))
+    assert any("did not finish" in note for note in found.notes)
+    assert any("7 that both have" in note for note in found.notes)
+    assert stage_of(found, "loss").status == "agrees"
+
+
+def test_a_damaged_description_is_named(scripts: Scripts, tmp_path: Path) -> None:
+    copy = copied(scripts.path("torch/base"), tmp_path / "copy")
+    described = json.loads((copy / "header.json").read_text())["spec"]
+    edit_json(copy / "header.json", spec=described | {"name": "else"})
+    with pytest.raises(RecordError, match="the digest is not that"):
+        read_record(copy)
+    edit_json(copy / "header.json", spec=described | {"precision": "float31"})
+    with pytest.raises(RecordError, match=r"spec\.precision"):
+        read_record(copy)
+
+
+def copied(source: Path, target: Path) -> Path:
+    target.mkdir()
+    for path in source.rglob("*"):
+        if path.is_file():
+            place = target / path.relative_to(source)
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(path.read_bytes())
+    return target
+
+
+# The part without a framework.
+
+
+class Plain(ScriptRecorder):
+    """A recorder of a loop in pure Python."""
+
+    def __init__(self, out: Path, **given: int | None) -> None:
+        described = Described(kind="described", framework="python", precision="float64")
+        facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
+        super().__init__(out, described, facts, given.get("order"), given.get("every"), given.get("lag") or 0)
+
+    def _kept(self, value: float) -> float:
+        return float(value)
+
+    def _host(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def _read(self, handle: list[float]) -> list[float]:
+        return handle
+
+    def step(self, loss: float | None, count: float, ids: list[int] | None = None) -> None:
+        self.add(loss, count, ids)
+        sums, received = self._added()
+        self._end_step([sums[0][0] * count, count, 0.5, 1.0, 2.0, 3.0], received, 0.0)
+
+    def finish(self) -> None:
+        self._finish(dict, None)
+
+
+def test_numbers_are_read_later_and_none_is_lost(tmp_path: Path) -> None:
+    recorder = Plain(tmp_path / "late", lag=3)
+    for step in range(5):
+        recorder.step(step, 2, [step, 7])
+        assert len(read_record(tmp_path / "late").steps) == max(0, step - 2)
+    recorder.finish()
+    recorder.finish()
+    record = read_record(tmp_path / "late")
+    assert record.columns["loss_sum"].tolist() == [0, 2, 4, 6, 8]
+    assert record.summary is not None and record.summary.steps == 5
+
+
+def test_many_ids_are_kept_as_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.record.samples.WHOLE_WORDS", 100)
+    for name, swapped in (("a", -1), ("b", -1), ("c", 500)):
+        recorder = Plain(tmp_path / name)
+        for step in range(600):
+            recorder.step(1.0, 2, [step, 1 if step == swapped else 2])
+        recorder.finish()
+    a, b, c = (read_record(tmp_path / name) for name in "abc")
+    assert a.received.whole == 20 and len(a.received.blocks) == 3
+    ids = {record.folder.name: judge([a, record]).comparisons[0].checks[0] for record in (b, c)}
+    assert ids["b"].passed and not ids["c"].passed
+    assert ids["c"].where == "steps 256 to 511"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((None, 2), "give the mean loss or loss_sum="),
+        ((1.0, 0), "count=, how many samples"),
+        ((np.ones(3), 3), r"the loss is one number, received one of shape \(3,\)"),
+        ((1.0, 2, [[1], [2]]), r"ids are whole numbers, one a sample; received int64 of shape \(2, 1\)"),
+        ((1.0, 2, [0.5]), "received float64"),
+    ],
+)
+def test_what_does_not_fit_is_said(tmp_path: Path, given: tuple, words: str) -> None:
+    recorder = Plain(tmp_path / "run")
+    with pytest.raises(RecordError, match=words) as error:
+        recorder.step(*given)
+    assert one_line(error.value).startswith("step 0: ")
+    recorder._abandon()
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, [1]), ([1], None)])
+def test_ids_come_at_every_step_or_at_none(
+    tmp_path: Path, first: list[int] | None, second: list[int] | None
+) -> None:
+    recorder = Plain(tmp_path / "run")
+    recorder.step(1.0, 1, first)
+    with pytest.raises(RecordError, match="ids must be given at every step or at none"):
+        recorder.step(1.0, 1, second)
+    recorder._abandon()
+    assert len(read_record(tmp_path / "run").steps) == 1
+
+
+def test_a_taken_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(RecordError, match=r"already holds mine\.txt"):
+        Plain(tmp_path)
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Plain(tmp_path / "run")
+    recorder.step(1.0, 1)
+
+    class Full:
+        def write(self, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None: ...
+
+    assert recorder._steps is not None
+    recorder._steps.close()
+    monkeypatch.setattr(recorder, "_steps", Full())
+    for _ in range(3):
+        recorder.step(1.0, 1)
+    recorder.finish()
+    assert capsys.readouterr().err.count("recording ends here") == 1
+    record = read_record(tmp_path / "run")
+    assert len(record.steps) == 1 and record.summary is None
+
+
+def test_norms_are_recorded_as_often_as_they_may_cost() -> None:
+    cheap, dear, fixed = Pace(None), Pace(None), Pace(4)
+    for _ in range(10):
+        cheap.took(1.0, 0.001)
+        dear.took(1.1, 0.1)
+        fixed.took(1.1, 0.1)
+    assert (cheap.every, dear.every, fixed.every) == (1, 16, 4)
+    assert [step for step in range(40) if dear.wants(step)] == [*range(ALWAYS), 16, 32]
+    assert [step for step in range(12) if fixed.wants(step)] == [0, 4, 8]
+    dear.took(1e9, 1e9 - 1)
+    assert dear.every <= RAREST
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, RAREST + 1])
+def test_how_often_is_a_whole_number(every: float) -> None:
+    with pytest.raises(RecordError, match="a whole number from 1 to 1024"):
+        Pace(every)  # type: ignore[arg-type]
+
+
+def test_factors() -> None:
+    ours = np.array([1.0, -2.0, 3.0])
+    assert factor_between(ours, 4 * ours, 1e-9) == 4
+    assert factor_between(ours, ours, 1e-9) is None
+    assert factor_between(ours, ours**2, 1e-9) is None
+    assert factor_between(ours[:0], ours[:0], 1e-9) is None
+    assert named(0.25, {"ranks": 4.0}) == "ranks" and named(0.3, {"ranks": 4.0}) is None
+    assert in_words(0.25, "ranks") == "1/4 of (ranks)" and in_words(1.5, None) == "1.5 times"
+
+
+def test_the_scripts_are_what_they_should_be() -> None:
+    ids = np.concatenate([batch(step) for step in range(SAMPLES // BATCH)])
+    assert sorted(ids.tolist()) == list(range(SAMPLES))
+    assert set(batch(0)) != set(batch(0, 1))
+    assert script.OUTLINE == "outline.json"

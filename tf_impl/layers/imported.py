@@ -1,0 +1,132 @@
+"""A user's own model as the model of a run: called with canonical inputs, with its tensors by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from common.errors import ForeignError
+from common.foreign.blame import blame
+from common.foreign.passed import tensors_in
+from common.foreign.resolve import stand_in
+from common.foreign.target import Target
+from common.imported import chosen, drawing, forget_object, one_input, probed_shape
+from common.spec import TrainSpec
+from tf_impl.context import Context
+from tf_impl.foreign import names
+from tf_impl.layers.registry import Contextual
+
+
+class ImportedModel(Contextual):
+    """outputs = model(inputs, context), both canonical.
+
+    It adds nothing to what the user's model computes, but that an empty batch does not reach it.
+
+    guarded: whether there may be an empty one.
+    """
+
+    guarded = False
+
+    def __init__(self, model: keras.Model, target: Target, spec: TrainSpec) -> None:
+        # Its own policy would turn tokens into numbers.
+        super().__init__(autocast=False)
+        self.model, self.target, self.layer = model, target, spec.model.imported
+        self._shape = spec.model.output_shape()
+
+    def call(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
+        """Outputs (batch, ...) of inputs (batch, ...)."""
+        if not self.guarded:
+            return self.outputs(inputs, context.training)
+        return tf.cond(
+            tf.shape(inputs)[0] > 0,
+            lambda: self.outputs(inputs, context.training),
+            lambda: tf.zeros([0, *self._shape], self.dtype),
+        )
+
+    def outputs(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
+        """What the user's model makes of inputs.
+
+        Raises:
+            ForeignError: it failed, or gives several tensors and none was chosen.
+        """
+        try:
+            result = self.model(inputs, training=training)
+        except Exception as error:
+            raise blame(error, str(self.target)) from None
+        return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
+
+    def tensors(self) -> dict[str, tf.Variable]:
+        """The variable of every tensor that the spec names.
+
+        Raises:
+            ForeignError: the model has other tensors than the spec says.
+        """
+        live = names.tensors(self.model)
+        named = {tensor.name for tensor in self.layer.keras_tensors}
+        for name in names.trained(self.model):
+            if name not in named:
+                raise ForeignError(
+                    f"{self.target} has a variable {name!r} that the spec's keras_tensors lack"
+                )
+        found = {}
+        for tensor in self.layer.keras_tensors:
+            if tensor.name not in live:
+                raise ForeignError(
+                    f"{self.target} has no tensor {tensor.name!r}, which the spec's keras_tensors name"
+                )
+            shape = tuple(live[tensor.name].shape)
+            if shape != tensor.shape:
+                raise ForeignError(
+                    f"{self.target}: {tensor.name} is of shape {shape}, the spec says {tensor.shape}"
+                )
+            found[tensor.name] = live[tensor.name].value
+        return found
+
+
+def build(spec: TrainSpec) -> ImportedModel:
+    """The user's model of a resolved spec, within the scope of a strategy, its values still its own.
+
+    Raises:
+        ForeignError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
+            describes.
+    """
+    # Only here: it has settings of its own for the processes that it is made for.
+    from tf_impl.foreign import load
+
+    layer = spec.model.imported
+    target = Target.of(layer.keras, layer.keras_arguments)
+    stand_in(Path.cwd(), "tensorflow")
+    forget_object(target, keras.Layer)
+    made = load.build(target, spec.master_dtype, spec.seed)
+    root = ImportedModel(made, target, spec)
+    for part in made._flatten_layers():
+        for rate in _rates(part):
+            drawing(layer, target, part.path or part.name, rate, getattr(part, rate))
+            setattr(part, rate, 0.0)
+    _try(root, spec)
+    root.tensors()
+    return root
+
+
+def _rates(layer: keras.Layer) -> list[str]:
+    """The attributes by which a layer changes what it computes in training at random."""
+    named = ("rate", "dropout", "recurrent_dropout", "_dropout", "stddev")
+    # A recurrent layer only shows its cell's rates; the cell is a layer, too.
+    own = (name for name in named if not isinstance(getattr(type(layer), name, None), property))
+    return [name for name in own if isinstance(getattr(layer, name, None), float) and getattr(layer, name)]
+
+
+def _try(root: ImportedModel, spec: TrainSpec) -> None:
+    """Call it once: layers get their variables, and what it gives must be what the spec says."""
+    named = [tensor.name for tensor in getattr(root.model, "inputs", None) or ()]
+    one_input(root.model.call, named, root.target)
+    inputs = tf.zeros([2, *spec.model.input_shape], spec.input_dtype)
+    outputs = root.outputs(inputs, training=False)
+    probed_shape(tuple(outputs.shape), spec, root.target)
+    if root.model.losses:
+        raise ForeignError(
+            f"{root.target} adds {len(root.model.losses)} terms to the loss (regularizers, add_loss), which the torch"
+            " model would not; leave them out, and give the spec loss.l2 or optimizer.weight_decay"
+        )

@@ -1,0 +1,420 @@
+"""A recorder for a training in TensorFlow that is not ours: a loop, or `model.fit` with a callback.
+
+    with Recorder("runs/mine", model, optimizer) as recorder:
+        for inputs, targets, ids in batches:
+            loss = train_step(inputs, targets)          # a tf.function or not
+            recorder.step(loss, count=len(inputs), ids=ids)
+
+    model.fit(..., callbacks=[RecorderCallback("runs/mine")])
+
+It reads and changes nothing: the training has the same bits with it and without. docs/recorders.md has the
+details, docs/record.md what is written.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.errors import RecordError
+from common.foreign.mapping import Mapping as TensorMapping
+from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of
+from common.spec import Described
+from common.state import State
+from tf_impl import runtime
+from tf_impl.foreign import names
+from tf_impl.foreign.outline import outline
+
+# On a GPU, a step's numbers are read when the next one has been launched.
+_LAG = 1
+_PRECISIONS = {"float64": "float64", "float32": "float32"}
+# States of random generators are no part of a model.
+_SEEDS = "seed_generator_state"
+
+
+class Recorder(ScriptRecorder):
+    """Records a loop. It must be made before the first step, and before a tf.function with the step is traced.
+
+    The gradient's norm is that of the gradients given to `optimizer.apply`: before Keras clips them. Under a strategy
+    of several replicas, where each has gradients of its own, it is not recorded.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        model: keras.Model,
+        optimizer: Any = None,
+        *,
+        name: str = "script",
+        global_batch_size: int | None = None,
+        mapping: str | Path | TensorMapping | None = None,
+        precision: str | None = None,
+        every: int | None = None,
+        order: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin a record and write the model's initial state.
+
+        Args:
+            out: a new folder.
+            model: as it is trained, built.
+            optimizer: of Keras. Without it the learning rate is not recorded, nor is the gradient's norm unless
+                `gradients` are given to `step`.
+            name: what is trained; records are compared where it is equal.
+            global_batch_size: for the reports.
+            mapping: mapping.yaml or what it was read into. Keras's names are the ones it maps to; tensors that it
+                ignores are left out.
+            precision: one of a TrainSpec's; None goes by the parameters' type.
+            every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            order: this is a repetition with permuted batches, to measure rounding: its number.
+            settings: anything else worth knowing, shown where it differs.
+
+        Raises:
+            RecordError: the folder is taken, the model is not built yet, or its type is no precision.
+            ForeignError: the mapping cannot be read.
+        """
+        self._model, self._optimizer = model, optimizer
+        self._mapping = mapping_of(mapping)
+        if not model.built or not model.weights:
+            raise RecordError(
+                f"{model.name} has no weights yet: call it on a batch before making its recorder"
+            )
+        self._trained = names.trained(model)
+        self._live = [_tensor_of(variable) for variable in self._trained.values()]
+        on_gpu = any("GPU" in variable.device for variable in self._live)
+        described = Described.parse(
+            {
+                "kind": "described",
+                "name": name,
+                "precision": precision or _precision(self._live),
+                "framework": "tensorflow",
+                "naming": "keras",
+                "global_batch_size": global_batch_size,
+                "world_size": tf.distribute.get_strategy().num_replicas_in_sync,
+                "settings": check_settings(settings),
+            }
+        )
+        facts = {
+            "versions": runtime.versions(),
+            "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
+            "threads": runtime.thread_counts(),
+        }
+        super().__init__(out, described, facts, order, every, _LAG if on_gpu else 0)
+        self._state("initial", self._state_now())
+        self._write_outline(lambda: outline(model, model.name, None, optimizer))
+        self._cost = 0.0
+        self._before: list[tf.Variable] = []
+        self._first = [_like(variable) for variable in self._live] if self.writes else []
+        # Written by the step, wherever it is computed: learning rate, norm of the gradient, how often.
+        self._seen = tf.Variable([NAN, NAN, 0.0], trainable=False, dtype=tf.float64)
+        self._calls = 0.0
+        # Read by the step: whether to take the norm, and whether to keep the gradients.
+        self._measuring = tf.Variable(True, trainable=False)
+        self._measures_now = True
+        self._keeping = tf.Variable(True, trainable=False)
+        self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
+        if optimizer is not None:
+            self._watch(optimizer)
+        self._keep_parameters()
+
+    def step(
+        self,
+        loss: Any = None,
+        count: float = 0,
+        ids: Any = None,
+        *,
+        loss_sum: Any = None,
+        gradients: Sequence[Any] | None = None,
+    ) -> None:
+        """A step is over, the parameters are updated.
+
+        Args:
+            loss: the mean over `count` samples (or tokens): a tensor or a number.
+            count: how many the mean was taken over. 0, without a loss: all of the step was given to `add`.
+            ids: of the samples, whole numbers; at every step or at none.
+            loss_sum: instead of `loss`, the sum.
+            gradients: in the order of `model.trainable_variables`, where no optimizer of Keras's takes them.
+
+        Raises:
+            RecordError: what was given does not fit together.
+        """
+        if loss is not None or loss_sum is not None or count:
+            self.add(loss, count, ids, loss_sum=loss_sum)
+        if gradients is not None:
+            self._see(list(gradients), self._model.trainable_variables)
+        self._end(*self._added())
+
+    def _end_batch(self, numbers: tf.Tensor, ids: Any = None, summed: bool = False) -> None:
+        """A step is over whose loss, mean or sum, and count are this tensor's two numbers."""
+        if self._lag:
+            self._add(numbers[0], 1.0 if summed else numbers[1], numbers[1])
+        else:
+            loss, count = numbers.numpy().tolist()
+            if not count > 0:
+                raise RecordError(
+                    "fit's train_step did not call compute_loss, so the loss is not seen; use Recorder inside it"
+                )
+            self._add(loss, 1.0 if summed else count, count)
+        self._end(self._added()[0], None if ids is None else self._ids(ids))
+
+    def _end(self, sums: Sums, received: Any) -> None:
+        norms = self._see_parameters()
+        # A copy: the variable is written by the next step.
+        handle = sums, self._seen.read_value(), norms
+        self._end_step(handle if self._lag else self._read(handle), received, self._cost)
+        if self.count == 1:
+            self._end_first()
+        self._cost = 0.0
+        self._keep_parameters()
+
+    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
+        """Write the final state and mark the record complete.
+
+        evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
+        """
+        self._unwatch()
+        self._finish(self._state_now, evaluation)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What an exception has ended did not finish.
+        if kind is None:
+            self.finish()
+        else:
+            self._unwatch()
+            self._abandon()
+
+    def _watch(self, optimizer: Any) -> None:
+        """Be told the gradients that the optimizer is given."""
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise RecordError(
+                f"optimizer: expected one of Keras, received {type(optimizer).__name__}; leave it out, and give"
+                " step() the gradients"
+            )
+        if optimizer.gradient_accumulation_steps:
+            raise RecordError(
+                "optimizer: gradient_accumulation_steps makes several calls one step, which a recorder cannot see"
+            )
+        apply = optimizer.apply
+
+        def watched(grads: Any, trainable_variables: Any = None) -> Any:
+            grads = list(grads)
+            known = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+            trainable_variables = None if trainable_variables is None else (known := list(known))
+            self._see(grads, known)
+            return apply(grads, trainable_variables)
+
+        optimizer.apply = watched
+
+    def _unwatch(self) -> None:
+        if self._optimizer is not None:
+            self._optimizer.__dict__.pop("apply", None)
+
+    def _see(self, gradients: list[Any], variables: Sequence[Any]) -> None:
+        """Keep what is known before an update, as part of the step's graph where it has one."""
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            return
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
+        if not pairs:
+            return
+
+        def looked_at() -> tf.Tensor:
+            scale = getattr(self._optimizer, "dynamic_scale", None)
+            factor = 1.0 if scale is None else 1 / tf.cast(tf.convert_to_tensor(scale), tf.float64)
+            if self._first:
+                tf.cond(self._keeping, lambda: self._keep(pairs, factor), lambda: tf.constant(False))
+            return factor * _norm([gradient for gradient, _ in pairs])
+
+        # One branch, which is not taken at most steps: each operation of a graph has its price.
+        taken = tf.cond(self._measuring, looked_at, lambda: tf.constant(NAN, tf.float64))
+        self._seen.assign(tf.stack([self._rate(), taken, self._seen[2] + 1]))
+
+    def _keep(self, pairs: Sequence[tuple[Any, Any]], factor: Any) -> tf.Tensor:
+        """Copy the gradients of the first step."""
+        places = {id(variable): place for place, variable in enumerate(self._live)}
+        for gradient, variable in pairs:
+            place = places.get(id(_tensor_of(variable)))
+            if place is not None:
+                value = tf.convert_to_tensor(gradient)
+                self._first[place].assign(value * tf.cast(factor, value.dtype))
+        return tf.constant(True)
+
+    def _rate(self) -> tf.Tensor:
+        rate = NAN if self._optimizer is None else self._optimizer.learning_rate
+        return tf.cast(tf.convert_to_tensor(rate), tf.float64)
+
+    @property
+    def _measures(self) -> bool:
+        return self.writes and self.pace.wants(self.count)
+
+    def _keep_parameters(self) -> None:
+        """Copy the parameters before a step whose norms are recorded."""
+        began, measures = time.perf_counter(), self._measures
+        if self._measures_now != measures:
+            self._measures_now = measures
+            self._measuring.assign(measures)
+        if measures:
+            if not self._before:
+                self._before = [_like(variable) for variable in self._live]
+            self._copy()
+            self._cost += time.perf_counter() - began
+
+    def _see_parameters(self) -> Any:
+        """Norms of parameters and update of the step at hand; None where they are not recorded."""
+        if not self._measures:
+            return None
+        began = time.perf_counter()
+        norms = self._norms()
+        # The norm of the gradient is taken inside the step: about half of what these cost.
+        self._cost = 1.5 * (self._cost + time.perf_counter() - began)
+        return norms
+
+    def _copied(self) -> None:
+        for copy, variable in zip(self._before, self._live, strict=True):
+            copy.assign(variable)
+
+    def _normed(self) -> tf.Tensor:
+        pairs = zip(self._live, self._before, strict=True)
+        return tf.stack([_norm(self._live), _norm([variable - before for variable, before in pairs])])
+
+    def _end_first(self) -> None:
+        """Write the first step's gradients, where the step had an optimizer to see them by."""
+        if self._first and float(self._seen[2]):
+            found = {name: copy.numpy() for name, copy in zip(self._trained, self._first, strict=True)}
+            self._state("first_gradients", self._named(found))
+        self._keeping.assign(False)
+
+    def _kept(self, value: Any) -> Any:
+        return tf.convert_to_tensor(value) if self._lag else float(value)
+
+    def _host(self, ids: Any) -> Any:
+        return ids
+
+    def _read(self, handle: Any) -> Sequence[float]:
+        if isinstance(handle, list):
+            return handle
+        sums, seen, norms = handle
+        rate, gradient, calls = seen.numpy().tolist()
+        if calls == self._calls:
+            rate = gradient = NAN  # no update was seen in this step: these are an older one's
+        self._calls = calls
+        loss_sum = sum(float(loss) * float(weight) for loss, weight, _ in sums)
+        count = sum(float(count) for *_, count in sums)
+        return [loss_sum, count, rate, gradient, *([NAN, NAN] if norms is None else norms.numpy().tolist())]
+
+    def _state_now(self) -> State:
+        tensors = names.tensors(self._model)
+        return self._named({name: np.array(variable) for name, variable in tensors.items()})
+
+    def _named(self, arrays: State) -> State:
+        ignored = {} if self._mapping is None else self._mapping.ignored.keras
+        kept = {name: array for name, array in arrays.items() if name not in ignored and _SEEDS not in name}
+        return {f"tensors/{name}": array for name, array in kept.items()}
+
+
+class RecorderCallback(keras.callbacks.Callback):
+    """Records `model.fit`, batch by batch.
+
+    The loss is the one that the model's `compute_loss` returns, with its penalties, and the count the samples of the
+    batch. It needs a step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a
+    `Recorder` of its own.
+    """
+
+    def __init__(
+        self, out: str | Path, *, ids: Callable[[int], Any] | None = None, summed: bool = False, **given: Any
+    ) -> None:
+        """Make a callback for one call of `fit`.
+
+        Args:
+            out: a new folder.
+            ids: gives the sample ids of step 0, 1, 2, ..., which a callback cannot see.
+            summed: whether the model's loss is a sum over the samples (reduction="sum"), and not their mean.
+            given: as `Recorder` takes them.
+        """
+        super().__init__()
+        self._out, self._ids, self._summed, self._given = out, ids, summed, given
+        self._recorder: Recorder | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begin the record; the model is built and compiled by now."""
+        model = self.model
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            raise RecordError(
+                "RecorderCallback sees one replica, and the model has several: write the loop out and use Recorder"
+            )
+        if model.steps_per_execution > 1:
+            raise RecordError(
+                f"steps_per_execution is {model.steps_per_execution}: a callback sees only every so-manieth step;"
+                " compile with steps_per_execution=1"
+            )
+        self._batch = tf.Variable([NAN, NAN], trainable=False, dtype=tf.float64)
+        self._recorder = Recorder(self._out, model, model.optimizer, **self._given)
+        compute_loss = model.compute_loss
+
+        def watched(x: Any = None, *others: Any, **named: Any) -> Any:
+            loss = compute_loss(x, *others, **named)
+            if named.get("training", True):
+                first = next(part for part in tf.nest.flatten(x) if part is not None)
+                self._batch.assign(
+                    tf.stack([tf.cast(part, tf.float64) for part in (loss, tf.shape(first)[0])])
+                )
+            return loss
+
+        model.compute_loss = watched
+        # What an earlier fit has traced does not call these.
+        model.make_train_function(force=True)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A step is over."""
+        recorder = self._recorder
+        assert recorder is not None
+        ids = None if self._ids is None else self._ids(recorder.count)
+        recorder._end_batch(self._batch.read_value(), ids, self._summed)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Mark the record complete, and leave the model as it was."""
+        self.model.__dict__.pop("compute_loss", None)
+        self.model.train_function = None
+        if self._recorder is not None:
+            self._recorder.finish()
+
+
+def _tensor_of(variable: Any) -> Any:
+    """TensorFlow's variable behind one of Keras."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _like(variable: Any) -> tf.Variable:
+    return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+
+
+def _norm(tensors: list[Any]) -> tf.Tensor:
+    """Of all elements; infinite where it is not a number, as NaN stands for one that was not taken."""
+    found = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    wide = [tf.cast(t, tf.float32) if t.dtype in (tf.float16, tf.bfloat16) else t for t in found]
+    kinds = {tensor.dtype for tensor in wide}
+    halves = [
+        tf.cast(tf.stack([tf.nn.l2_loss(t) for t in wide if t.dtype == kind]), tf.float64) for kind in kinds
+    ]
+    total = tf.sqrt(2 * tf.add_n([tf.reduce_sum(half) for half in halves]))
+    return tf.where(tf.math.is_nan(total), tf.constant(math.inf, tf.float64), total)
+
+
+def _precision(variables: list[Any]) -> str:
+    kinds = {variable.dtype.name for variable in variables}
+    if len(kinds) != 1 or not kinds <= _PRECISIONS.keys():
+        types = ", ".join(sorted(kinds)) or "none at all"
+        raise RecordError(f"the parameters' types are {types}: say precision=, such as 'bfloat16_mixed'")
+    return _PRECISIONS[kinds.pop()]

@@ -1,0 +1,182 @@
+"""A user's own model as the model of a run: its module, called with canonical inputs, with its tensors by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import ForeignError
+from common.foreign.blame import blame
+from common.foreign.passed import tensors_in
+from common.foreign.resolve import stand_in
+from common.foreign.target import Target
+from common.imported import chosen, drawing, forget_object, one_input, probed_shape
+from common.spec import TrainSpec
+from torch_impl.context import Context
+from torch_impl.foreign import load, names
+from torch_impl.layers.registry import Contextual
+
+
+class ImportedModel(Contextual):
+    """outputs = model(inputs, context), both canonical, whatever layout the user's module has.
+
+    It adds nothing to what the user's module computes, but that an empty batch does not reach it, and that every
+    trained tensor has a gradient: zero where the outputs do not depend on it.
+    """
+
+    # It has no place in a tree of layers.
+    layers = ()
+
+    def __init__(self, model: nn.Module, target: Target, spec: TrainSpec) -> None:
+        super().__init__()
+        self.model, self.target, self.layer = model, target, spec.model.imported
+        self._shape = spec.model.output_shape()
+        self._first_in = self.layer.torch_layout == "channels_first"
+        self._first_out = (self.layer.torch_output_layout or self.layer.torch_layout) == "channels_first"
+        self._training: bool | None = None
+        # Where the trained tensors are that the outputs do not depend on: found again, since sharding replaces them.
+        self.unused: list[tuple[nn.Module, str]] = []
+
+    def forward(self, inputs: Tensor, context: Context) -> Tensor:
+        """Outputs (batch, ...) of inputs (batch, ...)."""
+        if len(inputs) == 0:
+            trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            return _Tied.apply(trained[0].new_zeros(0, *self._shape), *trained)
+        if self._training != context.training:
+            self._training = context.training
+            self.model.train(context.training)
+        outputs = self.outputs(inputs)
+        if not self.unused:
+            return outputs
+        return _Tied.apply(outputs, *(getattr(owner, attribute) for owner, attribute in self.unused))
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """What the user's module makes of canonical inputs, in canonical layout.
+
+        Raises:
+            ForeignError: it failed, or gives several tensors and none was chosen.
+        """
+        try:
+            result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
+        except Exception as error:
+            raise blame(error, str(self.target)) from None
+        output = chosen(tensors_in(result, _is_tensor), self.layer.torch_output, "torch_output", self.target)
+        return output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
+
+    def tensors(self) -> dict[str, tuple[nn.Module, str, bool]]:
+        """Of every tensor that the spec names: the module that owns it, the attribute, whether it is trained.
+
+        Raises:
+            ForeignError: the model has other tensors than the spec says.
+        """
+        live = names.tensors(self.model)
+        named = {tensor.name for tensor in self.layer.torch_tensors}
+        ours = {id(live[name]) for name in named & live.keys()}
+        for name, tensor in live.items():
+            if isinstance(tensor, nn.Parameter) and name not in named and id(tensor) not in ours:
+                raise ForeignError(
+                    f"{self.target} has a parameter {name!r} that the spec's torch_tensors lack"
+                )
+        found = {}
+        for tensor in self.layer.torch_tensors:
+            if tensor.name not in live:
+                raise ForeignError(
+                    f"{self.target} has no tensor {tensor.name!r}, which the spec's torch_tensors name"
+                )
+            shape = tuple(live[tensor.name].shape)
+            if shape != tensor.shape:
+                raise ForeignError(
+                    f"{self.target}: {tensor.name} is of shape {shape}, the spec says {tensor.shape}"
+                )
+            path, _, attribute = tensor.name.rpartition(".")
+            found[tensor.name] = self.model.get_submodule(path), attribute, tensor.trainable
+        return found
+
+
+class _Tied(torch.autograd.Function):
+    """Outputs as they are; its backward pass gives some tensors a gradient of zero."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, *unused: Tensor) -> Tensor:
+        ctx.save_for_backward(*unused)
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return gradient, *map(torch.zeros_like, ctx.saved_tensors)
+
+
+def build(spec: TrainSpec) -> ImportedModel:
+    """The user's model of a resolved spec, on the CPU, in the spec's precision, its values still its own.
+
+    Raises:
+        ForeignError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
+            describes.
+    """
+    layer = spec.model.imported
+    target = Target.of(layer.torch, layer.torch_arguments)
+    stand_in(Path.cwd(), "torch")
+    forget_object(target, nn.Module)
+    made = load.build(target, spec.master_dtype, spec.seed)
+    root = ImportedModel(made, target, spec)
+    for name, module in names.layers(made).items():
+        for rate in _rates(module):
+            drawing(layer, target, name, rate, getattr(module, rate))
+            setattr(module, rate, 0.0)
+    _try(root, spec)
+    for owner, attribute, trained in root.tensors().values():
+        tensor = getattr(owner, attribute)
+        if isinstance(tensor, nn.Parameter):
+            tensor.requires_grad_(trained)
+        elif trained:
+            raise ForeignError(f"{target}: {attribute} is a buffer, and the spec's torch_tensors train it")
+    root.unused = _unused(root, spec)
+    return root
+
+
+def _rates(module: nn.Module) -> list[str]:
+    """The attributes by which a module drops a part of what it computes in training."""
+    kinds = {nn.modules.dropout._DropoutNd: "p", nn.MultiheadAttention: "dropout", nn.RNNBase: "dropout"}
+    return [name for kind, name in kinds.items() if isinstance(module, kind) and getattr(module, name)]
+
+
+def _inputs(spec: TrainSpec) -> Tensor:
+    """Two samples of zeros."""
+    return torch.zeros(2, *spec.model.input_shape, dtype=getattr(torch, spec.input_dtype))
+
+
+def _try(root: ImportedModel, spec: TrainSpec) -> None:
+    """Call it once: lazy layers get their tensors, and what it gives must be what the spec says."""
+    one_input(root.model.forward, (), root.target)
+    root.model.eval()
+    with torch.no_grad():
+        outputs = root.outputs(_inputs(spec))
+    probed_shape(tuple(outputs.shape), spec, root.target)
+
+
+def _unused(root: ImportedModel, spec: TrainSpec) -> list[tuple[nn.Module, str]]:
+    """Where the trained tensors are that get no gradient from a pass in training."""
+    kept = {name: tensor.detach().clone() for name, tensor in root.model.named_buffers()}
+    root.model.train()
+    outputs = root.outputs(_inputs(spec))
+    found = {
+        name: (owner, attribute) for name, (owner, attribute, trained) in root.tensors().items() if trained
+    }
+    if not outputs.requires_grad:
+        raise ForeignError(
+            f"{root.target}: its output depends on no trained tensor, so nothing would be trained"
+        )
+    live = [getattr(owner, attribute) for owner, attribute in found.values()]
+    gradients = torch.autograd.grad(outputs.sum(), live, allow_unused=True)
+    with torch.no_grad():
+        for name, tensor in root.model.named_buffers():
+            if name in kept:
+                tensor.copy_(kept[name])
+    return [place for place, gradient in zip(found.values(), gradients, strict=True) if gradient is None]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)

@@ -1,0 +1,368 @@
+"""A recorder for a training loop in PyTorch that is not ours.
+
+    with Recorder("runs/mine", model, optimizer) as recorder:
+        for inputs, targets, ids in batches:
+            optimizer.zero_grad()
+            loss = loss_of(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, count=len(inputs), ids=ids)
+
+It reads and changes nothing: the training has the same bits with it and without. docs/recorders.md has the
+details, docs/record.md what is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from common.errors import RecordError
+from common.foreign.mapping import Mapping as TensorMapping
+from common.record.samples import Ids
+from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of, norm
+from common.spec import Described
+from common.state import State
+from torch_impl import runtime
+from torch_impl.foreign import names
+from torch_impl.foreign.outline import outline
+
+# On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
+_LAG = 8
+_PRECISIONS = {torch.float64: "float64", torch.float32: "float32"}
+
+
+class Recorder(ScriptRecorder):
+    """Records a loop. Where several ranks train, each makes one, before the first step; rank 0 writes.
+
+    The gradient's norm is that of the gradients which the optimizer is given. Where the loop clips them before, call
+    `gradients()` between backward and clipping: Keras clips in its optimizer, and its records have the norm before.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        model: nn.Module,
+        optimizer: Any = None,
+        *,
+        name: str = "script",
+        global_batch_size: int | None = None,
+        mapping: str | Path | TensorMapping | None = None,
+        precision: str | None = None,
+        distributed: bool = False,
+        every: int | None = None,
+        order: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin a record and write the model's initial state.
+
+        Args:
+            out: a new folder.
+            model: as it is trained; wrapped (DDP, compiled) or not.
+            optimizer: of torch.optim, or a wrapper with one in `.optimizer`. Without it the learning rate is not
+                recorded, nor is the gradient's norm unless `gradients()` is called.
+            name: what is trained; records are compared where it is equal.
+            global_batch_size: for the reports.
+            mapping: mapping.yaml or what it was read into; the states are then written by Keras's names.
+            precision: one of a TrainSpec's; None goes by the parameters' type.
+            distributed: sum loss and count over all ranks, and gather the ids. Without it they are taken as global.
+            every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            order: this is a repetition with permuted batches, to measure rounding: its number.
+            settings: anything else worth knowing, shown where it differs.
+
+        Raises:
+            RecordError: the folder is taken, the model is not built yet, or its type is no precision.
+            ForeignError: the mapping cannot be read, or does not fit the model.
+        """
+        self._model = _unwrapped(model)
+        self._trained = names.trained(self._model)
+        self._mapping, self._optimizer = mapping_of(mapping), _torch_optimizer(optimizer)
+        tensors = names.tensors(self._model)
+        lazy = next((n for n, tensor in tensors.items() if torch.nn.parameter.is_lazy(tensor)), None)
+        if lazy is not None:
+            raise RecordError(
+                f"{lazy} has no shape yet: call the model on a batch before making its recorder"
+            )
+        self._sharded = any(isinstance(tensor, DTensor) for tensor in tensors.values())
+        several = dist.is_available() and dist.is_initialized()
+        rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+        self._distributed = distributed and world > 1
+        self._device = next((tensor.device for tensor in self._trained.values()), torch.device("cpu"))
+        described = Described.parse(
+            {
+                "kind": "described",
+                "name": name,
+                "precision": precision or _precision(list(self._trained.values())),
+                "framework": "torch",
+                "naming": "torch" if self._mapping is None else "keras",
+                "global_batch_size": global_batch_size,
+                "world_size": world,
+                "settings": check_settings(settings),
+            }
+        )
+        facts = {
+            "versions": runtime.versions(),
+            "devices": [str(self._device)] * world,
+            "threads": runtime.thread_counts(),
+        }
+        lag = 0 if self._device.type == "cpu" else _LAG
+        initial = {} if self._sharded else self._state_now()
+        super().__init__(out if rank == 0 else None, described, facts, order, every, lag)
+        self._seen: dict[str, Any] = {}  # norms of the step at hand by name
+        self._rate, self._cost, self._first = NAN, 0.0, True
+        self._before: list[Tensor] = []
+        self._copied = False  # whether `_before` holds the parameters before this step's update
+        if initial:
+            self._state("initial", initial)
+        self._write_outline(
+            lambda: outline(self._model, type(self._model).__qualname__, None, self._optimizer)
+        )
+        self._hooks: list[Any] = []
+        if self._optimizer is None:
+            self._keep_parameters()
+        else:
+            self._hooks = [
+                self._optimizer.register_step_pre_hook(self._see_before),
+                self._optimizer.register_step_post_hook(self._see_after),
+            ]
+
+    def before_update(self) -> None:
+        """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""
+        self.gradients()
+        self._keep_parameters()
+
+    def gradients(self) -> None:
+        """Take the gradients as they are now: after backward, before they are clipped. Not needed without clipping."""
+        if "gradient" not in self._seen:
+            self._see_gradients()
+
+    def step(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
+        """A step is over, the parameters are updated.
+
+        Args:
+            loss: the mean over `count` samples (or tokens): a tensor or a number.
+            count: how many the mean was taken over. 0, without a loss: all of the step was given to `add`.
+            ids: of the samples, whole numbers; at every step or at none.
+            loss_sum: instead of `loss`, the sum.
+
+        Raises:
+            RecordError: what was given does not fit together.
+        """
+        if loss is not None or loss_sum is not None or count:
+            self.add(loss, count, ids, loss_sum=loss_sum)
+        if self._optimizer is None:
+            self._see_parameters()
+        sums, received = self._added()
+        if self._distributed:
+            sums, received = self._gathered(sums, received)
+        self._end_step(self._launched(sums), received, self._cost)
+        self._seen, self._rate, self._cost = {}, NAN, 0.0
+        if self._optimizer is None:
+            self._keep_parameters()
+
+    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
+        """Write the final state and mark the record complete.
+
+        evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
+        """
+        self._unhook()
+        self._finish(dict if self._sharded else self._state_now, evaluation)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What an exception has ended did not finish.
+        if kind is None:
+            self.finish()
+        else:
+            self._unhook()
+            self._abandon()
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _see_before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """The optimizer is about to take its step."""
+        self._rate = float(optimizer.param_groups[0]["lr"])
+        if any(given is not None for given in (*args, *kwargs.values()) if given is not optimizer):
+            return  # a closure, by which it will compute gradients of its own
+        self.before_update()
+
+    def _see_after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """The optimizer has taken its step."""
+        self._see_parameters()
+
+    @property
+    def _measures(self) -> bool:
+        return self.writes and not self._sharded and self.pace.wants(self.count)
+
+    @torch.no_grad()
+    def _see_gradients(self) -> None:
+        began = time.perf_counter()
+        if self._first and not self._sharded:
+            self._first = False
+            self._keep_first()
+            began = time.perf_counter()
+        if self._measures:
+            found = [_dense(t.grad) for t in self._trained.values() if t.grad is not None]
+            if found:
+                self._seen["gradient"] = _norm(found)
+            self._cost += time.perf_counter() - began
+
+    def _keep_first(self) -> None:
+        found = {name: _array(_dense(t.grad)) for name, t in self._trained.items() if t.grad is not None}
+        if found and self.writes:
+            if self._mapping is not None:
+                found = self._mapping.gradients_to_keras(found)
+            self._state("first_gradients", _named(found))
+
+    @torch.no_grad()
+    def _keep_parameters(self) -> None:
+        if self._measures:
+            began = time.perf_counter()
+            live = list(self._trained.values())
+            if not self._before:
+                self._before = [torch.empty_like(tensor) for tensor in live]
+            torch._foreach_copy_(self._before, live)
+            self._copied = True
+            self._cost += time.perf_counter() - began
+
+    @torch.no_grad()
+    def _see_parameters(self) -> None:
+        if not self._measures:
+            return
+        began = time.perf_counter()
+        live = list(self._trained.values())
+        self._seen["parameter"] = _norm(live)
+        if self._copied:
+            torch._foreach_sub_(self._before, live)
+            self._seen["update"] = _norm(self._before)
+            self._copied = False
+        self._cost += time.perf_counter() - began
+
+    def _kept(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return float(value)
+        value = value.detach()
+        return float(value) if value.device.type == "cpu" else value.clone()
+
+    def _host(self, ids: Any) -> Any:
+        return ids.detach().cpu().numpy() if isinstance(ids, Tensor) else ids
+
+    def _launched(self, sums: Sums) -> Any:
+        """The step's numbers: read, or on their way from the device."""
+        norms = [self._seen.get(kind) for kind in ("gradient", "parameter", "update")]
+        if self._device.type == "cpu":
+            return [*_total(sums), self._rate, *(NAN if n is None else norm(float(n)) for n in norms)]
+        kinds = {"dtype": torch.float64, "device": self._device}
+        losses = [torch.as_tensor(loss, **kinds) * weight for loss, weight, _ in sums]
+        found = [torch.stack(losses).sum(), *(n.to(torch.float64) for n in norms if n is not None)]
+        there = torch.empty(len(found), dtype=torch.float64, pin_memory=True)
+        there.copy_(torch.stack(found), non_blocking=True)
+        copied = torch.cuda.Event()
+        copied.record()
+        count = sum(count for *_, count in sums)
+        return there, copied, count, self._rate, [n is not None for n in norms]
+
+    def _read(self, handle: Any) -> Sequence[float]:
+        if isinstance(handle, list):
+            return handle
+        there, copied, count, rate, known = handle
+        copied.synchronize()
+        loss_sum, *norms = there.tolist()
+        return [loss_sum, count, rate, *(norm(norms.pop(0)) if taken else NAN for taken in known)]
+
+    def _gathered(self, sums: Sums, ids: Ids | None) -> tuple[Sums, Ids | None]:
+        """Loss, count and ids of all ranks. It is a message more a step, and two where there are ids."""
+        total, count = _total(sums)
+        size = 0 if ids is None else len(ids)
+        table = torch.zeros(dist.get_world_size(), 3, dtype=torch.float64, device=self._device)
+        table[dist.get_rank()] = torch.tensor([total, count, size], dtype=torch.float64)
+        dist.all_reduce(table)
+        sizes = table[:, 2].long().tolist()
+        if any(sizes):
+            own = torch.zeros(max(sizes), dtype=torch.int64, device=self._device)
+            own[:size] = torch.as_tensor(np.empty(0, np.int64) if ids is None else ids)
+            parts = [torch.empty_like(own) for _ in sizes]
+            dist.all_gather(parts, own)
+            ids = np.concatenate([part[:n].cpu().numpy() for part, n in zip(parts, sizes, strict=True)])
+        loss_sum, count, _ = table.sum(0).tolist()
+        return [(loss_sum, 1.0, count)], ids
+
+    @torch.no_grad()
+    def _state_now(self) -> State:
+        found = {name: _array(tensor) for name, tensor in names.tensors(self._model).items()}
+        return _named(found if self._mapping is None else self._mapping.to_keras(found))
+
+
+def _named(arrays: State) -> State:
+    return {f"tensors/{name}": array for name, array in arrays.items()}
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)).double())
+
+
+def _total(sums: Sums) -> tuple[float, float]:
+    """Loss sum and count."""
+    return sum(float(loss) * weight for loss, weight, _ in sums), sum(count for *_, count in sums)
+
+
+def _dense(gradient: Any) -> Tensor:
+    found: Tensor = gradient.detach()
+    return found.to_dense() if found.layout != torch.strided else found
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return tensor.cpu().numpy().copy()
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, without what DDP and torch.compile put around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _torch_optimizer(optimizer: Any) -> Any:
+    while not isinstance(optimizer, torch.optim.Optimizer) or isinstance(
+        getattr(optimizer, "optimizer", None), torch.optim.Optimizer
+    ):
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None:
+            if optimizer is None:
+                return None
+            raise RecordError(
+                f"optimizer: expected one of torch.optim or a wrapper of one, received {type(optimizer).__name__}"
+            )
+        optimizer = inner
+    return optimizer
+
+
+def _precision(tensors: list[Tensor]) -> str:
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) != 1 or not kinds <= _PRECISIONS.keys():
+        types = ", ".join(sorted(map(str, kinds))) or "none at all"
+        raise RecordError(f"the parameters' types are {types}: say precision=, such as 'bfloat16_mixed'")
+    return _PRECISIONS[kinds.pop()]
