@@ -153,7 +153,7 @@ def torch_end(path: Path, optimizer: str) -> End:
 
 QUICK = ["adam", "sgd"]
 OTHERS = ["adamw", "amsgrad", "nesterov", "plain", "rmsprop", "adagrad", "adadelta", "adamax"]
-OPTIMIZERS = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+OPTIMIZERS = [*QUICK, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in OTHERS)]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

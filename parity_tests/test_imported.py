@@ -128,8 +128,13 @@ for _, _settings, _ in TRAININGS.values():
         _settings["loss"] |= {"kind": "softmax_cross_entropy"}
 
 
-@SLOW
-@pytest.mark.parametrize("name", TRAININGS)
+IN_CI = ("batch norm", "tokens", "one replica")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=SLOW if name in IN_CI else pytest.mark.exhaustive) for name in TRAININGS],
+)
 def test_user_s_models_train_alike(name: str, farm: Farm, folder: Path) -> None:
     net, settings, placements = TRAININGS[name]
     agree(farm, getattr(models, net)(folder, **settings), *placements)

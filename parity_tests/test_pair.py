@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -312,8 +313,20 @@ PORTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("port", PORTS)
+# CI tries these of each; the others differ in what is found and not in the way there.
+SOME_PORTS, SOME_REFUSED = (
+    ("TwoFaults", "OtherPadding"),
+    ("tanh_mlp Unmapped rows.npz", "tanh_mlp Noisy rows.npz"),
+)
+
+
+def some(names: Iterable[str], chosen: tuple[str, ...]) -> list[Any]:
+    """Names as parameters: those that CI tries too, and the rest."""
+    marks = {True: pytest.mark.slow, False: pytest.mark.exhaustive}
+    return [pytest.param(name, marks=marks[name in chosen]) for name in names]
+
+
+@pytest.mark.parametrize("port", some(PORTS, SOME_PORTS))
 def test_a_faulty_port_is_named_with_its_layer(parity: Cli, port: str) -> None:
     keras, expected = PORTS[port]
     code, out, err = parity(*pair_of(keras, port), "--out", "out")
@@ -405,8 +418,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", some(REFUSED, SOME_REFUSED))
 def test_what_cannot_be_compared_is_one_line(parity: Cli, case: str) -> None:
     code, out, err = parity(*pair_of(*case.split()), "--out", "out")
     last = err.strip().splitlines()[-1]

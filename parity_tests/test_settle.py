@@ -460,8 +460,16 @@ PARTNERS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", FRAMEWORKS)
+IN_CI = ("branches", "convolutions", "recurrent", "attention, nn.MultiheadAttention")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case in IN_CI else pytest.mark.exhaustive)
+        for case in FRAMEWORKS
+    ],
+)
 def test_models_of_the_frameworks_are_mapped_and_agree(case):
     """The rules are right: with mapped random weights every layer of both models agrees in float64."""
     from common.foreign.worker import ForeignWorker

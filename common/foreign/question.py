@@ -156,9 +156,10 @@ def map_pair(opened: Opened, given: Path | None) -> Mapping:
         return settle(propose(ours, theirs), opened.keras, opened.torch, *opened.inputs)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
-    if mapping.layers:
-        return mapping
-    return mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
+    if not mapping.layers:
+        mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
+    # Two tensors of one shape, exchanged by hand, fit as well.
+    return settle(mapping, opened.keras, opened.torch, *opened.inputs, keep=True)
 
 
 def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
