@@ -158,19 +158,6 @@ APPLICATIONS = (
         differs="epsilon of batch norm (row 2), padding of pools and convolutions of stride 2 (row 33)",
     ),
     ZooPair(
-        "InceptionV3",
-        _keras("InceptionV3", 299),
-        Target.of("pytorchcv.models.inceptionv3:inceptionv3"),
-        Images(299, batch=1),
-        differs="average pools count the padding (row 34)",
-    ),
-    ZooPair(
-        "InceptionResNetV2",
-        _keras("InceptionResNetV2", 75),
-        _timm("inception_resnet_v2"),
-        Images(75),
-    ),
-    ZooPair(
         "MobileNet",
         _keras("MobileNet", 64),
         _transformers("MobileNetV1ForImageClassification", num_labels=CLASSES),
@@ -222,12 +209,6 @@ APPLICATIONS = (
         Images(64),
     ),
     ZooPair(
-        "EfficientNetV2S",
-        _keras("EfficientNetV2S", 64, **_BARE),
-        _timm("tf_efficientnetv2_s"),
-        Images(64),
-    ),
-    ZooPair(
         "ConvNeXtTiny",
         _keras("ConvNeXtTiny", 64, **_BARE),
         _transformers("ConvNextForImageClassification", num_labels=CLASSES, layer_norm_eps=1e-6),
@@ -249,12 +230,6 @@ APPLICATIONS = (
         _timm("resnet50"),
         Images(64),
         differs="where a block has its stride; epsilon of batch norm; Keras's convolutions have biases",
-    ),
-    ZooPair(
-        "NASNetMobile",
-        _keras("NASNetMobile", 224),
-        Target.of("pytorchcv.models.nasnet:nasnet_4a1056"),
-        Images(224, batch=1),
     ),
 )
 
