@@ -65,12 +65,12 @@ class Parity:
         self._session, self._node, self._marked = session, node, marked
 
     def assert_same_forward(self, **arguments: Any) -> None:
-        """Assert that two models compute the same; see `common.foreign.assertions.Assertions.same_forward`."""
+        """Assert that two models compute the same; see `common.foreign.pairs.assertions.Assertions.same_forward`."""
         __tracebackhide__ = True
         self._assert("same_forward", arguments)
 
     def assert_same_training(self, **arguments: Any) -> None:
-        """Assert that two models train the same; see `common.foreign.assertions.Assertions.same_training`."""
+        """Assert that two models train the same; see `common.foreign.pairs.assertions.Assertions.same_training`."""
         __tracebackhide__ = True
         self._assert("same_training", arguments)
 
@@ -164,7 +164,7 @@ def _toolkit() -> Any:
             "this repository has a package 'common' of its own, which hides the toolkit's; give it another name, or run"
             " `parity pair` in another folder"
         )
-    from common.foreign.assertions import Assertions
+    from common.foreign.pairs.assertions import Assertions
 
     return Assertions
 

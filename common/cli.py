@@ -42,7 +42,7 @@ from common.commands.recorded import MAPPING_HELP, reader_of
 from common.commands.verdict import conclude, write_reports
 from common.data.plan import BatchPlan
 from common.errors import MissingPackageError, ParityError, SpecError
-from common.foreign.recorded import unwrapped
+from common.foreign.scripts.recorded import unwrapped
 from common.launch import session
 from common.launch.scale import is_scale
 from common.launch.shell import choose_spec

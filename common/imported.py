@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from common.errors import CheckpointError, ForeignError, SpecError
-from common.foreign.patterns import Array, Rule
-from common.foreign.rules import parse_rule
 from common.foreign.target import Target
+from common.foreign.weights.patterns import Array, Rule
+from common.foreign.weights.rules import parse_rule
 from common.reference import AVERAGE
 from common.reference.optimizers import initial_slots
 from common.spec import ParameterSpec, Placement, TrainSpec

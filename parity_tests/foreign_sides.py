@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.foreign.outline import LayerInfo, Outline, TensorInfo
-from common.foreign.passed import Array, Arrays, Passed
+from common.foreign.process.passed import Array, Arrays, Passed
 
 Tap = Callable[[str, Array], Array]
 Model = Callable[[Arrays, Tap, Array], Array]

@@ -20,7 +20,7 @@ from common import cli as command
 from common.errors import ForeignError
 from common.foreign import carry as carried
 from common.foreign.carry import End, Held, carry, translated
-from common.foreign.mapping import Mapping, Pair, Reasons, write_mapping
+from common.foreign.weights.mapping import Mapping, Pair, Reasons, write_mapping
 from parity_tests.command_line import Cli
 from parity_tests.peers import Arrays, Peer
 

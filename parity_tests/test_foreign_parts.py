@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ForeignError, SpecError
-from common.foreign import layouts
-from common.foreign.blame import blame
-from common.foreign.calling import arrange, check_target, chosen_outputs
-from common.foreign.changing import change_all, sides, switch_rates
-from common.foreign.channel import Channel
-from common.foreign.passed import tensors_in, with_tensors
+from common.foreign.process import layouts
+from common.foreign.process.blame import blame
+from common.foreign.process.calling import arrange, check_target, chosen_outputs
+from common.foreign.process.changing import change_all, sides, switch_rates
+from common.foreign.process.channel import Channel
+from common.foreign.process.passed import tensors_in, with_tensors
 from common.spec.losses import parse_loss
 
 

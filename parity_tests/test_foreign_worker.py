@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from common.errors import ForeignError
-from common.foreign.passed import Passed
+from common.foreign.process.passed import Passed
+from common.foreign.process.worker import ForeignWorker
 from common.foreign.target import Target
-from common.foreign.worker import ForeignWorker
 from common.spec.losses import parse_loss
 
 MODELS = Path(__file__).parent / "foreign_models"
@@ -686,7 +686,7 @@ def test_a_process_that_hangs_is_ended_and_says_where_it_was() -> None:
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     """Also while the user's code hangs."""
     body = (
-        "from pathlib import Path; from common.foreign.worker import ForeignWorker; import os, time\n"
+        "from pathlib import Path; from common.foreign.process.worker import ForeignWorker; import os, time\n"
         f"worker = ForeignWorker('torch', 'hostile_torch:hangs', folder=Path({str(MODELS)!r}))\n"
         "print(worker._process.pid, worker._folder, flush=True); time.sleep(60)"
     )

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.foreign.effective import effective, items_of
-from common.foreign.initial import drawn
-from common.foreign.lint import Audit, audit
-from common.foreign.mapping import LayerPair
+from common.foreign.linting.effective import effective, items_of
+from common.foreign.linting.initial import drawn
+from common.foreign.linting.lint import Audit, audit
+from common.foreign.linting.settings import LAYERS, PLUMBING, READ_WITH_OTHERS, ROWS
+from common.foreign.linting.settings_of_optimizers import OPTIMIZERS
 from common.foreign.outline import LayerInfo, Outline
-from common.foreign.settings import LAYERS, PLUMBING, READ_WITH_OTHERS, ROWS
-from common.foreign.settings_of_optimizers import OPTIMIZERS
+from common.foreign.weights.mapping import LayerPair
 from parity_tests.command_line import Cli
 from parity_tests.peers import Peer
 

@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ForeignError
-from common.foreign.fitting import arrangements, fits
-from common.foreign.mapping import LayerPair, Mapping, Names, Pair, Reasons, read_mapping, write_mapping
 from common.foreign.outline import LayerInfo, Outline, TensorInfo
-from common.foreign.propose import propose
-from common.foreign.rules import NAMED, parse_rule
+from common.foreign.weights.fitting import arrangements, fits
+from common.foreign.weights.mapping import (
+    LayerPair,
+    Mapping,
+    Names,
+    Pair,
+    Reasons,
+    read_mapping,
+    write_mapping,
+)
+from common.foreign.weights.propose import propose
+from common.foreign.weights.rules import NAMED, parse_rule
 
 SIZE = st.integers(1, 4)
 

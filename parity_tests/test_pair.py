@@ -13,17 +13,17 @@ import pytest
 
 from common.diagnose.result import Diagnosis
 from common.errors import ForeignError, SpecError
-from common.foreign.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
-from common.foreign.bench import Bench
-from common.foreign.diagnose import diagnose_pair
-from common.foreign.lint import lint
-from common.foreign.mapping import Mapping, read_mapping, write_mapping
-from common.foreign.null import null_directions
-from common.foreign.pair import both
-from common.foreign.points import segments_of
-from common.foreign.question import Opened, bench_of, copy_weights, map_pair, open_pair
+from common.foreign.linting.lint import lint
+from common.foreign.pairs.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
+from common.foreign.pairs.bench import Bench
+from common.foreign.pairs.diagnose import diagnose_pair
+from common.foreign.pairs.null import null_directions
+from common.foreign.pairs.pair import both
+from common.foreign.pairs.points import segments_of
+from common.foreign.pairs.question import Opened, bench_of, copy_weights, map_pair, open_pair
+from common.foreign.pairs.why import Suspect
 from common.foreign.target import Target
-from common.foreign.why import Suspect
+from common.foreign.weights.mapping import Mapping, read_mapping, write_mapping
 from common.parity.result import read_session
 from parity_tests.command_line import Cli
 

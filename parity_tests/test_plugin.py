@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from common.foreign.arguments import TOLERANCES
-from common.foreign.assertions import Assertions
+from common.foreign.pairs.arguments import TOLERANCES
+from common.foreign.pairs.assertions import Assertions
 
 pytest_plugins = ["pytester"]
 

@@ -18,9 +18,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from common.errors import AlignmentError, RecordError
-from common.foreign.factors import factor_between, in_words, named
-from common.foreign.mapping import read_mapping
-from common.foreign.recorded import RecordedDiagnosis, Stage, diagnose_recorded, mapped, unwrapped
+from common.foreign.scripts.factors import factor_between, in_words, named
+from common.foreign.scripts.recorded import RecordedDiagnosis, Stage, diagnose_recorded, mapped, unwrapped
+from common.foreign.weights.mapping import read_mapping
 from common.parity.result import Result, judge
 from common.record import RunRecord, read_record, script
 from common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.foreign.drawn import levelled
-from common.foreign.mapping import Mapping, Pair
-from common.foreign.propose import propose
-from common.foreign.rules import parse_rule
-from common.foreign.settle import settle, verify
+from common.foreign.weights.drawn import levelled
+from common.foreign.weights.mapping import Mapping, Pair
+from common.foreign.weights.propose import propose
+from common.foreign.weights.rules import parse_rule
+from common.foreign.weights.settle import settle, verify
 from parity_tests.foreign_sides import Side
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -472,7 +472,7 @@ IN_CI = ("branches", "convolutions", "recurrent", "attention, nn.MultiheadAttent
 )
 def test_models_of_the_frameworks_are_mapped_and_agree(case):
     """The rules are right: with mapped random weights every layer of both models agrees in float64."""
-    from common.foreign.worker import ForeignWorker
+    from common.foreign.process.worker import ForeignWorker
 
     inputs, attribute, arguments = FRAMEWORKS[case]
     name = case.partition(",")[0]

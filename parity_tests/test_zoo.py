@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from common.foreign.mapping import Mapping, Pair
-from common.foreign.worker import ForeignWorker
+from common.foreign.process.worker import ForeignWorker
+from common.foreign.weights.mapping import Mapping, Pair
 from parity_tests.launching import lacks
 from parity_tests.zoo import APPLICATIONS, PACKAGES, TRANSFORMERS, ZOO
 from parity_tests.zoo_run import ROOT, SEED, deviation, run, zoo_workers

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import ForeignError
-from common.foreign.layouts import aligned, back
-from common.foreign.lint import Difference, lint, said_of
-from common.foreign.mapping import LayerPair, Mapping
+from common.foreign.linting.lint import Difference, lint, said_of
 from common.foreign.outline import Outline, TensorInfo
-from common.foreign.points import points_of
-from common.foreign.propose import propose
-from common.foreign.settle import settle
-from common.foreign.worker import ForeignWorker
+from common.foreign.pairs.points import points_of
+from common.foreign.process.layouts import aligned, back
+from common.foreign.process.worker import ForeignWorker
+from common.foreign.weights.mapping import LayerPair, Mapping
+from common.foreign.weights.propose import propose
+from common.foreign.weights.settle import settle
 from common.parity.deviation import tensor_deviation
 from parity_tests.zoo import PACKAGES, ZOO, Arrays, ZooPair
 from parity_tests.zoo_table import LIMIT, Outcome

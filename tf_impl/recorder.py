@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import RecordError
-from common.foreign.mapping import Mapping as TensorMapping
+from common.foreign.weights.mapping import Mapping as TensorMapping
 from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of
 from common.spec import Described
 from common.state import State

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from common.errors import RecordError
-from common.foreign.mapping import Mapping as TensorMapping
+from common.foreign.weights.mapping import Mapping as TensorMapping
 from common.record.samples import Ids
 from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of, norm
 from common.spec import Described

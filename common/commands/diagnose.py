@@ -17,7 +17,7 @@ from common.diagnose.diagnose import diagnose
 from common.diagnose.replays import Inside
 from common.diagnose.result import Diagnosis
 from common.errors import AlignmentError, MissingPackageError, ParityError, RecordError, RunError, SpecError
-from common.foreign.again import diagnose_records
+from common.foreign.pairs.again import diagnose_records
 from common.launch.replay import Replayer
 from common.launch.worker import require
 from common.parity.align import check_alignment, differences

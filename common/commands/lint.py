@@ -18,12 +18,12 @@ from rich.table import Table
 
 from common.commands import add_command
 from common.errors import ForeignError, SpecError
-from common.foreign.lint import Audit, Difference, Unread, audit
-from common.foreign.mapping import read_mapping
+from common.foreign.linting.lint import Audit, Difference, Unread, audit
+from common.foreign.linting.settings import ROWS, said
 from common.foreign.outline import Outline
-from common.foreign.settings import ROWS, said
+from common.foreign.process.worker import ForeignWorker
 from common.foreign.target import Target
-from common.foreign.worker import ForeignWorker
+from common.foreign.weights.mapping import read_mapping
 from common.report.terminal import table_console
 
 _TARGETS = ("y", "targets", "labels")

@@ -12,8 +12,8 @@ from common.commands import add_command
 from common.commands.verdict import conclude
 from common.diagnose.result import Diagnosis
 from common.errors import MissingPackageError, SpecError
-from common.foreign.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
-from common.foreign.pair import ASKED, Outcome, Way, compare_pair
+from common.foreign.pairs.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
+from common.foreign.pairs.pair import ASKED, Outcome, Way, compare_pair
 from common.foreign.target import Target
 from common.launch.worker import require
 from common.report.diagnosis import EXIT_CODES, write_diagnosis_json

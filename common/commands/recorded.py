@@ -10,8 +10,8 @@ from rich.console import Console
 
 from common.commands import make_folder, write_json
 from common.errors import AlignmentError, SpecError
-from common.foreign.mapping import read_mapping
-from common.foreign.recorded import diagnose_recorded, mapped, unwrapped
+from common.foreign.scripts.recorded import diagnose_recorded, mapped, unwrapped
+from common.foreign.weights.mapping import read_mapping
 from common.parity.align import differences
 from common.parity.result import budget_of
 from common.record import RunRecord, read_record

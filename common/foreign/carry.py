@@ -35,10 +35,10 @@ from typing import Any
 import numpy as np
 
 from common.errors import ForeignError, ParityError, RunError
-from common.foreign import mapping as maps
-from common.foreign.channel import Channel
-from common.foreign.patterns import Array
-from common.foreign.resolve import stand_in
+from common.foreign.process.channel import Channel
+from common.foreign.process.resolve import stand_in
+from common.foreign.weights import mapping as maps
+from common.foreign.weights.patterns import Array
 from common.launch.worker import MODULES, require
 from common.spec.strategies import Framework
 

@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 
 from common.errors import RecordError
-from common.foreign.mapping import Mapping, read_mapping
 from common.foreign.outline import Outline
+from common.foreign.weights.mapping import Mapping, read_mapping
 from common.record.files import write_json
 from common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
 from common.record.samples import Ids, SampleWriter

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from common import __version__
-from common.foreign.recorded import RecordedDiagnosis, Stage
+from common.foreign.scripts.recorded import RecordedDiagnosis, Stage
 
 _HEADLINE = {
     "parity": ("bold green", "✓"),

@@ -10,15 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import ForeignError
-from common.foreign.calling import ALONE, arrange
-from common.foreign.passed import Array, Arrays
+from common.foreign.process.calling import ALONE, arrange
+from common.foreign.process.passed import Array, Arrays
 
 
 def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = None) -> Any:
     """What the model gives for some inputs, as it gives it.
 
     Args:
-        inputs: one array, or arrays by name; how they are handed over says `common.foreign.calling.arrange`, and
+        inputs: one array, or arrays by name; how they are handed over says `common.foreign.process.calling.arrange`, and
             for a functional model the structure that it was made with.
         training: the mode; None: as the model has it.
 

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from common.errors import ForeignError
-from common.foreign.changing import change_all, numbers, sides, switch_rates
+from common.foreign.process.changing import change_all, numbers, sides, switch_rates
 from tf_impl.foreign import names
 from tf_impl.foreign.settings import argument_of, kind_of, settings_of
 
@@ -21,7 +21,7 @@ _FORCED_FUNCTION = "_parity_function"
 
 
 def change(model: keras.Layer, layer: str, setting: str, value: Any) -> Any:
-    """Set a canonical setting; see `common/foreign/settings.py`.
+    """Set a canonical setting; see `common/foreign/linting/settings.py`.
 
     Args:
         layer: its path, or a pattern such as '*' or 'blocks/*'.

@@ -1,4 +1,4 @@
-"""Functions of Keras and TensorFlow that stand for layers; see `common/foreign/settings.py`."""
+"""Functions of Keras and TensorFlow that stand for layers; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

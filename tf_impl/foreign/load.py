@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.utils.naming import reset_uids
 
 from common.errors import ForeignError
-from common.foreign.resolve import call, resolve, wants
+from common.foreign.process.resolve import call, resolve, wants
 from common.foreign.target import Target
 from tf_impl.foreign import precise
 

@@ -1,4 +1,4 @@
-"""Keras's optimizers in canonical settings; see `common/foreign/settings.py`."""
+"""Keras's optimizers in canonical settings; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

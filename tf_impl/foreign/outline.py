@@ -14,9 +14,9 @@ from keras.src import backend
 from keras.src.backend.common.variables import Variable as CommonVariable
 
 from common.errors import ForeignError
-from common.foreign.calls import Calls
 from common.foreign.outline import LayerInfo, OperationInfo, Outline, Shape, TensorInfo
-from common.foreign.passed import tensors_in
+from common.foreign.process.calls import Calls
+from common.foreign.process.passed import tensors_in
 from tf_impl.foreign.calling import call, is_tensor
 from tf_impl.foreign.functions import WATCHED, function_of
 from tf_impl.foreign.optimizers import describe

@@ -13,8 +13,8 @@ import tensorflow as tf
 from keras.src import backend
 
 from common.errors import ForeignError
-from common.foreign.calling import check_reached, check_target, chosen_outputs, unused_feed
-from common.foreign.passed import Array, Arrays, Passed, same, tap_name, tensors_in, with_tensors
+from common.foreign.process.calling import check_reached, check_target, chosen_outputs, unused_feed
+from common.foreign.process.passed import Array, Arrays, Passed, same, tap_name, tensors_in, with_tensors
 from common.spec.losses import LossBase
 from tf_impl.context import Context
 from tf_impl.foreign import load, names, precise

@@ -1,4 +1,4 @@
-"""The canonical settings of Keras's layers, one reader a kind; see `common/foreign/settings.py`."""
+"""The canonical settings of Keras's layers, one reader a kind; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

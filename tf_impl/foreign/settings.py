@@ -1,4 +1,4 @@
-"""Keras's layers in canonical kinds, roles and settings; see `common/foreign/settings.py`."""
+"""Keras's layers in canonical kinds, roles and settings; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

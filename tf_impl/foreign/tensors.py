@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 
 from common.errors import ForeignError
-from common.foreign.calling import check_tensors
-from common.foreign.passed import Arrays
+from common.foreign.process.calling import check_tensors
+from common.foreign.process.passed import Arrays
 from tf_impl.foreign import names
 from tf_impl.foreign.calling import array_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.foreign.calling import check_tensors
-from common.foreign.passed import Arrays
+from common.foreign.process.calling import check_tensors
+from common.foreign.process.passed import Arrays
 from common.foreign.target import Target
 from tf_impl.foreign import load, names
 from tf_impl.foreign.calling import array_of

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.foreign.calling import ALONE, arrange
-from common.foreign.passed import Array, Arrays
+from common.foreign.process.calling import ALONE, arrange
+from common.foreign.process.passed import Array, Arrays
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
     """What the model gives for some inputs, as it gives it.
 
     Args:
-        inputs: one array, or arrays by name; how they are handed over says `common.foreign.calling.arrange`.
+        inputs: one array, or arrays by name; how they are handed over says `common.foreign.process.calling.arrange`.
         training: not needed here: a module has its mode; Keras's twin hands it over.
 
     Raises:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import ForeignError
-from common.foreign.changing import change_all, numbers, sides, switch_rates
+from common.foreign.process.changing import change_all, numbers, sides, switch_rates
 from torch_impl.foreign import names
 from torch_impl.foreign.settings import kind_of, settings_of
 
@@ -20,7 +20,7 @@ _FORCED = "_parity_forced"
 
 
 def change(model: nn.Module, layer: str, setting: str, value: Any) -> Any:
-    """Set a canonical setting; see `common/foreign/settings.py`.
+    """Set a canonical setting; see `common/foreign/linting/settings.py`.
 
     Args:
         layer: its path, or a pattern such as '*' or 'blocks.*'.

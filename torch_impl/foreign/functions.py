@@ -1,4 +1,4 @@
-"""PyTorch's functions that stand for layers; see `common/foreign/settings.py`."""
+"""PyTorch's functions that stand for layers; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

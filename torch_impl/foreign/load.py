@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from common.errors import ForeignError
-from common.foreign.resolve import call, resolve, wants
+from common.foreign.process.resolve import call, resolve, wants
 from common.foreign.target import Target
 from torch_impl.foreign import precise
 

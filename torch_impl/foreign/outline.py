@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from common.errors import ForeignError
-from common.foreign.calls import Calls
 from common.foreign.outline import LayerInfo, Outline, Shape, TensorInfo
-from common.foreign.passed import tensors_in
+from common.foreign.process.calls import Calls
+from common.foreign.process.passed import tensors_in
 from torch_impl.foreign.calling import call, is_tensor
 from torch_impl.foreign.functions import function_of
 from torch_impl.foreign.optimizers import describe

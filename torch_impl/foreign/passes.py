@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from common.errors import ForeignError
-from common.foreign.calling import check_reached, check_target, chosen_outputs, unused_feed
-from common.foreign.passed import Array, Arrays, Passed, same, tap_name, tensors_in, with_tensors
+from common.foreign.process.calling import check_reached, check_target, chosen_outputs, unused_feed
+from common.foreign.process.passed import Array, Arrays, Passed, same, tap_name, tensors_in, with_tensors
 from common.spec.losses import LossBase
 from torch_impl.context import Context
 from torch_impl.foreign import load, names

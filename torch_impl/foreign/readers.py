@@ -1,4 +1,4 @@
-"""The canonical settings of PyTorch's layers, one reader a kind; see `common/foreign/settings.py`."""
+"""The canonical settings of PyTorch's layers, one reader a kind; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from common.foreign.initial import drawn
+from common.foreign.linting.initial import drawn
 from common.foreign.outline import Setting
 
 Settings = dict[str, Setting]

@@ -1,4 +1,4 @@
-"""PyTorch's layers in canonical kinds, roles and settings; see `common/foreign/settings.py`."""
+"""PyTorch's layers in canonical kinds, roles and settings; see `common/foreign/linting/settings.py`."""
 
 from __future__ import annotations
 

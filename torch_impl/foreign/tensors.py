@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from common.errors import ForeignError
-from common.foreign.calling import check_tensors
-from common.foreign.passed import Arrays
+from common.foreign.process.calling import check_tensors
+from common.foreign.process.passed import Arrays
 from torch_impl.foreign import names
 from torch_impl.foreign.calling import array_of
 

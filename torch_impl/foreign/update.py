@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from common.foreign.calling import check_tensors
-from common.foreign.passed import Arrays
+from common.foreign.process.calling import check_tensors
+from common.foreign.process.passed import Arrays
 from common.foreign.target import Target
 from torch_impl.foreign import load, names
 from torch_impl.foreign.calling import array_of

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import ForeignError
-from common.foreign.blame import blame
-from common.foreign.passed import tensors_in
-from common.foreign.resolve import stand_in
+from common.foreign.process.blame import blame
+from common.foreign.process.passed import tensors_in
+from common.foreign.process.resolve import stand_in
 from common.foreign.target import Target
 from common.imported import chosen, drawing, forget_object, one_input, probed_shape
 from common.spec import TrainSpec

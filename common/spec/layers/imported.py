@@ -38,7 +38,7 @@ class ForeignTensor(Spec):
 
 
 class Pair(Spec):
-    """Tensors that are the same numbers in both models. `rule`: how; see `common/foreign/rules.py`.
+    """Tensors that are the same numbers in both models. `rule`: how; see `common/foreign/weights/rules.py`.
 
     Of a line of mapping.yaml what decides the curve: not where it was found.
     """

@@ -1,0 +1,1 @@
+"""What two built models are set to, and where that differs."""

@@ -1,0 +1,1 @@
+"""Records that training scripts of others have written, compared stage by stage."""
