@@ -29,6 +29,7 @@ import numpy as np
 from common.checkpoint import check_fits, checkpoints_of, find, write_checkpoint
 from common.checkpoint.files import folder_of
 from common.errors import ParityError
+from common.foreign.weights.mapping import Mapping, Pair, read_mapping, write_mapping
 from common.parity.budget import FLOAT64
 from common.parity.compare import Verdict
 from common.parity.result import judge
@@ -37,7 +38,7 @@ from common.reference import RateKeeper
 from common.spec import Placement, TrainSpec
 from common.spec.io import load_spec
 from common.state import State, initial_state, load_state
-from parity_tests.spoil import corrupt_folder, spoiled_placement, spoiled_text
+from parity_tests.spoil import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
 from parity_tests.synthetic import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +68,7 @@ RESULTS = {
     "refused": "one line that says what is wrong",
     "recovered": "passed over for an earlier whole checkpoint",
     "divergent": "judged, and found to be another run",
-    "another": "valid, and of another spec, placement or checkpoint; read as that",
+    "another": "valid, and another spec, placement, mapping or checkpoint; read as that",
     "unseen": "read as what it was: what the corruption hit is judged by nobody, or less than the budget",
     "traceback": "an exception that is not meant for people",
     "unclear": "an error of several lines, of control characters, or endless",
@@ -141,12 +142,14 @@ class Material:
             state = {n: v + step for n, v in initial_state(run.spec).items()} | {"step": np.array(step)}
             rates = RateKeeper(run.spec).kept()
             write_checkpoint(folder_of(self.run, step), run.spec, TORCH, state, rates, 1.0 / step)
+        write_mapping(folder / "mapping.yaml", Mapping(keras="net:keras", torch="net:torch", tensors=PAIRS))
+        self.mapping = read_mapping(folder / "mapping.yaml")
 
 
 def try_spec(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
     spec = dice.choice(material.specs)
     as_json = dice.random() < 0.4
-    what, data = spoiled_text(dice, spec, as_json)
+    what, data = spoiled_spec(dice, spec, as_json)
     path = folder / ("spec.json" if as_json else "spec.yaml")
     path.write_bytes(data)
 
@@ -172,6 +175,45 @@ def try_placement(material: Material, number: int, dice: random.Random, folder: 
 
     printable = "".join(c if c in string.printable and c.isprintable() else "?" for c in text)
     return outcome_of(number, "placement", printable[:60], look, str(folder))
+
+
+# A small net of a user's: a convolution, batch norm, a dense layer behind a flattening, attention's three in one.
+PAIRS = (
+    Pair(keras=("conv/kernel",), torch=("conv.weight",), rule="conv"),
+    Pair(keras=("norm/gamma",), torch=("norm.weight",), rule="same", doubt="one of two of its shape"),
+    Pair(keras=("head/kernel",), torch=("head.weight",), rule="flatten(2, 2, 3)"),
+    Pair(
+        keras=("q/kernel", "k/kernel", "v/kernel"),
+        torch=("attn.in_proj_weight",),
+        rule="n d h k -> (n h k) d; h=2",
+    ),
+)
+SHAPES = {
+    "conv/kernel": (3, 3, 1, 3),
+    "norm/gamma": (3,),
+    "head/kernel": (12, 5),
+    **dict.fromkeys(("q/kernel", "k/kernel", "v/kernel"), (4, 2, 2)),
+}
+
+
+def try_mapping(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    what, data = spoiled_mapping(dice, (material.folder / "mapping.yaml").read_text())
+    path = folder / "mapping.yaml"
+    path.write_bytes(data)
+
+    def look() -> tuple[str, str]:
+        found = read_mapping(path)
+        arrays = {name: np.random.default_rng(1).normal(size=shape) for name, shape in SHAPES.items()}
+        there = found.to_torch(arrays)
+        if found == material.mapping:
+            return "unseen", "reads as the same mapping"
+        # Whatever it says now: no number is lost on the way there and back, and it is kept by what is written of it.
+        back = found.to_keras(there)
+        write_mapping(path, found)
+        whole = all(np.array_equal(back[name], arrays[name]) for name in back) and read_mapping(path) == found
+        return ("another" if whole else "wrong"), ""
+
+    return outcome_of(number, "mapping", what, look, str(folder))
 
 
 def _contents(folder: Path) -> dict[str, Any]:
@@ -283,10 +325,11 @@ def look_at_checkpoint(run: Path, whole: Path, forged: bool = False) -> tuple[st
 
 # Numbers of corruptions of each, one after another in this order.
 KINDS: dict[Callable[[Material, int, random.Random, Path], Outcome], int] = {
-    try_spec: 160,
-    try_record: 170,
-    try_checkpoint: 110,
-    try_placement: 60,
+    try_spec: 130,
+    try_record: 150,
+    try_checkpoint: 100,
+    try_placement: 50,
+    try_mapping: 70,
 }
 
 

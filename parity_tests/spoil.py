@@ -203,12 +203,34 @@ YAML_ENDINGS = [
 ]
 
 
-def spoiled_text(dice: random.Random, spec: TrainSpec, as_json: bool) -> tuple[str, bytes]:
+def spoiled_spec(dice: random.Random, spec: TrainSpec, as_json: bool) -> tuple[str, bytes]:
     """A spec as text, with something done to the text or to what it says."""
-    text = dump_json(spec) if as_json else dump_yaml(spec)
+    return spoiled_text(dice, dump_json(spec) if as_json else dump_yaml(spec), spec.to_dict(), as_json)
+
+
+def spoiled_mapping(dice: random.Random, text: str) -> tuple[str, bytes]:
+    """A mapping.yaml with something done to the text or to what it says."""
+    data = yaml.safe_load(text)
+    if dice.random() < 0.3:
+        pair = dice.choice(data["tensors"])
+        pair["rule"] = dice.choice(RULES)
+        return f"rule {pair['rule'][:40]}", yaml.safe_dump(data).encode()
+    return spoiled_text(dice, text, data, False)
+
+
+RULES = [
+    "", "same ", "transpose(0)", "constant(0; 999999999999)", "constant(nan; 3)", "constant(0; 3 99999 99999 99999)", "constant(1..2; 3)", "constant(1e999; 3)",
+    "flatten(99999999999, 2, 2)", "flatten(-1, 2)", "flatten(0, 0, 0)", "i h k -> (h k", "a a -> a", "-> i", "i -> i j",
+    "(" * 5000, "i " * 5000 + "-> i", "n i h k -> (n h k) i; h=0", "n i h k -> (n h k) i; h=-4", "gru", "gru_bias",
+    "x" * 9999, "__import__('os')", "i j -> j i; i=1e9", "conv2d; groups=0", "conv2d; groups=7",
+]  # fmt: skip
+
+
+def spoiled_text(dice: random.Random, text: str, data: Any, as_json: bool) -> tuple[str, bytes]:
+    """Text of JSON or YAML, and what it says, with something done to either."""
     way = dice.choice(("data", "data", "data", "ending", "twice", "bytes"))
     if way == "data":
-        what, data = changed_data(dice, spec.to_dict())
+        what, data = changed_data(dice, data)
         if as_json or what.endswith(" nested"):
             return what, json.dumps(data, indent=2).encode()
         return what, yaml.safe_dump(data, sort_keys=False, allow_unicode=dice.random() < 0.5).encode()

@@ -41,7 +41,13 @@ def test_some_corruptions_are_met(tmp_path: Path) -> None:
     found = outcomes(tmp_path, stride=STRIDE)
     assert len(found) == len(range(0, TOTAL, STRIDE))
     _all_good(found)
-    assert {outcome.kind.split()[-1] for outcome in found} == {"spec", "record", "checkpoint", "placement"}
+    assert {outcome.kind.split()[-1] for outcome in found} == {
+        "spec",
+        "record",
+        "checkpoint",
+        "placement",
+        "mapping",
+    }
     assert {outcome.result for outcome in found} >= {"refused", "recovered", "divergent"}
 
 

@@ -6,6 +6,7 @@ Rules are bijections; those that are none say so, with what training by them can
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -230,7 +231,10 @@ NAMED: dict[str, tuple[int, int, Callable[[str, tuple[int, ...]], Rule], str]] =
     "mean_less_bias": (0, 0, lambda text, given: MeanLessBias(), MeanLessBias.note),
 }
 _CALL = re.compile(r"([a-z_0-9]+)(?:\(\s*([0-9]{1,9}(?:\s*,\s*[0-9]{1,9}){0,7})\s*\))?")
-_CONSTANT = re.compile(r"constant\(\s*(-?[0-9.]{1,20}(?:e-?[0-9]{1,3})?)\s*;([0-9 ]{0,100})\)")
+_NUMBER = r"-?(?:[0-9]{1,17}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})(?:e-?[0-9]{1,3})?"
+_CONSTANT = re.compile(rf"constant\(\s*({_NUMBER})\s*;([0-9 ]{{0,100}})\)")
+# So many numbers at most has a tensor that is made of nothing but a line of text.
+_CONSTANT_LIMIT = 1 << 28
 
 
 def parse_rule(text: str) -> Rule:
@@ -241,7 +245,10 @@ def parse_rule(text: str) -> Rule:
         return pattern(text, text)
     constant = _CONSTANT.fullmatch(text)
     if constant is not None:
-        return Constant(text, float(constant[1]), tuple(int(size) for size in constant[2].split()))
+        shape = tuple(int(size) for size in constant[2].split())
+        if math.prod(shape) > _CONSTANT_LIMIT:
+            raise ForeignError(f"rule {text!r}: a constant tensor has at most {_CONSTANT_LIMIT} numbers")
+        return Constant(text, float(constant[1]), shape)
     match = _CALL.fullmatch(text.strip())
     if match is None or match[1] not in NAMED:
         name = match[1] if match else text
