@@ -224,13 +224,6 @@ APPLICATIONS = (
         outputs=_LOGITS,
         differs="epsilon of batch norm: 1.001e-5 against 1e-5; Keras's convolutions have biases",
     ),
-    ZooPair(
-        "ResNet50, the stride in the 3x3",
-        _keras("ResNet50", 64),
-        _timm("resnet50"),
-        Images(64),
-        differs="where a block has its stride; epsilon of batch norm; Keras's convolutions have biases",
-    ),
 )
 
 _DEPTH, _HEADS, _WIDTH, _INNER, _WORDS, _PLACES = 12, 4, 64, 160, 97, 24

@@ -103,6 +103,8 @@ class Session:
     def build(self, target: dict[str, Any], seed: int) -> None:
         """Build the model; the one before is gone, also where that fails."""
         self._model = None
+        # An experiment on the one before is over, whatever became of it.
+        self._part("precise").exact_constants(False)
         self._target = Target(**target)
         self.doing = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
