@@ -444,6 +444,20 @@ def test_keras_follows_torch_too(nets: dict[str, ForeignWorker]) -> None:
     side.exact_constants(False)
 
 
+def test_another_model_begins_with_stock_constants(nets: dict[str, ForeignWorker]) -> None:
+    """Also where an experiment on the one before has failed half-way."""
+    side, x = nets["tensorflow"], native("tensorflow", images())
+    stock = side.forward(x).outputs["output"]
+    weights = side.read()
+    side.exact_constants(True)
+    exact = side.forward(x).outputs["output"]
+    assert not np.array_equal(stock, exact)
+    side.hold("worker_keras:net")
+    side.outline(x)
+    side.write(weights)
+    assert np.array_equal(side.forward(x).outputs["output"], stock)
+
+
 @pytest.mark.parametrize("size", [6, 7])
 def test_padding_with_strides_on_both_sides(sides: dict[str, ForeignWorker], size: int) -> None:
     """Of an even size, Keras pads the end alone."""
