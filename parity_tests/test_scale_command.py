@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class MadeUp:
 
 def run_made_up(monkeypatch: pytest.MonkeyPatch, asked: Question, folder: Path, worker: MadeUp) -> None:
     monkeypatch.setattr(scale, "require", lambda framework: None)
-    monkeypatch.setattr(session, "_Workers", lambda stack, logs: worker)
+    monkeypatch.setattr(session, "Workers", lambda logs: nullcontext(worker))
     run_scale(asked, folder, Console(quiet=True))
 
 
