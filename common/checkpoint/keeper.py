@@ -71,7 +71,6 @@ class Keeper:
         self._loss_sum = self._count = 0.0
         self._own: dict[int, State] = {}
         self.stopping = False
-        self._stop = Stop(watching=self._saving is not None)
         self._lock = lock(run) if primary and (self._saving or placement.resume) else None
         if self._lock is not None:
             try:
@@ -79,6 +78,8 @@ class Keeper:
             except OSError as error:
                 self._lock.close()
                 raise self._unwritable(error) from error
+        # Last: where anything before it fails, nobody would let go of the signals.
+        self._stop = Stop(watching=self._saving is not None)
 
     def __enter__(self) -> Keeper:
         return self
