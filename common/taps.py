@@ -121,6 +121,11 @@ def vector_of(name: str, shape: Shape) -> Array:
     return result.reshape(shape)
 
 
+def script_vector(size: int) -> Array:
+    """r of a recorded script's outputs with `size` numbers a sample; shorter ones are its beginning."""
+    return vector_of("script", (size,))
+
+
 def sample_tables() -> Array:
     """[parts of an id, 2^ID_BITS], float64: w is the product of one of each, the lowest part first."""
     return vector_of("sample ids", (_ID_PARTS, 1 << ID_BITS))

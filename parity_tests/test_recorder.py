@@ -19,12 +19,16 @@ from safetensors.numpy import save_file
 
 from common.errors import AlignmentError, RecordError
 from common.foreign.scripts.factors import factor_between, in_words, named
-from common.foreign.scripts.recorded import RecordedDiagnosis, Stage, diagnose_recorded, mapped, unwrapped
+from common.foreign.scripts.layers import deviations
+from common.foreign.scripts.recorded import RecordedDiagnosis, diagnose_recorded, mapped, unwrapped
+from common.foreign.scripts.stage import Stage
 from common.foreign.weights.mapping import read_mapping
 from common.parity.result import Result, judge
 from common.record import RunRecord, read_record, script
 from common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
+from common.record.script_taps import TapWriter, is_tapped, read_taps
 from common.spec import Described
+from common.taps import script_vector
 from parity_tests.command_line import Cli
 from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
 from parity_tests.synthetic import TORCH, Run, edit_json, one_line, tiny_spec
@@ -52,7 +56,8 @@ class Scripts:
 
     def record(self, name: str) -> RunRecord:
         """With Keras's names."""
-        return mapped(read_record(self.path(name)), read_mapping(self.folder / "mapping.yaml"))
+        mapping = "images.yaml" if "pictures" in name else "mapping.yaml"
+        return mapped(read_record(self.path(name)), read_mapping(self.folder / mapping))
 
     def judged(self, first: str, second: str, floors: tuple[str, ...] = ()) -> Result:
         return judge([self.record(first), self.record(second)], [self.record(name) for name in floors])
@@ -128,7 +133,7 @@ def test_the_same_training_is_parity(scripts: Scripts, first: str, second: str) 
     assert result.comparisons[0].unjudged == "not recorded: evaluation"
     found = scripts.diagnosed(first, second)
     assert found.verdict == "parity" and found.first is None
-    assert [stage.status for stage in found.stages] == ["agrees"] * 10
+    assert [stage.status for stage in found.stages] == ["agrees"] * 11
 
 
 # (what is other than in the reference, the stage that parts first, its step, words of the diagnosis)
@@ -180,6 +185,102 @@ def test_clipping_is_seen_before_it_or_named(scripts: Scripts) -> None:
     assert any("call recorder.gradients()" in text for text in found.why)
 
 
+# What layers gave.
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("keras/pictures", "torch/pictures"),
+        ("keras/pictures_jit", "torch/pictures_mapped"),
+        ("keras/pictures", "keras/pictures_jit"),
+    ],
+)
+def test_layers_give_the_same_numbers_in_either_layout(scripts: Scripts, first: str, second: str) -> None:
+    """Also a layer that is called twice, in micro-batches, with passes between that only evaluate."""
+    stage = stage_of(scripts.diagnosed(first, second), "layers")
+    assert stage.status == "agrees" and stage.text.startswith("3 outputs at 3 steps, within"), stage.text
+    taps = scripts.record(first).script_taps
+    assert taps is not None and list(taps.digests) == ["first", "twice", "twice#1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ("keras/base", "torch/activation", "hidden is the first that differs, by 0.54 of its norm"),
+        ("torch/base", "torch/activation", "hidden is the first that differs, by 0.54 of its norm"),
+        ("keras/pictures", "torch/pictures_padding", "twice is the first that differs"),
+    ],
+)
+def test_the_first_layer_that_differs_is_named(scripts: Scripts, first: str, second: str, text: str) -> None:
+    found = scripts.diagnosed(first, second)
+    assert found.first is not None and (found.first.name, found.first.step) == ("layers", 0)
+    assert found.first.text.startswith(text)
+    assert ("the 1 before it agree, first the last of them" in found.first.text) == ("twice" in text)
+    assert any("this layer's output is the first that differs" in why for why in found.why)
+
+
+def test_layers_by_other_names_are_not_compared(scripts: Scripts) -> None:
+    pair = [read_record(scripts.path(f"{side}/base")) for side in ("keras", "torch")]
+    stage = stage_of(diagnose_recorded(*pair), "layers")
+    assert stage.status == "not recorded" and "`layers` of a mapping" in stage.text
+
+
+def test_a_chosen_layer_is_tapped_and_another_name_refused(scripts: Scripts, tmp_path: Path) -> None:
+    taps = read_record(scripts.path("torch/parts")).script_taps
+    assert taps is not None and list(taps.digests) == ["1", "2"]
+    assert script.chosen_layers(["a", "b", "c"], ["c", "a"]) == ["a", "c"]
+    with pytest.raises(RecordError, match=r"no layer 'd'; it has a, b") as raised:
+        script.chosen_layers(["a", "b"], ["d"])
+    assert one_line(str(raised.value))
+
+
+def test_a_cut_or_foreign_file_of_taps_is_read_to_its_end_or_named(scripts: Scripts, tmp_path: Path) -> None:
+    copy = copied(scripts.path("torch/base"), tmp_path / "copy")
+    path = copy / "taps" / "digests.f64"
+    path.write_bytes(path.read_bytes()[:-8])
+    taps = read_record(copy).script_taps
+    assert taps is not None and taps.steps.tolist() == list(range(STEPS - 1))
+    (copy / "taps" / "names.json").write_text('["0", "0"]')
+    with pytest.raises(RecordError, match="expected a list of different names"):
+        read_record(copy).script_taps  # noqa: B018
+    (copy / "taps" / "names.json").write_text('["0"]')
+    with pytest.raises(RecordError, match="steps do not increase"):
+        read_record(copy).script_taps  # noqa: B018
+
+
+def test_steps_that_are_tapped() -> None:
+    assert [step for step in range(70) if is_tapped(step, None)] == [*range(9), 16, 32, 64]
+    assert [step for step in range(7) if is_tapped(step, 3)] == [0, 3, 6]
+
+
+def test_digests_see_what_a_norm_does_not() -> None:
+    random = np.random.default_rng(0)
+    first = random.standard_normal((2, 3, 4))
+
+    def digest(values: np.ndarray) -> np.ndarray:
+        total, vector = values.sum(0), script_vector(values[0].size)
+        moved = np.moveaxis(total, 0, -1).ravel() @ vector
+        return np.array([[np.sum(values**2), total.ravel() @ vector, moved]])
+
+    same = digest(first[::-1])  # the samples in another order
+    assert deviations(digest(first), same)[0] < 1e-14
+    assert deviations(digest(np.moveaxis(first, 1, -1)), digest(first))[0] < 1e-14  # channels first
+    assert deviations(digest(first), digest(first[:, [1, 0, 2]]))[0] > 1e-3  # channels swapped
+
+
+def test_an_output_that_is_no_number_is_not_one_that_was_not_taken(tmp_path: Path) -> None:
+    writer = TapWriter(tmp_path / "taps")
+    writer.write(0, {"a": (4.0, 1.0, 2.0), "b": (np.nan,) * 3, "c": (np.inf,) * 3})
+    writer.write(1, {"a": (4.0, 1.0, np.nan), "b": (1.0,) * 3, "later": (1.0,) * 3})
+    writer.close()
+    found = read_taps(tmp_path / "taps")
+    assert found is not None and list(found.digests) == ["a", "b", "c"]
+    a, b, c = found.digests.values()
+    assert deviations(a, b).tolist() == [np.inf, 0.5]
+    assert deviations(b, c)[0] == 0 and np.isnan(deviations(b, c)[1])
+
+
 # What was not recorded is said.
 
 
@@ -192,7 +293,9 @@ def test_what_was_not_recorded_is_not_judged(scripts: Scripts) -> None:
         told
         == "not recorded: sample ids, evaluation; gradient norm, parameter norm, update norm at 3 of 12 steps"
     )
-    assert stage_of(scripts.diagnosed("torch/base", "torch/no_ids"), "sample ids").status == "not recorded"
+    found = scripts.diagnosed("torch/base", "torch/no_ids")
+    assert stage_of(found, "sample ids").status == "not recorded"
+    assert (stage := stage_of(found, "layers")).status == "not recorded" and "taps=True" in stage.text
 
 
 def test_a_number_that_is_there_is_judged(scripts: Scripts, tmp_path: Path) -> None:
@@ -375,7 +478,8 @@ def test_callbacks_record_what_a_loop_by_hand_does(library: str, tmp_path: Path)
         assert pair[1].columns["count"].tolist() == [BATCH] * STEPS
         comparison = judge(pair).comparisons[0]
         assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
-        assert diagnose_recorded(pair[0], pair[1]).first is None
+        found = diagnose_recorded(pair[0], pair[1])
+        assert found.first is None and stage_of(found, "layers").status == "agrees"
     assert (tmp_path / "runs").is_dir() == (library == "accelerate")
 
 
@@ -388,6 +492,8 @@ def test_ranks_are_recorded_as_one(scripts: Scripts, tmp_path: Path) -> None:
     comparison = judge([read_record(scripts.path("torch/base")), record]).comparisons[0]
     assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
     assert isinstance(record.terms, Described) and record.terms.world_size == 2
+    found = diagnose_recorded(read_record(scripts.path("torch/base")), record)
+    assert stage_of(found, "layers").status == "agrees"
 
 
 # Killed, cut short, damaged.

@@ -32,6 +32,7 @@ from common.state import State
 from tf_impl import runtime
 from tf_impl.foreign import names
 from tf_impl.foreign.outline import outline
+from tf_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when the next one has been launched.
 _LAG = 1
@@ -58,6 +59,7 @@ class Recorder(ScriptRecorder):
         mapping: str | Path | TensorMapping | None = None,
         precision: str | None = None,
         every: int | None = None,
+        taps: bool | Sequence[str] = False,
         order: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -74,6 +76,8 @@ class Recorder(ScriptRecorder):
                 ignores are left out.
             precision: one of a TrainSpec's; None goes by the parameters' type.
             every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
+                32, 64, ..., or at multiples of `every`. It needs one replica.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
 
@@ -121,6 +125,7 @@ class Recorder(ScriptRecorder):
         self._measures_now = True
         self._keeping = tf.Variable(True, trainable=False)
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
+        self._layers = self._watched(taps)
         if optimizer is not None:
             self._watch(optimizer)
         self._keep_parameters()
@@ -167,12 +172,16 @@ class Recorder(ScriptRecorder):
 
     def _end(self, sums: Sums, received: Any) -> None:
         norms = self._see_parameters()
+        if self._layers is not None and self.taps_now:
+            self._write_taps({name: digest.numpy().tolist() for name, digest in self._layers.table().items()})
         # A copy: the variable is written by the next step.
         handle = sums, self._seen.read_value(), norms
         self._end_step(handle if self._lag else self._read(handle), received, self._cost)
         if self.count == 1:
             self._end_first()
         self._cost = 0.0
+        if self._layers is not None:
+            self._layers.open(self.taps_now)
         self._keep_parameters()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
@@ -209,11 +218,14 @@ class Recorder(ScriptRecorder):
             )
         apply = optimizer.apply
 
+        # As AutoGraph can read it, for a loop in a tf.function.
         def watched(grads: Any, trainable_variables: Any = None) -> Any:
             grads = list(grads)
-            known = optimizer._trainable_variables if trainable_variables is None else trainable_variables
-            trainable_variables = None if trainable_variables is None else (known := list(known))
-            self._see(grads, known)
+            if trainable_variables is None:
+                self._see(grads, optimizer._trainable_variables)
+            else:
+                trainable_variables = list(trainable_variables)
+                self._see(grads, trainable_variables)
             return apply(grads, trainable_variables)
 
         optimizer.apply = watched
@@ -221,6 +233,21 @@ class Recorder(ScriptRecorder):
     def _unwatch(self) -> None:
         if self._optimizer is not None:
             self._optimizer.__dict__.pop("apply", None)
+        if self._layers is not None:
+            self._layers.close()
+
+    def _end_pass(self) -> None:
+        if self._layers is not None:
+            self._layers.end_pass()
+
+    def _watched(self, taps: bool | Sequence[str]) -> LayerTaps | None:
+        if taps is False:
+            return None
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise RecordError("taps: the layers of several replicas cannot be tapped; record one replica")
+        found = LayerTaps(self._model, taps)
+        found.open(self.taps_now)
+        return found
 
     def _see(self, gradients: list[Any], variables: Sequence[Any]) -> None:
         """Keep what is known before an update, as part of the step's graph where it has one."""

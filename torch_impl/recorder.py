@@ -35,6 +35,7 @@ from common.state import State
 from torch_impl import runtime
 from torch_impl.foreign import names
 from torch_impl.foreign.outline import outline
+from torch_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
@@ -60,6 +61,7 @@ class Recorder(ScriptRecorder):
         precision: str | None = None,
         distributed: bool = False,
         every: int | None = None,
+        taps: bool | Sequence[str] = False,
         order: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -76,6 +78,8 @@ class Recorder(ScriptRecorder):
             precision: one of a TrainSpec's; None goes by the parameters' type.
             distributed: sum loss and count over all ranks, and gather the ids. Without it they are taken as global.
             every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
+                32, 64, ..., or at multiples of `every`.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
 
@@ -126,6 +130,7 @@ class Recorder(ScriptRecorder):
         self._write_outline(
             lambda: outline(self._model, type(self._model).__qualname__, None, self._optimizer)
         )
+        self._layers = self._watched(model, taps)
         self._hooks: list[Any] = []
         if self._optimizer is None:
             self._keep_parameters()
@@ -162,10 +167,14 @@ class Recorder(ScriptRecorder):
         if self._optimizer is None:
             self._see_parameters()
         sums, received = self._added()
+        if self._layers is not None and self.taps_now:
+            self._end_taps(self._layers.table())
         if self._distributed:
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
         self._seen, self._rate, self._cost = {}, NAN, 0.0
+        if self._layers is not None:
+            self._layers.open(self.taps_now)
         if self._optimizer is None:
             self._keep_parameters()
 
@@ -194,6 +203,42 @@ class Recorder(ScriptRecorder):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        if self._layers is not None:
+            self._layers.close()
+
+    def _end_pass(self) -> None:
+        if self._layers is not None:
+            self._layers.end_pass()
+
+    def _watched(self, model: nn.Module, taps: bool | Sequence[str]) -> LayerTaps | None:
+        if taps is False:
+            return None
+        if any(hasattr(module, "_orig_mod") for module in model.modules()):
+            raise RecordError(
+                "taps: torch.compile merges layers; record the model without it to have them tapped"
+            )
+        found = LayerTaps(self._model, taps)
+        found.open(self.taps_now)
+        return found
+
+    @torch.no_grad()
+    def _end_taps(self, digests: dict[str, Tensor]) -> None:
+        """Write what the layers gave at this step, added up over the ranks."""
+        table = torch.stack([d.to(self._device) for d in digests.values()]) if digests else None
+        if self._distributed:
+            sizes = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=self._device)
+            sizes[dist.get_rank()] = len(digests)
+            dist.all_reduce(sizes)
+            if len(set(sizes.tolist())) > 1:
+                return  # they went through other layers
+            if table is not None:
+                dist.all_reduce(table)
+        if table is None:
+            return
+        found = dict(zip(digests, table.tolist(), strict=True))
+        if self._mapping is not None:
+            found = {pair.keras: found[pair.torch] for pair in self._mapping.layers if pair.torch in found}
+        self._write_taps(found)
 
     def _see_before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """The optimizer is about to take its step."""

@@ -19,6 +19,7 @@ from common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read
 from common.record.header import STEP_FIELDS, Header, Summary, read_header
 from common.record.parts import check_gaps, kept_steps, parts_of
 from common.record.samples import Ids, Received
+from common.record.script_taps import ScriptTaps, read_taps
 from common.spec import Described, Placement, TrainSpec
 from common.state import State, load_state
 
@@ -190,6 +191,16 @@ class RunRecord:
             tables.append(found[1:].T)
         values = np.stack([table[: min(map(len, tables))] for table in tables])
         return Taps(names, values.reshape(*values.shape[:2], len(names), 2))
+
+    @cached_property
+    def script_taps(self) -> ScriptTaps | None:
+        """What the layers of a recorded script gave; None where that was not recorded."""
+        found = None if self.planned is not None else read_taps(self.folder / "taps")
+        if found is None or self.renamed is None:
+            return found
+        kept = self.renamed("taps", {f"tensors/{name}": array for name, array in found.digests.items()})
+        digests = {name.partition("/")[2]: array.astype(np.float64) for name, array in kept.items()}
+        return replace(found, digests=digests)
 
     @cached_property
     def phases(self) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from common.foreign.weights.mapping import Mapping, read_mapping
 from common.record.files import write_json
 from common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
 from common.record.samples import Ids, SampleWriter
+from common.record.script_taps import Digest, TapWriter, is_tapped
 from common.record.writer import ROW
 from common.spec import Described, Placement
 from common.state import State, save_state
@@ -107,11 +108,13 @@ class ScriptRecorder:
         """
         self.pace = Pace(every)
         self.count = 0  # of steps so far
+        self._every = every
         self._folder = None if out is None else Path(out)
         self._described, self._lag = described, lag
         self._held: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
         self._samples: SampleWriter | None = None
+        self._taps = None if self._folder is None else TapWriter(self._folder / "taps")
         self._closed = False
         self._sums: Sums = []
         self._parts: list[Ids] = []
@@ -125,6 +128,11 @@ class ScriptRecorder:
             write_json(self._folder / "header.json", header_of(described, placement, facts).to_dict())
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
         self._began = self._last = time.perf_counter()
+
+    @property
+    def taps_now(self) -> bool:
+        """Whether layers are tapped at the step at hand; the same on every rank."""
+        return is_tapped(self.count, self._every)
 
     @property
     def writes(self) -> bool:
@@ -154,6 +162,7 @@ class ScriptRecorder:
 
     def _add(self, loss: Any, weight: Any, count: Any) -> None:
         self._sums.append((self._kept(loss), weight, count))
+        self._end_pass()
 
     def _added(self) -> tuple[Sums, Ids | None]:
         """Losses and ids of the step at hand, which is over."""
@@ -162,6 +171,9 @@ class ScriptRecorder:
         found = self._sums, np.concatenate(self._parts) if self._parts else None
         self._sums, self._parts = [], []
         return found
+
+    def _end_pass(self) -> None:
+        """A micro-batch is over."""
 
     def _kept(self, value: Any) -> Any:
         """A loss that is read later, safe from being changed; on the CPU a number at once."""
@@ -211,6 +223,12 @@ class ScriptRecorder:
         if self.writes:
             self._held.append(Row(handle, seconds, given))
             self._write_up_to(self._lag)
+
+    def _write_taps(self, digests: dict[str, Digest]) -> None:
+        """What the layers gave at the step at hand, which is about to end."""
+        taps = self._taps
+        if self.writes and taps is not None and digests:
+            self._guarded(lambda: taps.write(self.count, digests))
 
     def _begin_samples(self, folder: Path) -> None:
         self._samples = SampleWriter(folder, None, range(1))
@@ -273,7 +291,7 @@ class ScriptRecorder:
 
     def _close(self) -> None:
         self._closed = True
-        for file in (self._steps, self._samples):
+        for file in (self._steps, self._samples, self._taps):
             if file is not None:
                 file.close()
 
@@ -281,6 +299,21 @@ class ScriptRecorder:
 def mapping_of(given: str | Path | Mapping | None) -> Mapping | None:
     """What a recorder was given as mapping: the file is read."""
     return read_mapping(Path(given)) if isinstance(given, str | Path) else given
+
+
+def chosen_layers(known: Sequence[str], wanted: bool | Sequence[str]) -> list[str]:
+    """The layers to tap, of those that a model has.
+
+    Raises:
+        RecordError: it has none of such a name.
+    """
+    if isinstance(wanted, bool):
+        return list(known) if wanted else []
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise RecordError(f"taps: the model has no layer {missing[0]!r}; it has {', '.join(known) or 'none'}")
+    return [name for name in known if name in names]
 
 
 def norm(value: float) -> float:

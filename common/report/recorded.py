@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from common import __version__
-from common.foreign.scripts.recorded import RecordedDiagnosis, Stage
+from common.foreign.scripts.recorded import RecordedDiagnosis
+from common.foreign.scripts.stage import Stage
 
 _HEADLINE = {
     "parity": ("bold green", "✓"),

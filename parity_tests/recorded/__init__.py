@@ -29,6 +29,7 @@ SCRIPTS: dict[str, dict[str, object]] = {
     # The gradients are as many times as large, and the updates are not.
     "sum": {"reduction": "sum", "learning_rate": 0.25 / BATCH},
     "weights": {"scale": 1.0625},
+    "activation": {"activation": "relu"},
 }
 # The scripts that Keras has, too.
 KERAS = ("base", "adam", "epsilon", "sum")
@@ -57,6 +58,22 @@ def batch(step: int, order: int = 0) -> np.ndarray:
     return shuffled[within * BATCH : (within + 1) * BATCH]
 
 
+PIXELS, CHANNELS = (5, 6, 2), 3
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    """A batch of pictures, channels last, and what is wanted of them."""
+    random = np.random.default_rng(9)
+    return random.standard_normal((8, *PIXELS)), random.standard_normal((8, CHANNELS))
+
+
+def image_weights() -> list[np.ndarray]:
+    """Kernel and bias of a convolution, and of one that is used twice, as Keras lays them out."""
+    random = np.random.default_rng(10)
+    shapes = [(3, 3, PIXELS[2], CHANNELS), (CHANNELS,), (3, 3, CHANNELS, CHANNELS), (CHANNELS,)]
+    return [random.standard_normal(shape) / 4 for shape in shapes]
+
+
 def run_snippet(number: int, folder: Path, names: dict[str, Any]) -> None:
     """Run a piece of Python of docs/recorders.md, in their order, in a folder of its own, with what it takes for given."""
     text = (Path(__file__).parents[2] / "docs" / "recorders.md").read_text()
@@ -77,11 +94,30 @@ tensors:
   - {keras: hidden/bias, torch: 0.bias, rule: same}
   - {keras: logits/kernel, torch: 2.weight, rule: transpose}
   - {keras: logits/bias, torch: 2.bias, rule: same}
+layers:
+  - {keras: hidden, torch: "1"}
+  - {keras: logits, torch: "2"}
+"""
+
+
+IMAGE_MAPPING = """\
+keras: scripts:keras
+torch: scripts:torch
+tensors:
+  - {keras: first/kernel, torch: first.weight, rule: conv}
+  - {keras: first/bias, torch: first.bias, rule: same}
+  - {keras: twice/kernel, torch: twice.weight, rule: conv}
+  - {keras: twice/bias, torch: twice.bias, rule: same}
+layers:
+  - {keras: first, torch: first}
+  - {keras: twice, torch: twice}
+  - {keras: "twice#1", torch: "twice#1"}
 """
 
 
 def write_mapping(folder: Path) -> Path:
-    """mapping.yaml of the two models."""
+    """mapping.yaml of the two models, and images.yaml of those of pictures."""
     path = folder / "mapping.yaml"
     path.write_text(MAPPING)
+    (folder / "images.yaml").write_text(IMAGE_MAPPING)
     return path

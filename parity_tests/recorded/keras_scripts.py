@@ -14,15 +14,19 @@ from parity_tests.recorded import (
     BARE,
     BATCH,
     BETAS,
+    CHANNELS,
     CLASSES,
     FEATURES,
     KERAS,
     MOMENTUM,
+    PIXELS,
     SCRIPTS,
     STEPS,
     UNITS,
     batch,
     data,
+    image_weights,
+    images,
     run_snippet,
     weights,
 )
@@ -95,15 +99,51 @@ def loop(out: Path | None, given: dict[str, Any], graph: bool, **options: Any) -
     return flat(model)
 
 
+def pictures(out: Path, jit: bool) -> None:
+    """Three steps of two micro-batches, with a look at the whole batch after each."""
+    layers = [keras.layers.Conv2D(CHANNELS, 3, padding="same", name=name) for name in ("first", "twice")]
+    x = given = keras.Input(PIXELS)
+    for layer in (layers[0], layers[1], layers[1]):
+        y = layer(x)
+        x = keras.ops.relu(y)
+    model = keras.Model(given, keras.ops.mean(y, (1, 2)))
+    model.set_weights(image_weights())
+    optimizer = keras.optimizers.SGD(0.125)
+    inputs, wanted = map(tf.constant, images())
+
+    def look(rows: Any) -> Any:
+        return tf.reduce_mean(tf.square(model(inputs[rows]) - wanted[rows]))
+
+    @tf.function(jit_compile=jit)
+    def train_step() -> Any:
+        losses, total = [], None
+        for rows in (slice(0, 4), slice(4, 8)):
+            with tf.GradientTape() as tape:
+                losses.append(look(rows))
+            found = tape.gradient(losses[-1], model.trainable_variables)
+            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+        optimizer.apply([g / 2 for g in total], model.trainable_variables)
+        return losses
+
+    with Recorder(out, model, optimizer, every=1, taps=True) as recorder:
+        for _ in range(3):
+            for loss in train_step():
+                recorder.add(float(loss), 4)
+            recorder.step()
+            look(slice(0, 8))
+
+
 def main(folder: Path) -> None:
     """All scripts."""
     keras.config.set_floatx("float64")
     for name in KERAS:
         given = SCRIPTS[name]
-        weights_after = fit(folder / name, given, every=1)
+        weights_after = fit(folder / name, given, every=1, taps=True)
         if name in BARE:
             np.save(folder / f"bare_{name}.npy", fit(None, given))
             np.save(folder / f"with_{name}.npy", weights_after)
+    pictures(folder / "pictures", False)
+    pictures(folder / "pictures_jit", True)
     model, (features, classes) = model_of(), data()
     model.compile(optimizer_of({}), loss_of({}))
     rows = np.concatenate([np.concatenate([batch(step), batch(step)]) for step in range(STEPS)])
@@ -123,7 +163,7 @@ def main(folder: Path) -> None:
     run_snippet(2, folder, told)
     for name, graph in (("eager", False), ("graph", True)):
         np.save(folder / f"bare_{name}.npy", loop(None, {}, graph))
-        np.save(folder / f"with_{name}.npy", loop(folder / name, {}, graph, every=1))
+        np.save(folder / f"with_{name}.npy", loop(folder / name, {}, graph, every=1, taps=True))
 
 
 if __name__ == "__main__":

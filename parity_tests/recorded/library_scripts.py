@@ -66,7 +66,9 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
             return optimizer_of(self.network, {})
 
     module = Lit()
-    callbacks = [] if out is None else [RecorderCallback(out, ids=lambda rows: rows["id"], every=1)]
+    callbacks = (
+        [] if out is None else [RecorderCallback(out, ids=lambda rows: rows["id"], every=1, taps=True)]
+    )
     trainer = pl.Trainer(
         max_epochs=1,
         accelerator="cpu",
@@ -122,7 +124,7 @@ def with_transformers(out: Path | None, parts: int) -> np.ndarray:
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
         trainer = in_order(module, arguments, train_dataset=Rows(), optimizers=(optimizer, schedule))
         if out is not None:
-            trainer.add_callback(RecorderCallback(trainer, out, ids="id", every=1))
+            trainer.add_callback(RecorderCallback(trainer, out, ids="id", every=1, taps=True))
         else:
             without = trainer.compute_loss
             trainer.compute_loss = lambda model, inputs, *rest, **named: without(
@@ -143,7 +145,9 @@ def with_accelerate(out: Path | None, parts: int) -> np.ndarray:
     model, optimizer, batches = accelerator.prepare(
         module, optimizer_of(module, {}), DataLoader(Rows(), BATCH // parts)
     )
-    recorder = None if out is None else AcceleratedRecorder(out, accelerator, model, optimizer, every=1)
+    recorder = (
+        None if out is None else AcceleratedRecorder(out, accelerator, model, optimizer, every=1, taps=True)
+    )
     for rows in batches:
         with accelerator.accumulate(model):
             loss = functional.cross_entropy(model(rows["inputs"]), rows["labels"])
@@ -204,7 +208,7 @@ def main(library: str, folder: Path) -> None:
     for parts in (1, 2):
         np.save(folder / f"bare_{parts}.npy", run(None, parts))
         np.save(folder / f"with_{parts}.npy", run(folder / f"run_{parts}", parts))
-        train(folder / f"hand_{parts}", {"clip": CLIP, "parts": parts}, every=1)
+        train(folder / f"hand_{parts}", {"clip": CLIP, "parts": parts}, every=1, taps=True)
 
 
 if __name__ == "__main__":

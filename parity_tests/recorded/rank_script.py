@@ -24,7 +24,7 @@ def train(rank: int, out: str, store: str) -> None:
     model = DistributedDataParallel(model_of())
     optimizer = optimizer_of(model, {})
     features, classes = map(torch.from_numpy, data())
-    with Recorder(out, model, optimizer, distributed=True, every=1) as recorder:
+    with Recorder(out, model, optimizer, distributed=True, every=1, taps=True) as recorder:
         for step in range(STEPS):
             ids = torch.from_numpy(batch(step)[rank::RANKS].copy())
             optimizer.zero_grad()

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from common.errors import RecordError
 from common.foreign.scripts.factors import factor_between, in_words, named
+from common.foreign.scripts.layers import layers_stage
 from common.foreign.scripts.outlines import setting_differences
+from common.foreign.scripts.stage import Stage
 from common.foreign.weights.mapping import Mapping
 from common.parity.budget import FLOAT64, Budget
 from common.parity.described import STATES, UNNAMED, named_alike
@@ -27,12 +29,13 @@ from common.record import RunRecord
 from common.spec import Described
 from common.state import State
 
-Status = Literal["agrees", "differs", "not recorded"]
 Row = NDArray[np.float64]
 
 # Without a noise floor: what is taken for rounding at the first step and each one after, in units in the last
 # place, and the most that ever is.
 _ULPS, _MOST = 1e3, 1e-2
+# As a forward pass is judged in float64.
+_LAYERS = 1e-10
 _SHOWN = 5
 _EXACT = 1e-9
 _TITLES = {
@@ -50,6 +53,8 @@ _WHY = {
     " epoch's end",
     "count": "the losses are means over different numbers of samples: see what the recorders are given as count=",
     "initial state": "they begin with other weights: copy them, or load one checkpoint in both, before anything else",
+    "layers": "this layer's output is the first that differs, of the same weights and samples: its settings (padding,"
+    " epsilon, activation), or what is done between it and the layers before",
     "loss": "the same weights and samples give another loss: the model (a layer's setting, dropout), how inputs are"
     " prepared, or how the loss is reduced",
     "first gradients": "the loss agrees and its gradient does not: a factor (sum or mean, replicas, accumulation,"
@@ -62,24 +67,11 @@ _WHY = {
 }
 _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["update norm"]
 # Stages that may agree for some steps, and what then fits.
-_CARRIED = ("loss", "gradient norm", "update norm", "parameter norm")
+_CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
 _WHY_LATER = (
     "everything agrees up to step {before}, so what parts them is carried from step to step: the optimizer's memory"
     " (momentum, moments, decay), a schedule, moving averages, or another random draw (dropout)"
 )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage. step: the first at which it differs; -1 before the first, None where it agrees or was not recorded.
-
-    text: by how much, what was compared, or why it was not.
-    """
-
-    name: str
-    status: Status
-    text: str
-    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,12 @@ def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
     def renamed(which: str, state: State) -> State:
         arrays = {name.partition("/")[2]: array for name, array in state.items() if name != "step"}
         if described.naming == "torch":
+            if which == "taps":
+                return {
+                    f"tensors/{pair.keras}": arrays[pair.torch]
+                    for pair in mapping.layers
+                    if pair.torch in arrays
+                }
             of_gradients = which == "first_gradients"
             arrays = mapping.gradients_to_keras(arrays) if of_gradients else mapping.to_keras(arrays)
         kept = {f"tensors/{name}": a for name, a in arrays.items() if name not in mapping.ignored.keras}
@@ -177,6 +175,7 @@ def diagnose_recorded(
         pair.samples(),
         pair.counts(),
         pair.initial(),
+        layers_stage(reference, candidate, pair.layers_allowed),
         pair.curve("loss_sum"),
         pair.gradients(),
         pair.curve("gradient_norm"),
@@ -240,6 +239,10 @@ class _Pair:
         if self._budget is not None:
             return max(self._budget.states.get(which, {"": 0.0}).values())
         return FLOAT64[which] if self._proof else _MOST if which == "final" else _ULPS * self._epsilon
+
+    def layers_allowed(self, step: int) -> float:
+        """By how much the digests of a layer's output may differ, relative to its norm."""
+        return _LAYERS if self._proof else min(_ULPS * self._epsilon * (1 + step), _MOST)
 
     def samples(self) -> Stage:
         """The ids of each step, as multisets."""
