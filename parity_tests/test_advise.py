@@ -135,7 +135,10 @@ def test_what_a_rank_holds_between_steps_is_what_it_was_said_to(farm, text: str)
 
 @pytest.mark.parametrize(
     "text",
-    [text if text == "torch:ddp:2" else pytest.param(text, marks=pytest.mark.exhaustive) for text in RANKS],
+    [
+        pytest.param(text, marks=pytest.mark.slow if text == "torch:ddp:2" else pytest.mark.exhaustive)
+        for text in RANKS
+    ],
 )
 def test_the_model_foretells_a_ranks_peak(text: str, tmp_path: Path) -> None:
     seen = several_processes(spec_of("digits_transformer"), text, tmp_path)

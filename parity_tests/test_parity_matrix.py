@@ -14,7 +14,7 @@ from parity_tests.vocabulary import Vocabulary
 
 # Of these the default suite takes two recipes.
 DEFAULT, SLOW = [CORE[2]], [CORE[4]]
-DEFAULT_FLOAT32 = [CORE[1]]
+SLOW_FLOAT32 = [CORE[1]]
 
 # The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
 # permuted runs on four replicas may meet one that those on one replica do not, and the reverse. (Seen in
@@ -68,7 +68,7 @@ def test_float64_is_proof(
     figures.saw(theirs[0])
 
 
-@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT_FLOAT32, []))
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases([], SLOW_FLOAT32))
 @pytest.mark.usefixtures("both_at_work")
 def test_float32_stays_in_the_noise(
     farm: Farm, figures: Figures, recipe: str, optimizer: str, convention: str

@@ -358,7 +358,7 @@ def fault(precision: str, name: str, placement: Placement, slow: bool = False) -
 
 
 FAULTS = [
-    fault("bfloat16", "learning_rate_off_by_two_percent", DDP),
+    fault("bfloat16", "learning_rate_off_by_two_percent", DDP, slow=True),
     fault("bfloat16", "learning_rate_off_by_two_percent", MIRRORED, slow=True),
     fault("bfloat16", "reduced_in_bfloat16", DDP),
     fault("bfloat16", "reduced_in_bfloat16", MIRRORED, slow=True),

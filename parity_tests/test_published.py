@@ -173,7 +173,7 @@ KERAS = {
 }
 
 
-@pytest.mark.parametrize("name", KERAS)
+@pytest.mark.parametrize("name", ["MobileNetV2", pytest.param("ResNet50", marks=pytest.mark.slow)])
 def test_keras_applications(peers: dict[str, Peer], vocabulary: Vocabulary, name: str) -> None:
     model, state = KERAS[name]
     given = {**facts({"model": model}, state), "class": name}

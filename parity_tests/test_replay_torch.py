@@ -44,7 +44,7 @@ def feed(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
 
 PLACEMENTS = [
     (DDP, "cnn"),
-    (torch("fsdp2", 2), "transformer"),
+    rarely(torch("fsdp2", 2), "transformer"),
     rarely(torch("ddp", 2, accumulation=2), "transformer"),
     rarely(torch("ddp", 4), "cnn"),
     rarely(torch("ddp", 2, options={"checkpoint": True}), "transformer"),

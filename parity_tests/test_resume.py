@@ -160,7 +160,11 @@ def test_a_loss_scale_goes_on(farm: Farm, placement: Placement) -> None:
 
 @pytest.mark.parametrize(
     "placement",
-    [torch("ddp", 2), tensorflow(2), tensorflow(1, steps_per_call=4)],
+    [
+        pytest.param(torch("ddp", 2), marks=pytest.mark.slow),
+        tensorflow(2),
+        tensorflow(1, steps_per_call=4),
+    ],
     ids=lambda p: f"{p.label} {p.steps_per_call}",
 )
 def test_saving_changes_no_bit(farm: Farm, placement: Placement) -> None:

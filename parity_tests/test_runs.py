@@ -61,6 +61,8 @@ FEATURES = {
 
 # What these are made of, the tests of optimizers and of layers hold as well.
 EXHAUSTIVE = {
+    "plain-sgd",
+    "dropped-tail",
     "nesterov-velocity",
     "nesterov-buffer",
     "sgd-decoupled-decay",

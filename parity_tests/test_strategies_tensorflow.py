@@ -163,7 +163,9 @@ def test_replicas_hold_the_same_bits_because_sums_are_not_regrouped(bench: Bench
         pytest.param(
             "digits_cnn", (), "tensorflow:multi_worker:4,replicas_per_worker=2", marks=pytest.mark.slow
         ),
-        ("digits_mlp", (DROPOUT,), "tensorflow:multi_worker:2,accumulation=3"),
+        pytest.param(
+            "digits_mlp", (DROPOUT,), "tensorflow:multi_worker:2,accumulation=3", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_workers_train_as_one_replica_does(
