@@ -23,6 +23,7 @@ FORMATS: dict[str, tuple[Framework, tuple[str, ...]]] = {
     "keras": ("tensorflow", (".keras",)),
     "state_dict": ("torch", (".pt", ".pth")),
     "safetensors": ("torch", (".safetensors",)),
+    "dcp": ("torch", (".dcp",)),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path to write to, which becomes `path` once all is written. Where that fails, `path` is as it was.
+    """Gives a path to write to, a file or a new folder, which becomes `path` once all is written. Where that fails, `path` is as it was.
 
     The name is the file's own, so that several processes may write into one folder at once.
     """
@@ -24,4 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)

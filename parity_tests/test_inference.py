@@ -270,7 +270,7 @@ STOCK: dict[str, tuple[list[dict[str, Any]], list[int], list[tuple[str, str, dic
 
 
 @pytest.mark.parametrize("name", STOCK)
-@pytest.mark.parametrize("file", ["state_dict", "safetensors"])
+@pytest.mark.parametrize("file", ["state_dict", "safetensors", "dcp"])
 def test_stock_modules_load_what_is_exported(name: str, file: str, peers: Peers, tmp_path: Path) -> None:
     layers, shape, modules, channels = STOCK[name]
     spec = single(layers, shape)

@@ -7,12 +7,14 @@ Names and layouts are those of stock modules: a layer at `block/attend` that PyT
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import save_file
 
 from common.convert import converting
@@ -45,10 +47,14 @@ Convert = Callable[[Node, State], State]
 
 
 def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
-    """Write the weights of a run or a checkpoint as `kind`: state_dict or safetensors; returns what was written."""
+    """Write the weights of a run or a checkpoint as `kind`: state_dict, safetensors or dcp; returns what was written."""
     weights = read_weights(path)
     refuse_imported(weights.spec, str(path), "'parity export' writes checkpoints of models of one's own")
     tensors = _native_tensors(weights)
+    if kind == "dcp":
+        # load_state_dict can do without, dcp.load cannot.
+        stems = [name.removesuffix("running_var") for name in tensors if name.endswith(".running_var")]
+        tensors |= {f"{stem}num_batches_tracked": torch.tensor(weights.step) for stem in stems}
     _write(tensors, kind, out)
     return {
         "step": weights.step,
@@ -59,10 +65,15 @@ def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
 
 
 def _write(tensors: dict[str, torch.Tensor], kind: str, out: Path) -> None:
-    """Write tensors as `kind`, so that the file is whole or not there."""
+    """Write tensors as `kind`, so that the file or folder is whole or not there."""
     with replacing(out) as temporary:
         if kind == "safetensors":
             save_file(tensors, temporary, metadata={"format": "pt"})
+        elif kind == "dcp":
+            with warnings.catch_warnings():
+                # It says that it saves in one process.
+                warnings.simplefilter("ignore", UserWarning)
+                checkpoint.save(tensors, checkpoint_id=temporary, no_dist=True)
         else:
             torch.save(tensors, temporary)
 

@@ -45,9 +45,9 @@ def add(commands: Any) -> None:
         choices=sorted(FORMATS),
         required=True,
         help="keras: a model of stock layers; state_dict: tensors for stock modules, by torch.save;"
-        " safetensors: the same tensors",
+        " safetensors: the same tensors; dcp: the same, as a folder of torch.distributed.checkpoint",
     )
-    export.add_argument("--out", type=Path, required=True, help="new file")
+    export.add_argument("--out", type=Path, required=True, help="new file, or folder of dcp")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -115,7 +115,7 @@ def _export(options: argparse.Namespace) -> int:
     endings = FORMATS[options.to][1]
     if options.out.suffix not in endings:
         raise CheckpointError(
-            f"--out {options.out}: a file of format {options.to} ends in {' or '.join(endings)}"
+            f"--out {options.out}: what is written by --to {options.to} ends in {' or '.join(endings)}"
         )
     if options.out.exists() or options.out.is_symlink():
         raise CheckpointError(f"{options.out}: already there; give a new file or remove this one")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -80,7 +82,13 @@ def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     network = network.to(getattr(torch, model.spec.master_dtype)).eval()
     out = Path(facts["path"]) / "out"
     convert.export(Path(facts["path"]), facts["format"], out)
-    read = load_file(out) if facts["format"] == "safetensors" else torch.load(out, weights_only=True)
+    if facts["format"] == "dcp":
+        read = {name: torch.zeros_like(tensor) for name, tensor in network.state_dict().items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it says that it loads in one process
+            checkpoint.load(read, checkpoint_id=out, no_dist=True)
+    else:
+        read = load_file(out) if facts["format"] == "safetensors" else torch.load(out, weights_only=True)
     network.load_state_dict(read, strict=True)
     channels = facts["channels"]
     with torch.no_grad():
