@@ -32,6 +32,7 @@ from common.taps import script_vector
 from parity_tests.command_line import Cli
 from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
 from parity_tests.synthetic import TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.test_report_html import rendered
 
 ROOT = Path(__file__).parent.parent
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -350,6 +351,24 @@ def test_the_commands_take_records(scripts: Scripts, parity: Cli, tmp_path: Path
     assert "at step 0: learning rate" in out and "cannot be replayed" in out
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["format"], found["first"]["name"]) == ("parity-recorded-diagnosis", "learning rate")
+
+
+def test_the_page_of_a_diagnosis_shows_stages_and_curves(tmp_path: Path, parity: Cli) -> None:
+    write = the_writer_of_the_page()
+    for name, losses in (("a<b>", [3.0, 2.0, 1.0]), ("c", [3.0, 2.5])):
+        write(tmp_path / name, losses, 4)
+    (tmp_path / "c" / "summary.json").unlink()  # it was killed
+    code, out, err = parity("diagnose", "a<b>", "c", "--out", "told")
+    assert code == 1, err
+    assert "report: told/diagnosis.html" in out
+    assert json.loads((tmp_path / "told" / "diagnosis.json").read_text())["verdict"] == "divergent"
+    page = rendered(tmp_path / "told" / "diagnosis.html", tmp_path)
+    assert page.attribute("data-plots") == ["drawn"]
+    assert page.attribute("data-figure") == ["figure-loss_sum"]
+    told = dict(zip(page.attribute("data-stage"), page.attribute("data-status"), strict=True))
+    assert told["loss"] == "differs" and told["count"] == "agrees" and told["layers"] == "not recorded"
+    assert "Loss, at step 1: 2 and 2.5" in page.text and "did not finish" in page.text
+    assert "a<b> (jax script x1)" in page.text
 
 
 def test_what_needs_a_spec_says_so_in_one_line(scripts: Scripts, parity: Cli, tmp_path: Path) -> None:

@@ -255,20 +255,23 @@ def _sizes(sizes: Sequence[int]) -> str:
     )
 
 
-def run_facts(records: tuple[RunRecord, ...]) -> list[tuple[str, list[str]]]:
+def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """Rows of the table of runs, one cell a record."""
     rows: dict[str, list[str]] = {}
     for record in records:
         summary = record.summary
-        assert summary is not None  # check_alignment refuses unfinished runs
         evaluated = "none"
-        if summary.eval_count and (record.planned is None or record.planned.loss.classes):
+        if (
+            summary is not None
+            and summary.eval_count
+            and (record.planned is None or record.planned.loss.classes)
+        ):
             share = summary.eval_correct / summary.eval_count
             evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
         for name, cell in {
             "Final loss": f"{record.loss[-1]:.8g}",
             "Evaluation accuracy": evaluated,
-            "Wall time": f"{summary.wall_seconds:,.2f} s",
+            "Wall time": "did not finish" if summary is None else f"{summary.wall_seconds:,.2f} s",
             **_header_facts(record),
         }.items():
             rows.setdefault(name, []).append(cell)

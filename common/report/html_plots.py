@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.parity.compare import Comparison
-from common.parity.deviation import Curve
+from common.parity.deviation import Curve, recorded_rows
 from common.record import RunRecord
 
 # Okabe and Ito 2008: told apart with every common colour blindness, and on white and near-black.
@@ -53,15 +53,22 @@ def plot_text(text: str) -> str:
 
 def loss_figure(records: Sequence[RunRecord]) -> Figure:
     """Loss curves over each other: wide below, narrow above, so that equal curves stay visible."""
+    return column_figure(records, "loss_sum", "mean loss of the global batch")
+
+
+def column_figure(records: Sequence[RunRecord], column: str, title: str) -> Figure:
+    """As `loss_figure`, of a column of the records; where one was not recorded at every step, what was."""
     traces = []
     for number, record in enumerate(records):
-        rows = thin(record.loss)
+        values = record.loss if column == "loss_sum" else record.columns[column]
+        there = np.flatnonzero(recorded_rows(column, record))
+        rows = there[thin(values[there])]
         width = 1.75 + 5 * (len(records) - 1 - number) / max(1, len(records) - 1)
         traces.append(
-            _line(number, record.label, record.steps[rows], record.loss[rows], width)
+            _line(number, record.label, record.steps[rows], values[rows], width)
             | {"hovertemplate": "%{y:.10g}", "opacity": 0.7 if number == 0 else 1.0}
         )
-    return framed(traces, axis("step"), axis("mean loss of the global batch"), height=420)
+    return framed(traces, axis("step"), axis(title), height=420)
 
 
 def deviation_figure(comparisons: Sequence[Comparison]) -> Figure:
