@@ -19,7 +19,7 @@ from parity_tests.strategies import COMPILER, Row, spec_of
 
 # Compiling takes its time: the other rows only where the page of strategies is written.
 COMPILED = [
-    pytest.param(Row("torch:single", "compile=true", (1,)), marks=pytest.mark.slow, id="single"),
+    pytest.param(Row("torch:single", "compile=true", (1,)), marks=pytest.mark.exhaustive, id="single"),
     pytest.param(Row("torch:ddp", "compile=true", (2,)), marks=pytest.mark.exhaustive, id="ddp"),
 ]
 

@@ -51,7 +51,7 @@ def test_some_corruptions_are_met(tmp_path: Path) -> None:
     assert {outcome.result for outcome in found} >= {"refused", "recovered", "divergent"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_corruptions_are_met(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = outcomes(tmp_path)
     path = request.config.getoption("--corruption", default=None)

@@ -363,7 +363,7 @@ def test_a_fault_is_found_at_its_step_and_place(
     assert (tmp_path / "replays").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_the_replays_leave_out_is_named(farm: Farm, replayer: Replayer, tmp_path: Path) -> None:
     """Replayed without what it was made inside, and on another strategy, a faulty run agrees."""
     reference, faulty = (

@@ -473,7 +473,7 @@ def test_slots_of_what_is_not_one_to_one_are_refused() -> None:
         translated(partly, joined(), "tensorflow")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_runs_as_it_is_written(peers_of_sides: Sides, yaml: Path, cli: Cli) -> None:
     """By processes of their own, from a folder with a package of the user's."""
     models = Path(__file__).parent / "foreign_models"

@@ -443,7 +443,7 @@ def test_srun(cluster: list[str], farm: Farm, tmp_path: Path) -> None:
     assert code != 0 and "is 2 processes, but SLURM_STEP_NUM_TASKS is 4" in err and "Traceback" not in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_srun_with_tensorflow(cluster: list[str], farm: Farm, tmp_path: Path) -> None:
     flags = [
         "--launcher=srun",

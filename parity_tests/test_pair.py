@@ -337,7 +337,7 @@ def test_a_faulty_port_is_named_with_its_layer(parity: Cli, port: str) -> None:
     ] == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_momentum_that_only_training_shows_is_named(parity: Cli) -> None:
     code, out, err = parity(*pair_of("pooled", "OtherMomentum"), "--replicas", 1, "--out", "out")
     assert code == 1, out + err
@@ -430,7 +430,7 @@ def test_what_cannot_be_compared_is_one_line(parity: Cli, case: str) -> None:
     assert left or not (parity.folder / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):
         more = ["--without-dropout", "--weights", "torch", "--replicas", 1, "--out", torch]
@@ -438,7 +438,7 @@ def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
         assert code == 0, out + err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_outputs_with_the_channels_first_are_trained(parity: Cli) -> None:
     code, out, err = parity(*pair_of("pixels", "Pixels", "pixels.npz"), "--replicas", 1, "--out", "out")
     assert (code, "✓ parity" in out) == (0, True), out + err
@@ -451,7 +451,7 @@ def test_several_inputs_are_trained_on_one_replica_and_it_says_so(parity: Cli) -
     assert "strategies and replicas were not compared" in out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_constant_of_float32_is_named_and_no_fault_in_float32(parity: Cli) -> None:
     code, out, err = parity(*pair_of("mlp", "MLP", ROWS), "--out", "out")
     assert code == 1, out + err
@@ -463,7 +463,7 @@ def test_a_constant_of_float32_is_named_and_no_fault_in_float32(parity: Cli) -> 
     assert (code, "rounding, in a training of float32" in err) == (0, True), out + err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_biases_for_one_are_named_as_what_training_cannot_keep_equal(parity: Cli) -> None:
     code, out, err = parity(*pair_of("recurrent", "Recurrent", "texts.npz"), "--replicas", 1, "--out", "out")
     assert code == 1, out + err

@@ -13,7 +13,7 @@ from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, ten
 from parity_tests.vocabulary import Vocabulary
 
 # Of these the default suite takes two recipes.
-DEFAULT, SLOW = [CORE[2]], [CORE[4]]
+DEFAULT = [CORE[2]]
 SLOW_FLOAT32 = [CORE[1]]
 
 # The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
@@ -48,7 +48,7 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
                 farm.begin(matrix_spec(*arguments, precision), placement)
 
 
-@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, SLOW))
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, []))
 @pytest.mark.usefixtures("both_at_work")
 def test_float64_is_proof(
     farm: Farm, figures: Figures, vocabulary: Vocabulary, recipe: str, optimizer: str, convention: str

@@ -94,7 +94,7 @@ def findings(text: str) -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_the_report_alone_leads_to_three_faults_at_once(tmp_path: Path) -> None:
     faults = (EPSILON, DIVISOR, DECAY)

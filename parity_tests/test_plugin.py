@@ -153,7 +153,7 @@ def test_other_epsilon(parity):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_training_is_asserted(repository: pytest.Pytester) -> None:
     repository.makepyfile(test_port=TRAINING)
     done = run(repository)

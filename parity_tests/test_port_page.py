@@ -12,7 +12,7 @@ from parity_tests.walkthrough import Command, missing, steps, walk
 PAGE = ROOT / "docs" / "port.md"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_the_page_holds(tmp_path: Path) -> None:
     ran = walk(PAGE, tmp_path)

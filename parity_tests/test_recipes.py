@@ -25,12 +25,14 @@ EXHAUSTIVE = {
     "bert_base:tiny",
     "gru_tagger:tiny",
     "mobilenet_v2:tiny",
+    "resnet20:tiny",
     "resnet50:tiny",
     "resnet50_torchvision:tiny",
+    "unet:tiny",
     "vit_base:tiny",
 }
 # The larger ones.
-SLOW = {"gpt2:tiny", "lstm_classifier:tiny", "resnet20:tiny", "unet:tiny"}
+SLOW = {"gpt2:tiny", "lstm_classifier:tiny"}
 PLACEMENTS = [tensorflow(2), torch("ddp", 2)]
 
 # A test may have to wait for the runs of all tests before it.

@@ -379,7 +379,7 @@ def drawn(page: str, figure: str, trace: int, axis: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_million_steps_are_compared_in_little_memory_and_drawn_with_their_extremes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

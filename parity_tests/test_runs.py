@@ -198,7 +198,7 @@ def test_more_replicas_than_devices(farm: Farm) -> None:
         farm.record(small("digits_mlp"), tensorflow(2, device="gpu"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tensorboard_scalars_are_written(tmp_path: Path) -> None:
     for module in ("tf_impl", "torch_impl"):
         out = tmp_path / module

@@ -468,7 +468,7 @@ def test_the_page_has_every_part_and_escapes(tmp_path: Path, monkeypatch: pytest
 # The real thing.
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_real_session_of_both_frameworks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,7 +108,8 @@ def test_script(
     is_the_local_curve(farm, record)
 
 
-@pytest.mark.parametrize("options", [(), pytest.param(TWO_NODES, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("options", [(), TWO_NODES])
 def test_deepspeed(cluster: Cluster, farm: Farm, tmp_path: Path, options: tuple[str, ...]) -> None:
     """It has no float64: the curve is that of the same training started here."""
     if find_spec("deepspeed") is None:
@@ -121,6 +122,7 @@ def test_deepspeed(cluster: Cluster, farm: Farm, tmp_path: Path, options: tuple[
     assert record.loss.tolist() == pytest.approx(local.loss.tolist(), rel=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_sweep(cluster: Cluster, tmp_path: Path) -> None:
     """A job array over numbers of replicas, and a job that collects; each element on the nodes that it needs."""
     out = tmp_path / "scale"
@@ -230,6 +232,7 @@ def test_a_stopped_job_is_requeued_and_goes_on(
         assert parts_of(out) == [first, later]
 
 
+@pytest.mark.exhaustive
 def test_a_time_limit_is_announced(cluster: Cluster, tmp_path: Path) -> None:
     """SLURM sends the signal itself; the record is whole. A job that is not to be requeued says how to go on."""
     limit, out = ("--time=1", "--signal=B:USR1@20", "--no-requeue"), tmp_path / "run"
@@ -276,7 +279,13 @@ def test_a_job_that_saves_nothing_is_not_requeued(cluster: Cluster, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "how", "seconds", "said"),
     [
-        ("torch_ddp", "cut", "20", "rank 0 on node2: .*waited 20 s in a collective for another rank"),
+        pytest.param(
+            "torch_ddp",
+            "cut",
+            "20",
+            "rank 0 on node2: .*waited 20 s in a collective for another rank",
+            marks=pytest.mark.exhaustive,
+        ),
         # As slurm/env.sh has it.
         pytest.param("torch_ddp", "kill", "45", "rank 1 on node10 ", marks=pytest.mark.exhaustive),
         pytest.param(

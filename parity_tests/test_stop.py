@@ -252,9 +252,7 @@ def family(pid: int) -> list[int]:
     [
         pytest.param("torch_impl", torch("ddp", 2), signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("tf_impl", tensorflow(2), signal.SIGUSR1, marks=EXHAUSTIVE),
-        pytest.param(
-            "tf_impl", tensorflow(2, strategy="multi_worker"), signal.SIGTERM, marks=pytest.mark.slow
-        ),
+        pytest.param("tf_impl", tensorflow(2, strategy="multi_worker"), signal.SIGTERM, marks=EXHAUSTIVE),
     ],
     ids=lambda value: value.label if isinstance(value, Placement) else "",
 )

@@ -145,28 +145,17 @@ def test_rows_are_told_apart() -> None:
     assert len(set(labels)) == len(labels)
 
 
-_SEEN_OR_HANDED_ON = re.compile(
-    "engine=|compile=|stage=[12]$|find_unused|bucket|sharding=(shard_grad_op|no_shard)|reshard=|^wrap=blocks$"
-)
-
-
 def groups() -> list:
-    """Rows that can be compared with each other: those of one spec.
-
-    In CI those whose options no other test there trains with, unless the framework is only handed them on,
-    and the last stage of DeepSpeed, which does what those before it do; all of them where the page is written.
-    """
+    """Rows that can be compared with each other: those of one spec."""
     params = []
     for overrides in dict.fromkeys(row.overrides for row in ROWS):
         rows = [row for row in ROWS if row.overrides == overrides and row.key != "torch:single"]
-        rare = [row for row in rows if row.options and not _SEEN_OR_HANDED_ON.search(row.options)]
-        for chosen, marks in ((rare, pytest.mark.slow), (rows, pytest.mark.exhaustive)):
-            name = f"{'some' if chosen is rare else 'all'} {' '.join(overrides)}"
-            if chosen:
-                params.append(pytest.param(overrides, chosen, marks=marks, id=name.strip()))
+        if rows:
+            params.append(pytest.param(overrides, rows, id=f"all {' '.join(overrides)}".strip()))
     return params
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("overrides", "rows"), groups())
 def test_every_row_starts_from_the_command_line(
     tmp_path: Path, overrides: tuple[str, ...], rows: list[Row]

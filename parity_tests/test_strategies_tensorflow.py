@@ -441,7 +441,7 @@ except RunError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_waiting_for_a_worker_that_does_not_come_ends(tmp_path: Path, rank: int) -> None:
     """Before its address is known, and in TensorFlow itself, which would wait for ever."""

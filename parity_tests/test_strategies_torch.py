@@ -181,7 +181,7 @@ def test_a_fault_of_a_strategy_turns_the_verdict_red(farm: Farm, fault: str) -> 
         assert all(one != other for one, other in zip(first, second, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_is_shared_out(farm: Farm) -> None:
     """Parameters and slots of each rank, measured."""
     spec = small(GPT, "steps=3")

@@ -125,7 +125,7 @@ def test_a_killed_worker_is_started_again(farm: Farm, tmp_path: Path, module: st
     assert not [pid for pid in others if runs(pid)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torchrun_starts_all_ranks_again(farm: Farm, tmp_path: Path) -> None:
     """One is killed; torchrun ends the other, and both go on from the checkpoint that the first of them finds."""
     run = tmp_path / "run"

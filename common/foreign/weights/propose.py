@@ -137,8 +137,13 @@ def _flattened(keras: Outline) -> dict[str, Shape]:
 
 def _matched(ours: Sequence[Atom], theirs: Sequence[Atom], flattened: dict[str, Shape]) -> list[Match]:
     """Atoms in pairs: those in order first, weighed with their names, and then what is left."""
-    fit = _Fit(ours, theirs, flattened)
-    chain = _longest(len(ours), len(theirs), fit.in_order)
+    fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
+    chains = [_longest(len(ours), len(theirs), fit.in_order) for fit in fits]
+    _, _, fit, chain = max(
+        (_worth_of(chain, fit), -number, fit, chain)
+        for number, (fit, chain) in enumerate(zip(fits, chains, strict=True))
+    )
+    ours = fit.ours
     found = dict(chain)
     free = [j for j in range(len(theirs)) if j not in set(found.values())]
     candidates = [
@@ -155,6 +160,32 @@ def _matched(ours: Sequence[Atom], theirs: Sequence[Atom], flattened: dict[str, 
             taken.add(j)
     _exchange(found, fit)
     return [fit.match(i, j) for i, j in sorted(found.items())]
+
+
+def _orders(ours: Sequence[Atom]) -> list[Sequence[Atom]]:
+    """The orders that Keras's atoms may be meant in: that of the model, and where it shows, that of their creation.
+
+    A model lists branches by their depth; torch's modules stand as they were made, and Keras numbers what has no
+    name of its own as it is made: conv2d, conv2d_1, ...
+    """
+    numbers = [_number(atom) for atom in ours]
+    places = [place for place, number in enumerate(numbers) if number is not None]
+    created = list(ours)
+    for place, origin in zip(places, sorted(places, key=lambda place: numbers[place] or 0), strict=True):
+        created[place] = ours[origin]
+    return [ours, created] if created != list(ours) else [ours]
+
+
+def _number(atom: Atom) -> int | None:
+    """Keras's own number of a layer; None where someone has named it."""
+    name, _, number = atom.layer.path.rpartition("/")[2].rpartition("_")
+    stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
+    automatic = stem.replace("_", "") == atom.layer.type.rpartition(".")[2].lower()
+    return int(number) if automatic else None
+
+
+def _worth_of(chain: Sequence[tuple[int, int]], fit: _Fit) -> float:
+    return sum(fit.in_order(i, j) or 0.0 for i, j in chain)
 
 
 def _exchange(found: dict[int, int], fit: _Fit) -> None:

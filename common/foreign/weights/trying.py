@@ -6,7 +6,6 @@ itself in one pass, whatever is wrong before it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
 from contextlib import contextmanager
@@ -242,15 +241,18 @@ class Bench:
     def find_functions(self, pairs: Sequence[Pair]) -> None:
         """Watch the Keras activation behind a layer whose counterpart in torch applies it itself."""
         expected, found = self.run(pairs, feed=False, shared=False)
-        behind = _activations(self.outlines[0])
+        order = _activations(self.outlines[0])
         for place, component in enumerate(self.parts):
             own, other = (
                 taps_of(passed.activations, path)
                 for passed, path in ((expected, component.keras), (found, component.torch))
             )
-            after = taps_of(expected.activations, behind.get(component.keras, component.keras))
-            if not (component.observed and len(own) == len(other) == len(after) == 1) or own == after:
+            if not (component.observed and len(own) == len(other) == 1):
                 continue
+            behind = _behind(component.keras, order, expected)
+            if behind is None:
+                continue
+            after = taps_of(expected.activations, behind)
             ours, theirs = expected.activations[after[0]], found.activations[other[0]]
             before = expected.activations[own[0]]
             if _moments_apart(before, theirs) <= AGREES or ours.size != theirs.size:
@@ -258,7 +260,7 @@ class Bench:
             # As soon as something before it is wrong, only the range of the numbers tells.
             cut = theirs.min() >= _LOWEST > before.min()
             if _moments_apart(ours, theirs) <= AGREES or cut:
-                self.parts[place] = replace(component, keras=behind[component.keras])
+                self.parts[place] = replace(component, keras=behind)
 
     def every_layer(self, pairs: Sequence[Pair]) -> tuple[Passed, Passed]:
         """Both passes, with the taps of all layers."""
@@ -266,15 +268,33 @@ class Bench:
         return self.run(pairs, feed=False, shared=False)
 
 
-def _activations(keras: Outline) -> dict[str, str]:
-    """Layer -> the layer that is nothing but an activation and is called next."""
+def _activations(keras: Outline) -> dict[str, list[str]]:
+    """Layer -> the layers called after it that are nothing but an activation."""
     kinds = {layer.path: layer.kind for layer in keras.layers}
     order = [path for path in keras.order or [layer.path for layer in keras.layers] if path in kinds]
-    return {
-        path: after
-        for path, after in itertools.pairwise(order)
-        if kinds[after] == "activation" and path != after
-    }
+    later: list[str] = []
+    found: dict[str, list[str]] = {}
+    for path in reversed(order):
+        found[path] = later
+        later = [path, *later] if kinds[path] == "activation" else later
+    return found
+
+
+def _behind(path: str, order: Names[str, list[str]], expected: Passed) -> str | None:
+    """The activation of a layer's output, by its numbers: branches are not called one after the other."""
+    x = expected.activations[taps_of(expected.activations, path)[0]]
+    ranks: Array | None = None
+    for after in order.get(path, []):
+        taps = taps_of(expected.activations, after)
+        if after == path or len(taps) != 1 or expected.activations[taps[0]].shape != x.shape:
+            continue
+        if ranks is None:
+            ranks = np.argsort(x, axis=None)
+        values = expected.activations[taps[0]].ravel()[ranks]
+        # What is a function of it goes up, or down, or back a little (gelu, silu); anything else goes to and fro.
+        if np.abs(np.diff(values)).sum() <= 2 * np.ptp(values):
+            return after
+    return None
 
 
 def _moments_apart(ours: Array, theirs: Array) -> float:
