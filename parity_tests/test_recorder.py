@@ -676,8 +676,8 @@ def test_norms_are_recorded_as_often_as_they_may_cost() -> None:
         cheap.took(1.0, 0.001)
         dear.took(1.1, 0.1)
         fixed.took(1.1, 0.1)
-    assert (cheap.every, dear.every, fixed.every) == (1, 16, 4)
-    assert [step for step in range(40) if dear.wants(step)] == [*range(ALWAYS), 16, 32]
+    assert (cheap.every, dear.every, fixed.every) == (1, 32, 4)
+    assert [step for step in range(40) if dear.wants(step)] == [*range(ALWAYS), 32]
     assert [step for step in range(12) if fixed.wants(step)] == [0, 4, 8]
     dear.took(1e9, 1e9 - 1)
     assert dear.every <= RAREST

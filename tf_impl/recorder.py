@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from common.errors import RecordError
 from common.foreign.weights.mapping import Mapping as TensorMapping
-from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of
+from common.record.script import ALWAYS, NAN, ScriptRecorder, Sums, check_settings, mapping_of
 from common.spec import Described
 from common.state import State
 from tf_impl import runtime
@@ -36,6 +36,9 @@ from tf_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when the next one has been launched.
 _LAG = 1
+# Reading a variable takes 0.1 ms and more, so what updates left is read for so many steps together, once each step
+# was seen to have one update.
+_TOGETHER = 8
 _PRECISIONS = {"float64": "float64", "float32": "float32"}
 # States of random generators are no part of a model.
 _SEEDS = "seed_generator_state"
@@ -75,7 +78,7 @@ class Recorder(ScriptRecorder):
             mapping: mapping.yaml or what it was read into. Keras's names are the ones it maps to; tensors that it
                 ignores are left out.
             precision: one of a TrainSpec's; None goes by the parameters' type.
-            every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            every: record norms at multiples of it; None: at as many steps as take no more than half a percent of the time.
             taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
                 32, 64, ..., or at multiples of `every`. It needs one replica.
             order: this is a repetition with permuted batches, to measure rounding: its number.
@@ -117,9 +120,11 @@ class Recorder(ScriptRecorder):
         self._cost = 0.0
         self._before: list[tf.Variable] = []
         self._first = [_like(variable) for variable in self._live] if self.writes else []
-        # Written by the step, wherever it is computed: learning rate, norm of the gradient, how often.
-        self._seen = tf.Variable([NAN, NAN, 0.0], trainable=False, dtype=tf.float64)
-        self._calls = 0.0
+        # Written by the step, wherever it is computed: learning rate and norm of the gradient of the last updates, the
+        # last one first, and in the last row how many there were.
+        self._seen = tf.Variable(tf.fill([_TOGETHER + 1, 2], tf.constant(0.0, tf.float64)), trainable=False)
+        self._calls = 0
+        self._updates: list[list[float]] = []
         # Read by the step: whether to take the norm, and whether to keep the gradients.
         self._measuring = tf.Variable(True, trainable=False)
         self._measures_now = True
@@ -174,9 +179,9 @@ class Recorder(ScriptRecorder):
         norms = self._see_parameters()
         if self._layers is not None and self.taps_now:
             self._write_taps({name: digest.numpy().tolist() for name, digest in self._layers.table().items()})
-        # A copy: the variable is written by the next step.
-        handle = sums, self._seen.read_value(), norms
-        self._end_step(handle if self._lag else self._read(handle), received, self._cost)
+        # On a GPU a copy: the variable is written by the next step.
+        seen = self._seen.read_value() if self._lag else None
+        self._end_step((sums, seen, norms), received, self._cost)
         if self.count == 1:
             self._end_first()
         self._cost = 0.0
@@ -266,7 +271,8 @@ class Recorder(ScriptRecorder):
 
         # One branch, which is not taken at most steps: each operation of a graph has its price.
         taken = tf.cond(self._measuring, looked_at, lambda: tf.constant(NAN, tf.float64))
-        self._seen.assign(tf.stack([self._rate(), taken, self._seen[2] + 1]))
+        update = tf.stack([self._rate(), taken])
+        self._seen.assign(tf.concat([[update], self._seen[: _TOGETHER - 1], self._seen[_TOGETHER:] + 1], 0))
 
     def _keep(self, pairs: Sequence[tuple[Any, Any]], factor: Any) -> tf.Tensor:
         """Copy the gradients of the first step."""
@@ -318,7 +324,7 @@ class Recorder(ScriptRecorder):
 
     def _end_first(self) -> None:
         """Write the first step's gradients, where the step had an optimizer to see them by."""
-        if self._first and float(self._seen[2]):
+        if self._first and float(self._seen[_TOGETHER, 0]):
             found = {name: copy.numpy() for name, copy in zip(self._trained, self._first, strict=True)}
             self._state("first_gradients", self._named(found))
         self._keeping.assign(False)
@@ -330,16 +336,26 @@ class Recorder(ScriptRecorder):
         return ids
 
     def _read(self, handle: Any) -> Sequence[float]:
-        if isinstance(handle, list):
-            return handle
         sums, seen, norms = handle
-        rate, gradient, calls = seen.numpy().tolist()
-        if calls == self._calls:
-            rate = gradient = NAN  # no update was seen in this step: these are an older one's
-        self._calls = calls
+        if seen is not None:
+            self._updates = self._taken(seen, 1)
+        rate, gradient = self._updates.pop(0)
         loss_sum = sum(float(loss) * float(weight) for loss, weight, _ in sums)
         count = sum(float(count) for *_, count in sums)
         return [loss_sum, count, rate, gradient, *([NAN, NAN] if norms is None else norms.numpy().tolist())]
+
+    def _fetch(self, rows: int) -> None:
+        if not self._lag:
+            self._updates = self._taken(self._seen.read_value(), rows)
+
+    def _taken(self, seen: tf.Tensor, steps: int) -> list[list[float]]:
+        """Learning rate and norm of the gradient of each of the last steps; NaN where it is not known which is whose."""
+        *updates, (calls, _) = seen.numpy().tolist()
+        new, self._calls = int(calls) - self._calls, int(calls)
+        # One step may have several updates, of which the last is taken.
+        known = new == steps or (steps == 1 and new > 0)
+        self._chunk = _TOGETHER if new == steps and self.count >= ALWAYS and not self._lag else 1
+        return updates[:steps][::-1] if known else [[NAN, NAN]] * steps
 
     def _state_now(self) -> State:
         tensors = names.tensors(self._model)

@@ -77,7 +77,7 @@ class Recorder(ScriptRecorder):
             mapping: mapping.yaml or what it was read into; the states are then written by Keras's names.
             precision: one of a TrainSpec's; None goes by the parameters' type.
             distributed: sum loss and count over all ranks, and gather the ids. Without it they are taken as global.
-            every: record norms at multiples of it; None: at as many steps as take no more than 1% of the time.
+            every: record norms at multiples of it; None: at as many steps as take no more than half a percent of the time.
             taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
                 32, 64, ..., or at multiples of `every`.
             order: this is a repetition with permuted batches, to measure rounding: its number.

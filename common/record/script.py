@@ -32,7 +32,7 @@ NAN = math.nan
 OUTLINE = "outline.json"
 # Norms cost passes over all tensors. They are recorded at every step while that takes no more than this share of
 # a step, else at every 2nd, 4th, ..., but for the first steps, in which a run says most of itself.
-SHARE = 0.01
+SHARE = 0.005
 ALWAYS, RAREST = 8, 1024
 _REMEMBERED = 8
 
@@ -111,6 +111,7 @@ class ScriptRecorder:
         self._every = every
         self._folder = None if out is None else Path(out)
         self._described, self._lag = described, lag
+        self._chunk = 1  # rows that are read and written together
         self._held: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
         self._samples: SampleWriter | None = None
@@ -222,7 +223,8 @@ class ScriptRecorder:
         self.count += 1
         if self.writes:
             self._held.append(Row(handle, seconds, given))
-            self._write_up_to(self._lag)
+            if len(self._held) >= self._lag + self._chunk:
+                self._write_up_to(self._lag)
 
     def _write_taps(self, digests: dict[str, Digest]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
@@ -242,7 +244,12 @@ class ScriptRecorder:
             )
         return array.astype(np.int64, copy=False)
 
+    def _fetch(self, rows: int) -> None:
+        """The first rows that are held are about to be read: what can be fetched for all of them at once."""
+
     def _write_up_to(self, left: int) -> None:
+        if len(self._held) > left:
+            self._fetch(len(self._held) - left)
         while len(self._held) > left:
             self._guarded(self._write_first)
 
