@@ -434,6 +434,7 @@ FRAMEWORKS = {
     "attention, by head": (TOKENS, "Attention", {"kind": "interleaved"}),
     "recurrent": (STEPS, "Recurrent", {}),
     "branches": (SQUARES, "Branches", {}),
+    "unnamed": (SQUARES, "Unnamed", {}),
     "custom": (WORDS, "Custom", {}),
     "sequences": (STEPS, "Sequences", {}),
 }
@@ -460,7 +461,7 @@ PARTNERS = {
 }
 
 
-IN_CI = ("branches", "convolutions", "recurrent", "attention, nn.MultiheadAttention")
+IN_CI = ("branches", "unnamed", "convolutions", "recurrent", "attention, nn.MultiheadAttention")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,22 @@ def branches() -> keras.Model:
     return keras.Model(inputs, layers.Dense(3, name="top")(layers.GlobalAveragePooling2D()(x)))
 
 
+def unnamed() -> keras.Model:
+    """Branches of one to three convolutions with their norms, which Keras numbers as they are made."""
+    x = inputs = keras.Input((6, 6, 8))
+    for _ in range(2):
+        ends = []
+        for depth in (1, 2, 3):
+            y = x
+            for _ in range(depth):
+                y = layers.Conv2D(4, 3, padding="same", use_bias=False)(y)
+                y = layers.BatchNormalization(scale=False)(y)
+                y = layers.ReLU()(y)
+            ends.append(y)
+        x = layers.Concatenate()(ends)
+    return keras.Model(inputs, layers.Dense(3, name="top")(layers.GlobalAveragePooling2D()(x)))
+
+
 class Custom(keras.layers.Layer):
     """Attention by hand over square kernels, with one tensor for three, a class token and a layer scale."""
 

@@ -173,6 +173,39 @@ class Branches(nn.Module):
         return self.z(x.mean((2, 3)))
 
 
+class NormRelu(nn.BatchNorm2d):
+    """A norm that applies its activation itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(super().forward(x))
+
+
+class Unnamed(nn.Module):
+    """Blocks of branches, as they were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList()
+        for before in (8, 12):
+            branches = []
+            for depth in (1, 2, 3):
+                parts: list[nn.Module] = []
+                for number in range(depth):
+                    conv = nn.Conv2d(4 if number else before, 4, 3, padding=1, bias=False)
+                    parts += [conv, NormRelu(4)]
+                branches.append(nn.Sequential(*parts))
+            self.blocks.append(nn.ModuleList(branches))
+        self.top = nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for branches in self.blocks:
+            x = torch.cat([branch(x) for branch in branches], 1)
+        return self.top(x.mean((2, 3)))
+
+
 class CustomLayer(nn.Module):
     def __init__(self):
         super().__init__()
