@@ -133,7 +133,7 @@ def test_a_fault_is_diagnosed_from_the_command_line(
     assert any((tmp_path / "out" / "replays").rglob("replica_0.safetensors"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_runs_that_agree_end_with_0_and_leave_nothing(
     parity: Cli, worker: Worker, runs: list[Path], shared: None, tmp_path: Path
 ) -> None:

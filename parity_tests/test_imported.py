@@ -128,7 +128,7 @@ for _, _settings, _ in TRAININGS.values():
         _settings["loss"] |= {"kind": "softmax_cross_entropy"}
 
 
-IN_CI = ("batch norm", "tokens", "one replica")
+IN_CI = ("batch norm",)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_the_commands_know_such_a_spec(cli: Cli, folder: Path) -> None:
     assert "parity advise: the model is imported" in said
 
 
-@SLOW
+@pytest.mark.exhaustive
 def test_a_diagnosis_and_an_export_say_what_to_do_instead(farm: Farm, folder: Path, cli: Cli) -> None:
     spec = models.mlp(folder)
     ours, theirs = (farm.record(spec, placement).folder for placement in (TENSORFLOW, TORCH))

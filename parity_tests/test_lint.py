@@ -864,7 +864,7 @@ def test_wrong_flags_are_one_line(
     assert said in Cli(tmp_path, capsys).refused("lint", "--keras=a:b", "--torch=a:b", *arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_tells_by_exit_code_and_in_words(tmp_path: Path) -> None:
     done = lint("--input-shape", "12,12,3")
     assert (done.returncode, done.stderr) == (0, "")

@@ -293,7 +293,7 @@ def test_a_faithful_port_trains_alike_on_two_replicas(parity: Cli) -> None:
     assert json.loads((parity.folder / "why" / "diagnosis.json").read_text())["verdict"] == "parity"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_batch_norm_trains_alike_where_its_mathematics_are(parity: Cli) -> None:
     code, out, err = parity(*pair_of("pooled", "Pooled"), "--out", "out")
     assert code == 0, out + err
@@ -355,7 +355,7 @@ def test_a_momentum_that_only_training_shows_is_named(parity: Cli) -> None:
     assert [f["name"] for f in again["findings"]] == [f["name"] for f in found["findings"]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wrong_mapping_that_is_given_is_named(parity: Cli) -> None:
     code, _, _ = parity(*pair_of("cnn", "NoResidual"), "--out", "out")
     assert code == 1

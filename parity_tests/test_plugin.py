@@ -175,7 +175,7 @@ def test_training_is_asserted(repository: pytest.Pytester) -> None:
         assert "norm" in Path(report).read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_runs_as_it_is_written(repository: pytest.Pytester) -> None:
     page = PAGE.read_text(encoding="utf-8")
     found = re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL)

@@ -90,7 +90,7 @@ def check(folder: Path, out: str, ranks: int, logs: bool = False) -> None:
         assert [path.read_text() for path in sorted((record / "logs").iterdir())] == [""] * ranks
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_local(tmp_path: Path) -> None:
     command = [sys.executable, *run("torch_impl", tmp_path, "local", "ddp", 4)]
     ((code, out, err),) = outcomes([(command, witnessed(tmp_path))])

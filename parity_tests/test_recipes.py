@@ -23,6 +23,7 @@ SAME = {"vit_tiny:tiny": "vit_base:tiny", "vit_small:tiny": "vit_base:tiny"}
 # Their kinds of layers are in other recipes too.
 EXHAUSTIVE = {
     "bert_base:tiny",
+    "gpt2:tiny",
     "gru_tagger:tiny",
     "mobilenet_v2:tiny",
     "resnet20:tiny",
@@ -32,7 +33,7 @@ EXHAUSTIVE = {
     "vit_base:tiny",
 }
 # The larger ones.
-SLOW = {"gpt2:tiny", "lstm_classifier:tiny"}
+SLOW = {"lstm_classifier:tiny"}
 PLACEMENTS = [tensorflow(2), torch("ddp", 2)]
 
 # A test may have to wait for the runs of all tests before it.

@@ -151,7 +151,7 @@ def test_one_changed_default_is_divergent_in_float32(farm: Farm) -> None:
     assert compare(reference, faulty, budget).verdict == "divergent"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torchrun_gives_the_same_curve(farm: Farm, tmp_path: Path) -> None:
     spec = small("digits_mlp", "steps=46")
     command = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]

@@ -461,7 +461,7 @@ PARTNERS = {
 }
 
 
-IN_CI = ("branches", "unnamed", "convolutions", "recurrent", "attention, nn.MultiheadAttention")
+IN_CI = ("branches", "unnamed", "attention, nn.MultiheadAttention")
 
 
 @pytest.mark.parametrize(

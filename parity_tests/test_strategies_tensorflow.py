@@ -415,7 +415,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_process_that_ends_at_once_leaves_no_files(tmp_path: Path) -> None:
     """TensorFlow writes every function that it converts to a file, and deletes it on an orderly exit only."""
     (tmp_path / "temporary").mkdir()

@@ -63,7 +63,7 @@ def observed(spec: TrainSpec, text: str, folder: Path) -> dict[str, Any]:
     return json.loads((folder / "rank_0.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_options_of_ddp_take_effect(tmp_path: Path) -> None:
     # 5.2 MiB of parameters.
     wide = small("digits_mlp", "model.layers.1.units=9000")
@@ -81,7 +81,7 @@ def test_options_of_ddp_take_effect(tmp_path: Path) -> None:
     assert static["passes"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_options_of_fsdp_take_effect(tmp_path: Path) -> None:
     usual, kept, full, grads = (
         observed(small(GPT), f"torch:{text}", tmp_path / str(place))
