@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common import recipes
-from common.errors import RecordError
+from common.errors import MissingPackageError, RecordError
 
 
 def add_command(
@@ -53,3 +53,12 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None
+
+
+def page_or_data(page: Path, data: Path, write: Callable[[], None]) -> str:
+    """Have a page written; says where what is for people lies: there, or in `data` where a package for pages is missing."""
+    try:
+        write()
+    except MissingPackageError as error:
+        return f"{data} (no HTML: {error})"
+    return str(page)

@@ -12,11 +12,11 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, make_folder, recorded, write_json
+from common.commands import add_command, make_folder, page_or_data, recorded, write_json
 from common.diagnose.diagnose import diagnose
 from common.diagnose.replays import Inside
 from common.diagnose.result import Diagnosis
-from common.errors import AlignmentError, MissingPackageError, ParityError, RecordError, RunError, SpecError
+from common.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
 from common.foreign.pairs.again import diagnose_records
 from common.launch.replay import Replayer
 from common.launch.worker import require
@@ -170,15 +170,11 @@ def diagnosis_of(
 
 def write_reports(diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    write_diagnosis_json(diagnosis, path.with_suffix(".json"))
-    page = path.with_suffix(".html")
-    try:
-        from common.report.html_diagnosis import write_diagnosis_html
+    from common.report.html_diagnosis import write_diagnosis_html
 
-        write_diagnosis_html(diagnosis, reference, candidate, page)
-    except MissingPackageError as error:
-        return f"{path.with_suffix('.json')} (no HTML: {error})"
-    return str(page)
+    page, data = path.with_suffix(".html"), path.with_suffix(".json")
+    write_diagnosis_json(diagnosis, data)
+    return page_or_data(page, data, lambda: write_diagnosis_html(diagnosis, reference, candidate, page))
 
 
 def _inside(flag: str, text: str | None) -> str | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command
+from common.commands import add_command, page_or_data
 from common.commands.verdict import conclude
 from common.diagnose.result import Diagnosis
-from common.errors import MissingPackageError, SpecError
+from common.errors import SpecError
 from common.foreign.pairs.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
 from common.foreign.pairs.pair import ASKED, Outcome, Way, compare_pair
 from common.foreign.target import Target
@@ -134,15 +134,12 @@ def _concluded(outcome: Outcome, folder: Path) -> int:
 
 def _write(outcome: Outcome, found: Diagnosis, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    write_diagnosis_json(found, path.with_suffix(".json"))
-    page = path.with_suffix(".html")
-    try:
-        from common.report.html_pair import write_pair_html
+    from common.report.html_pair import write_pair_html
 
-        write_pair_html(found, outcome.outlines, (path.parent / ASKED).read_text(), page)
-    except MissingPackageError as error:
-        return f"{path.with_suffix('.json')} (no HTML: {error})"
-    return str(page)
+    page, data = path.with_suffix(".html"), path.with_suffix(".json")
+    write_diagnosis_json(found, data)
+    asked = (path.parent / ASKED).read_text()
+    return page_or_data(page, data, lambda: write_pair_html(found, outcome.outlines, asked, page))
 
 
 def _asked(options: argparse.Namespace) -> Asked:

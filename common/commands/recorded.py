@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common.commands import make_folder, write_json
-from common.errors import AlignmentError, MissingPackageError, SpecError
-from common.foreign.scripts.recorded import RecordedDiagnosis, diagnose_recorded, mapped, unwrapped
+from common.commands import make_folder, page_or_data, write_json
+from common.errors import AlignmentError, SpecError
+from common.foreign.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from common.foreign.weights.mapping import read_mapping
 from common.parity.align import differences
 from common.parity.result import budget_of
@@ -59,22 +59,11 @@ def diagnose(records: Sequence[RunRecord], options: argparse.Namespace) -> int:
         make_folder(options.out)
         told = options.out / "diagnosis.json"
         write_json(told, to_json(found))
-        shown = write_page_beside(found, reference, candidate, told)
+        from common.report.html_recorded import write_recorded_html
+
+        page = told.with_suffix(".html")
+        shown = page_or_data(page, told, lambda: write_recorded_html(found, reference, candidate, page))
     if options.json is not None:
         write_json(options.json, to_json(found))
     print_recorded(found, Console(emoji=False), shown)
     return EXIT_CODES.get(found.verdict, 3)
-
-
-def write_page_beside(
-    found: RecordedDiagnosis, reference: RunRecord, candidate: RunRecord, told: Path
-) -> str:
-    """Write the page beside the JSON; says where what is for people lies."""
-    page = told.with_suffix(".html")
-    try:
-        from common.report.html_recorded import write_recorded_html
-
-        write_recorded_html(found, reference, candidate, page)
-    except MissingPackageError as error:
-        return f"{told} (no HTML: {error})"
-    return str(page)

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, add_spec_flags
-from common.errors import MissingPackageError, SpecError
+from common.commands import add_command, add_spec_flags, page_or_data
+from common.errors import SpecError
 from common.launch import scale, session
 from common.launch.scale import DEFAULT_PLACEMENTS, Question
 from common.launch.shell import choose_spec
@@ -130,13 +130,10 @@ def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:
 def report(folder: Path) -> int:
     """Analyse a session, write its reports and say what was found."""
     result = scale.read_scale(folder)
-    write_scale_json(result, folder / "report.json")
-    shown = str(folder / "report.html")
-    try:
-        from common.report.html import write_scale_html
+    from common.report.html import write_scale_html
 
-        write_scale_html(result, folder / "report.html")
-    except MissingPackageError as error:
-        shown = f"{folder / 'report.json'} (no HTML: {error})"
+    page, data = folder / "report.html", folder / "report.json"
+    write_scale_json(result, data)
+    shown = page_or_data(page, data, lambda: write_scale_html(result, page))
     print_scale(result, table_console(), shown)
     return result.exit_code

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common.errors import MissingPackageError
+from common.commands import page_or_data
 from common.parity.result import Result
 from common.report.files import write_json, write_junit
 from common.report.terminal import print_checks, print_verdict
@@ -25,12 +25,9 @@ def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
 
 def write_reports(result: Result, folder: Path) -> str:
     """Write report.json, report.xml and report.html; says where what is for people lies."""
-    write_json(result, folder / "report.json")
-    write_junit(result, folder / "report.xml")
-    try:
-        from common.report.html import write_html
+    from common.report.html import write_html
 
-        write_html(result, folder / "report.html")
-    except MissingPackageError as error:
-        return f"{folder / 'report.json'} (no HTML: {error})"
-    return str(folder / "report.html")
+    page, data = folder / "report.html", folder / "report.json"
+    write_json(result, data)
+    write_junit(result, folder / "report.xml")
+    return page_or_data(page, data, lambda: write_html(result, page))
