@@ -12,7 +12,7 @@ from parity_tests.figures import Figures
 from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
 from parity_tests.vocabulary import Vocabulary
 
-# Of these the default suite takes two recipes.
+# What the default suite takes of these, and what CI does besides.
 DEFAULT = [CORE[2]]
 SLOW_FLOAT32 = [CORE[1]]
 

@@ -666,6 +666,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(
         recorder.step(1.0, 1)
     recorder.finish()
     assert capsys.readouterr().err.count("recording ends here") == 1
+    assert recorder.count == 4, "other ranks go on counting, and tap by that"
     record = read_record(tmp_path / "run")
     assert len(record.steps) == 1 and record.summary is None
 

@@ -185,8 +185,6 @@ class Recorder(ScriptRecorder):
         if self.count == 1:
             self._end_first()
         self._cost = 0.0
-        if self._layers is not None:
-            self._layers.open(self.taps_now)
         self._keep_parameters()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
@@ -240,10 +238,6 @@ class Recorder(ScriptRecorder):
             self._optimizer.__dict__.pop("apply", None)
         if self._layers is not None:
             self._layers.close()
-
-    def _end_pass(self) -> None:
-        if self._layers is not None:
-            self._layers.end_pass()
 
     def _watched(self, taps: bool | Sequence[str]) -> LayerTaps | None:
         if taps is False:

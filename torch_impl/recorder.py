@@ -173,8 +173,6 @@ class Recorder(ScriptRecorder):
             sums, received = self._gathered(sums, received)
         self._end_step(self._launched(sums), received, self._cost)
         self._seen, self._rate, self._cost = {}, NAN, 0.0
-        if self._layers is not None:
-            self._layers.open(self.taps_now)
         if self._optimizer is None:
             self._keep_parameters()
 
@@ -205,10 +203,6 @@ class Recorder(ScriptRecorder):
         self._hooks = []
         if self._layers is not None:
             self._layers.close()
-
-    def _end_pass(self) -> None:
-        if self._layers is not None:
-            self._layers.end_pass()
 
     def _watched(self, model: nn.Module, taps: bool | Sequence[str]) -> LayerTaps | None:
         if taps is False:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -64,6 +64,22 @@ class Pace:
             self.every = min(RAREST, 1 << max(0, math.ceil(math.log2(share))))
 
 
+class LayerTaps(Protocol):
+    """What watches the layers of a framework's model."""
+
+    def open(self, wanted: bool) -> None:
+        """A step begins, which is tapped or not."""
+
+    def end_pass(self) -> None:
+        """A micro-batch is over."""
+
+    def close(self) -> None:
+        """Watch no further."""
+
+    def table(self) -> Any:
+        """What the layers gave in the step at hand."""
+
+
 # Of micro-batches: a loss and how much it counts for, and the count, as the framework holds them.
 Sums = list[tuple[Any, Any, Any]]
 
@@ -109,6 +125,7 @@ class ScriptRecorder:
         self.pace = Pace(every)
         self.count = 0  # of steps so far
         self._every = every
+        self._layers: LayerTaps | None = None
         self._folder = None if out is None else Path(out)
         self._described, self._lag = described, lag
         self._chunk = 1  # rows that are read and written together
@@ -163,7 +180,8 @@ class ScriptRecorder:
 
     def _add(self, loss: Any, weight: Any, count: Any) -> None:
         self._sums.append((self._kept(loss), weight, count))
-        self._end_pass()
+        if self._layers is not None:
+            self._layers.end_pass()
 
     def _added(self) -> tuple[Sums, Ids | None]:
         """Losses and ids of the step at hand, which is over."""
@@ -172,9 +190,6 @@ class ScriptRecorder:
         found = self._sums, np.concatenate(self._parts) if self._parts else None
         self._sums, self._parts = [], []
         return found
-
-    def _end_pass(self) -> None:
-        """A micro-batch is over."""
 
     def _kept(self, value: Any) -> Any:
         """A loss that is read later, safe from being changed; on the CPU a number at once."""
@@ -207,8 +222,16 @@ class ScriptRecorder:
 
     def _end_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         """A step is over: keep what it left, and write what can be read by now."""
-        if self._closed:
-            return
+        if not self._closed:
+            self._keep_step(handle, given, cost)
+        # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
+        self.count += 1
+        if self.writes and len(self._held) >= self._lag + self._chunk:
+            self._write_up_to(self._lag)
+        if self._layers is not None:
+            self._layers.open(self.taps_now)
+
+    def _keep_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         if self.count == 0 and given is not None and self._folder is not None:
             folder = self._folder / "splits"
             self._guarded(lambda: self._begin_samples(folder))
@@ -220,11 +243,8 @@ class ScriptRecorder:
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         self.pace.took(seconds, cost)
-        self.count += 1
         if self.writes:
             self._held.append(Row(handle, seconds, given))
-            if len(self._held) >= self._lag + self._chunk:
-                self._write_up_to(self._lag)
 
     def _write_taps(self, digests: dict[str, Digest]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
