@@ -129,6 +129,12 @@ WRONG = {
     ),
     "something else": Wrong("kind: layer_norm", None, output=lambda y, v: np.sin(y)),
     "a factor": Wrong("kind: activation, function: relu", "scaled_by_constant", output=lambda y, v: 1.01 * y),
+    "a factor near 1": Wrong(
+        "kind: activation, function: relu", "scaled_by_constant", output=lambda y, v: (1 + 5e-7) * y
+    ),
+    "a factor through float32": Wrong(
+        "kind: activation, function: relu", "float32_leak", output=lambda y, v: (1 + 3e-8) * y
+    ),
     "a factor and more": Wrong("kind: layer_norm", None, output=lambda y, v: 1.01 * y + 1e-3),
     # The output is right: nothing that an output can show explains it.
     "a moved mean": Wrong(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from common.diagnose.lab import Side, Variant
-from common.diagnose.signatures import Case, Match, Tensors, deviation, lies_on
+from common.diagnose.signatures import Case, Match, Tensors, deviation, lies_on, ratio_of
 from common.diagnose.where import consumers
 from common.spec import Node
 from common.spec.model import walk
@@ -20,6 +20,8 @@ from common.trace import Array
 
 # How far two frameworks are apart in a layer by rounding, of its largest output.
 LIMIT = 1e-11
+# By how much a number that has been through float32 is off, relatively; or the product of two.
+FLOAT32 = 2.0**-23
 # A cause that leaves more of the deviation than this explains nothing.
 _LEFT = 1e-3
 
@@ -331,7 +333,10 @@ def computed(case: Case, found: Iterable[tuple[str, Array]], **facts: str) -> Ma
 
 
 def in_float32(case: Case) -> Match | None:
-    """The layer computes something in float32: by size, or to the bit where all it makes lies on its grid."""
+    """The layer computes something in float32.
+
+    To the bit where all it makes lies on its grid; by one factor, that is off by as much; else by size.
+    """
     before, layer = is_wrong(case), layer_of(case)
     if before is None or layer is None or case.spec.master_dtype != "float64" or before > 2e-6:
         return None
@@ -344,6 +349,12 @@ def in_float32(case: Case) -> Match | None:
     made = np.asarray(layer.made[what], np.float64)
     if lies_on(made, 24) and not lies_on((base(case) or {})[what], 24):
         return Match(facts, before, 0.0, f"{what} of {layer.node.path} lies on the grid of float32")
+    due = np.asarray((base(case) or {})[what], np.float64)
+    factor = ratio_of([due], [made]) or 0.0
+    after = deviation(factor * due, made)
+    if abs(factor - 1) <= FLOAT32 and after <= _LEFT * before:
+        by = f"{what} of {layer.node.path} is the due one times a factor that is off by {factor - 1:.1e}, as float32 rounds"
+        return Match(facts, before, after, by)
     narrow = results(case, [Try("in float32", (plain(case, layer, dtype="float32"),))])[0]
     after = left(layer, narrow)
     if after <= _LEFT * before:

@@ -12,6 +12,7 @@ from common.diagnose.settings import neighbours, rounded_fields, said
 from common.diagnose.signatures import Case, Match, deviation, ratio_of
 from common.diagnose.signatures_backward import backward_match, wrong_gradients
 from common.diagnose.signatures_layers import (
+    FLOAT32,
     LIMIT,
     Layer,
     Try,
@@ -339,9 +340,9 @@ def output_scaled(case: Case) -> Match | None:
     if layer is None or due is None or "y" not in layer.made:
         return None
     factor = ratio_of([due["y"]], [layer.made["y"]])
-    if not factor:
+    if not factor or abs(factor - 1) <= FLOAT32:
         return None
-    return computed(case, [(f"times {factor:.6g}", factor * due["y"])], factor=f"{factor:.6g}")
+    return computed(case, [(f"times {factor:.9g}", factor * due["y"])], factor=f"{factor:.9g}")
 
 
 def skip_missing(case: Case) -> Match | None:
