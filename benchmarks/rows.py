@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks import models
+from benchmarks.diagnosis import CASES as DIAGNOSES
+from benchmarks.diagnosis import STEPS as DIAGNOSED_STEPS
 from benchmarks.harness import Line, Ratio, Row, Target, cost, loops, output_of, speed
 from benchmarks.runs import Variant, in_turns
 from common.spec import TrainSpec, override
@@ -236,6 +240,33 @@ def _recorder(framework: Framework) -> Row:
     )
 
 
+# Whole diagnoses.
+
+
+def _diagnosed(measured: dict[str, Any]) -> list[Line]:
+    """How long each takes, by the clock."""
+    lines = []
+    for name, case in DIAGNOSES.items():
+        taken = float(np.median(measured["seconds"][f"{name} diagnosed"]))
+        lines.append(
+            Line(f"a diagnosis: {case.title}", f"{taken:.1f} s", target="under 60 s", reached=taken < 60)
+        )
+    return lines
+
+
+_DIAGNOSES = Row(
+    "diagnosis",
+    f"Diagnoses of runs of {DIAGNOSED_STEPS:,} steps, beside training both once more",
+    loops("benchmarks.diagnosis", seconds_allowed=3600),
+    tuple(
+        cost(f"time, a diagnosis / both runs: {name}", f"{name} diagnosed", f"{name} trained")
+        for name in DIAGNOSES
+    ),
+    rounds=5,
+    figures=_diagnosed,
+)
+
+
 # Our own tools, which say what they reached in words.
 
 _TOOLS = (
@@ -279,5 +310,6 @@ ROWS: list[Row] = [
     *(_speedup(framework) for framework in ("torch", "tensorflow")),
     *(_dropout(framework) for framework in ("torch", "tensorflow")),
     *(_recorder(framework) for framework in ("torch", "tensorflow")),
+    _DIAGNOSES,
     Row("tools", "Our own tools", _tools, rounds=5, figures=tool_lines),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,6 +68,16 @@ class Farm:
 def pytest_configure() -> None:
     # DeepSpeed would have itself imported to be seeded, and torch with it; this process must have neither.
     pytest_randomly.entrypoint_reseeds = []
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which a user need not have
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes of `scripts/test`; 0: in this one. Each has framework processes of its own, hence no more than two."""
+    files = [Path(argument.partition("::")[0]) for argument in config.args]
+    tables = [*COLLECTED, "corruption"]
+    if any(config.getoption(f"--{name}") for name in tables) or (len(files) == 1 and files[0].is_file()):
+        return 0  # a table is of all its tests; a file is one process's
+    return min(2, os.cpu_count() or 1)
 
 
 # What the tests measure, collected over the session and written where an option asks for it.

@@ -1,4 +1,4 @@
-"""A fault of the PyTorch side that shows in no curve: at one step, late, a moving mean is moved."""
+"""Faults of the PyTorch side that show in no curve: at one step, late or very late, a moving mean is moved."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from parity_tests.rerouted import rerouted
 from torch_impl import train
 from torch_impl.step import Step, StepResult
 
-LATE = 11
+LATE, VERY_LATE = 11, 700
 
 
 def a_moving_mean_moves_late() -> AbstractContextManager[None]:
-    return rerouted(train, "parity_tests.late_fault:faulty_rank")
+    return rerouted(train, "parity_tests.late_fault:faulty_rank", LATE)
 
 
-def faulty_rank(*arguments: Any) -> None:
+def a_moving_mean_moves_very_late() -> AbstractContextManager[None]:
+    return rerouted(train, "parity_tests.late_fault:faulty_rank", VERY_LATE)
+
+
+def faulty_rank(late: int, *arguments: Any) -> None:
     """A rank's whole life under the fault."""
     real = Step.__call__
 
     def faulty(self: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         result = real(self, batch, scalars, number)
-        if number == LATE:
+        if number == late:
             with torch.no_grad():
                 for name, tensor in self.model.tensors.items():
                     if name.endswith("moving_mean"):

@@ -110,10 +110,14 @@ def test_it_is_installed(tmp_path: Path) -> None:
     assert "'parity_pytest'" in done.stdout, "install the repository again: pip install --no-deps -e ."
 
 
-@pytest.mark.slow
-def test_a_repository_with_nothing_but_the_install(repository: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    "spread", [pytest.param((), marks=pytest.mark.slow), pytest.param(("-n2",), marks=pytest.mark.exhaustive)]
+)
+def test_a_repository_with_nothing_but_the_install(
+    repository: pytest.Pytester, spread: tuple[str, ...]
+) -> None:
     repository.makepyfile(test_port=TESTS)
-    done = run(repository)
+    done = run(repository, *spread)
     done.assert_outcomes(passed=3, failed=2)
     text = done.stdout.str()
     assert "my_pkg.models:build and my_pkg.port:Port do not compute the same" in text
