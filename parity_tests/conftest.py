@@ -16,6 +16,7 @@ import pytest_randomly
 from common.launch.worker import Worker
 from common.record import RunRecord, read_record
 from common.spec import Placement, TrainSpec
+from parity_tests.clean_table import CleanTable
 from parity_tests.diagnosis_table import DiagnosisTable
 from parity_tests.figures import Figures
 from parity_tests.kill_table import KillTable
@@ -87,6 +88,7 @@ COLLECTED = {
     "vocabulary": (Vocabulary, "what the tests of single entries showed"),
     "diagnoses": (DiagnosisTable, "what the diagnosis said of the planted faults"),
     "kills": (KillTable, "what came of the killed runs"),
+    "clean": (CleanTable, "what the diagnosis said of pairs in which nothing is wrong"),
     "zoo": (ZooTable, "what came of the models of other people's packages"),
 }
 
@@ -111,7 +113,7 @@ def _collected(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(collected)
 
 
-figures, strategies, vocabulary, diagnoses, kills, zoo = map(_collected, COLLECTED)
+figures, strategies, vocabulary, diagnoses, kills, clean, zoo = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from common.launch.replay import Replayer
 from common.spec import TrainSpec
 from common.state import parameter_specs
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
+from parity_tests.clean_table import CleanTable, nearest
 from parity_tests.conftest import Farm
 
 # A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
@@ -76,8 +77,11 @@ def numbers() -> list:
 
 
 @pytest.mark.parametrize("number", numbers())
-def test_nothing_is_found_where_nothing_is_wrong(diagnoser: Diagnoser, number: int) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(
+    diagnoser: Diagnoser, clean: CleanTable, number: int
+) -> None:
     diagnosis = diagnoser.begin(number).result()
+    clean.add(clean_run(number), diagnosis)
     what = [(finding.step, finding.name, finding.deviation) for finding in diagnosis.findings]
     expected = "inconclusive" if number in AMPLIFYING else "parity"
     assert diagnosis.verdict == expected, f"{clean_run(number).id}: {diagnosis.when}, {what}"
@@ -85,6 +89,7 @@ def test_nothing_is_found_where_nothing_is_wrong(diagnoser: Diagnoser, number: i
     amplified = any("amplifies rounding" in note for note in diagnosis.notes)
     assert amplified == (number in AMPLIFYING)
     assert diagnosis.steps, "it looked into no step"
+    assert nearest(diagnosis) <= 1
 
 
 @pytest.mark.slow
@@ -95,6 +100,7 @@ def test_a_billionth_in_one_tensor_is_found(diagnoser: Diagnoser) -> None:
     last = list(parameters(clean_run(CONTROL).spec))[-1]
     assert (finding.stage, finding.name) == ("gradient", f"gradient/{last}")
     assert 1e-10 < finding.deviation < 1e-8
+    assert nearest(diagnosis) > 1
 
 
 def parameters(spec: TrainSpec) -> Iterator[str]:
