@@ -262,7 +262,7 @@ _DIAGNOSES = Row(
         cost(f"time, a diagnosis / both runs: {name}", f"{name} diagnosed", f"{name} trained")
         for name in DIAGNOSES
     ),
-    rounds=5,
+    rounds=3,  # of some five minutes each
     figures=_diagnosed,
 )
 
