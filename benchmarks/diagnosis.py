@@ -18,11 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common import recipes
 from common.errors import RunError
@@ -32,6 +29,7 @@ from common.record.files import read_json
 from common.spec import Placement, TrainSpec, override
 
 STEPS = 1000
+VARIANTS = ("diagnosed", "trained")
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,6 @@ def diagnose(case: Case, runs: tuple[Path, Path], folder: Path) -> None:
         raise RunError(f"{case.title}: found {found}, expected {case.expected}")
 
 
-def timed(work: Callable[[], Any]) -> float:
-    """Seconds that something takes."""
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 def main() -> None:
     """Measure, print."""
     parser = argparse.ArgumentParser()
@@ -122,25 +113,24 @@ def main() -> None:
     parser.add_argument("--only", choices=list(CASES), help="one case [all]")
     given = parser.parse_args()
     cases = {name: case for name, case in CASES.items() if given.only in (None, name)}
-    seconds: dict[str, list[float]] = {
-        f"{name} {variant}": [] for name in cases for variant in ("diagnosed", "trained")
-    }
+    seconds: dict[str, list[float]] = {f"{name} {variant}": [] for name in cases for variant in VARIANTS}
     versions: dict[str, str] = {}
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parity-benchmark-")))
+    with tempfile.TemporaryDirectory(prefix="parity-benchmark-") as made:
+        scratch = Path(made)
+        again, page = scratch / "again", scratch / "page"
         runs = {name: train(case, scratch / name) for name, case in cases.items()}
         for folders in runs.values():
             for folder in folders:
                 versions |= read_record(folder).header.versions
         for number in range(given.rounds):
             for name, case in cases.items():
-                again, page = scratch / "again", scratch / "page"
-                variants = {
-                    "diagnosed": lambda case=case, name=name, page=page: diagnose(case, runs[name], page),
-                    "trained": lambda case=case, again=again: train(case, again),
-                }
-                for variant in sorted(variants, reverse=bool(number % 2)):
-                    seconds[f"{name} {variant}"].append(timed(variants[variant]))
+                for variant in VARIANTS[:: -1 if number % 2 else 1]:
+                    begun = time.perf_counter()
+                    if variant == "diagnosed":
+                        diagnose(case, runs[name], page)
+                    else:
+                        train(case, again)
+                    seconds[f"{name} {variant}"].append(time.perf_counter() - begun)
                 for folder in (again, page):
                     shutil.rmtree(folder)
     print(json.dumps({"seconds": seconds, "versions": versions, "block_steps": 1}))

@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks import models
-from benchmarks.diagnosis import CASES as DIAGNOSES
-from benchmarks.diagnosis import STEPS as DIAGNOSED_STEPS
+from benchmarks import diagnosis, models
 from benchmarks.harness import Line, Ratio, Row, Target, cost, loops, output_of, speed
 from benchmarks.runs import Variant, in_turns
 from common.spec import TrainSpec, override
@@ -245,22 +242,21 @@ def _recorder(framework: Framework) -> Row:
 
 def _diagnosed(measured: dict[str, Any]) -> list[Line]:
     """How long each takes, by the clock."""
-    lines = []
-    for name, case in DIAGNOSES.items():
-        taken = float(np.median(measured["seconds"][f"{name} diagnosed"]))
-        lines.append(
-            Line(f"a diagnosis: {case.title}", f"{taken:.1f} s", target="under 60 s", reached=taken < 60)
-        )
-    return lines
+    taken = {name: statistics.median(measured["seconds"][f"{name} diagnosed"]) for name in diagnosis.CASES}
+    rows = [
+        {"what": f"a diagnosis: {case.title}", "value": f"{taken[name]:.1f} s", "wanted": "under 60 s"}
+        for name, case in diagnosis.CASES.items()
+    ]
+    return tool_lines({"rows": rows})
 
 
 _DIAGNOSES = Row(
     "diagnosis",
-    f"Diagnoses of runs of {DIAGNOSED_STEPS:,} steps, beside training both once more",
+    f"Diagnoses of runs of {diagnosis.STEPS:,} steps, beside training both once more",
     loops("benchmarks.diagnosis", seconds_allowed=3600),
     tuple(
         cost(f"time, a diagnosis / both runs: {name}", f"{name} diagnosed", f"{name} trained")
-        for name in DIAGNOSES
+        for name in diagnosis.CASES
     ),
     rounds=3,  # of some five minutes each
     figures=_diagnosed,

@@ -80,11 +80,11 @@ def numbers() -> list:
 def test_nothing_is_found_where_nothing_is_wrong(
     diagnoser: Diagnoser, clean: CleanTable, number: int
 ) -> None:
-    diagnosis = diagnoser.begin(number).result()
-    clean.add(clean_run(number), diagnosis)
+    run, diagnosis = clean_run(number), diagnoser.begin(number).result()
+    clean.add(run, diagnosis)
     what = [(finding.step, finding.name, finding.deviation) for finding in diagnosis.findings]
     expected = "inconclusive" if number in AMPLIFYING else "parity"
-    assert diagnosis.verdict == expected, f"{clean_run(number).id}: {diagnosis.when}, {what}"
+    assert diagnosis.verdict == expected, f"{run.id}: {diagnosis.when}, {what}"
     assert not what
     amplified = any("amplifies rounding" in note for note in diagnosis.notes)
     assert amplified == (number in AMPLIFYING)

@@ -340,16 +340,16 @@ def in_float32(case: Case) -> Match | None:
     before, layer = is_wrong(case), layer_of(case)
     if before is None or layer is None or case.spec.master_dtype != "float64" or before > 2e-6:
         return None
-    what = next((n for n in layer.made if _far((base(case) or {})[n], layer.made[n]) > LIMIT), "y")
+    tensors = base(case) or {}
+    what = next((n for n in layer.made if _far(tensors[n], layer.made[n]) > LIMIT), "y")
     facts = {
         "layer": layer.node.path,
         "kind": layer.spec.kind,
         "what": f"layer {layer.node.path} ({layer.spec.kind})",
     }
-    made = np.asarray(layer.made[what], np.float64)
-    if lies_on(made, 24) and not lies_on((base(case) or {})[what], 24):
+    due, made = (np.asarray(of[what], np.float64) for of in (tensors, layer.made))
+    if lies_on(made, 24) and not lies_on(due, 24):
         return Match(facts, before, 0.0, f"{what} of {layer.node.path} lies on the grid of float32")
-    due = np.asarray((base(case) or {})[what], np.float64)
     factor = ratio_of([due], [made]) or 0.0
     after = deviation(factor * due, made)
     if abs(factor - 1) <= FLOAT32 and after <= _LEFT * before:
