@@ -65,12 +65,12 @@ class Parity:
         self._session, self._node, self._marked = session, node, marked
 
     def assert_same_forward(self, **arguments: Any) -> None:
-        """Assert that two models compute the same; see `common.foreign.pairs.assertions.Assertions.same_forward`."""
+        """Assert that two models compute the same; see `parity.common.assertions.assertions.Assertions.same_forward`."""
         __tracebackhide__ = True
         self._assert("same_forward", arguments)
 
     def assert_same_training(self, **arguments: Any) -> None:
-        """Assert that two models train the same; see `common.foreign.pairs.assertions.Assertions.same_training`."""
+        """Assert that two models train the same; see `parity.common.assertions.assertions.Assertions.same_training`."""
         __tracebackhide__ = True
         self._assert("same_training", arguments)
 
@@ -155,16 +155,7 @@ _sessions: list[_Session] = []
 def _toolkit() -> Any:
     """The class `Assertions`."""
     __tracebackhide__ = True
-    import importlib.util
-
-    found = importlib.util.find_spec("common")
-    ours = Path(__file__).resolve().parent / "common"
-    if found is None or found.origin is None or Path(found.origin).resolve().parent != ours:
-        pytest.fail(
-            "this repository has a package 'common' of its own, which hides the toolkit's; give it another name, or run"
-            " `parity pair` in another folder"
-        )
-    from common.foreign.pairs.assertions import Assertions
+    from parity.common.assertions.assertions import Assertions
 
     return Assertions
 
@@ -172,7 +163,7 @@ def _toolkit() -> Any:
 def _said(method: Any, arguments: dict[str, Any]) -> None:
     """Call it; what it says, and none of our lines, is what a failure shows."""
     __tracebackhide__ = True
-    from common.errors import ParityError
+    from parity.common.base.errors import ParityError
 
     try:
         method(**arguments)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.rows import ROWS
-from common.errors import ParityError
+from parity.common.base.errors import ParityError
 
 
 def main() -> int:

@@ -21,12 +21,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import recipes
-from common.errors import RunError
-from common.launch.worker import Worker
-from common.record import read_record
-from common.record.files import read_json
-from common.spec import Placement, TrainSpec, override
+from parity.common import recipes
+from parity.common.base.errors import RunError
+from parity.common.execution.worker import Worker
+from parity.common.record import read_record
+from parity.common.record.files import read_json
+from parity.common.spec import Placement, TrainSpec, override
 
 STEPS = 1000
 VARIANTS = ("diagnosed", "trained")
@@ -95,7 +95,7 @@ def train(case: Case, folder: Path) -> tuple[Path, Path]:
 
 def diagnose(case: Case, runs: tuple[Path, Path], folder: Path) -> None:
     """One diagnosis from the command line; RunError where it does not find what is wrong."""
-    command = [sys.executable, "-m", "common.cli", "diagnose", *map(str, runs)]
+    command = [sys.executable, "-m", "parity.common.commands.cli", "diagnose", *map(str, runs)]
     command += ["--inside-b", case.inside, "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode != 1:

@@ -24,8 +24,8 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks import models
-from common.spec import Placement
-from common.spec.strategies import Framework
+from parity.common.spec import Placement
+from parity.common.spec.strategies import Framework
 
 # Batch, tokens, features; about a million elements.
 SHAPE = (32, 128, 256)
@@ -45,8 +45,8 @@ def torch_pieces(folder: Path) -> dict[str, Piece]:
     import torch.nn.functional as F
 
     from benchmarks.torch_loops import Ours
-    from torch_impl.context import Context
-    from torch_impl.layers.random import keep_mask
+    from parity.torch_impl.context import Context
+    from parity.torch_impl.layers.random import keep_mask
 
     dist.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=0, world_size=1)
     x = torch.ones(SHAPE, requires_grad=True)
@@ -72,7 +72,7 @@ def torch_pieces(folder: Path) -> dict[str, Piece]:
     return {
         "keyed": through(lambda x: x * keep_mask(x, context, "here", SHAPE[1:], RATE)),
         "stock": through(lambda x: F.dropout(x, RATE)),
-        **_gpt_pieces("torch_impl", trained, stock_mask),
+        **_gpt_pieces("parity.torch_impl", trained, stock_mask),
     }
 
 
@@ -82,8 +82,8 @@ def tensorflow_pieces(folder: Path) -> dict[str, Piece]:
     import tensorflow as tf
 
     from benchmarks.tf_loops import Ours
-    from tf_impl.context import Context
-    from tf_impl.layers.random import keep_mask
+    from parity.tf_impl.context import Context
+    from parity.tf_impl.layers.random import keep_mask
 
     x = tf.Variable(tf.ones(SHAPE))
     context = Context(training=True, step=3, sample_ids=tf.range(SHAPE[0], dtype=tf.int64))
@@ -110,7 +110,7 @@ def tensorflow_pieces(folder: Path) -> dict[str, Piece]:
     return {
         "keyed": through(lambda x: x * keep_mask(x, context, "here", SHAPE[1:], RATE)),
         "stock": through(lambda x: layer(x, training=True)),
-        **_gpt_pieces("tf_impl", trained, stock_mask),
+        **_gpt_pieces("parity.tf_impl", trained, stock_mask),
     }
 
 
@@ -147,7 +147,7 @@ def _gpt_pieces(package: str, trained: Callable[[str, float], Piece], stock_mask
 
 
 _PIECES = {"torch": torch_pieces, "tensorflow": tensorflow_pieces}
-_PACKAGES: dict[Framework, str] = {"torch": "torch_impl", "tensorflow": "tf_impl"}
+_PACKAGES: dict[Framework, str] = {"torch": "parity.torch_impl", "tensorflow": "parity.tf_impl"}
 
 
 def measure(framework: Framework, rounds: int) -> dict[str, Any]:

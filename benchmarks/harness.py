@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import RecordError, RunError
-from common.launch.ranks import last_line
-from common.record.files import read_json, write_json
-from common.scaling.statistics import DRAWS, widened
+from parity.common.base.errors import RecordError, RunError
+from parity.common.execution.ranks import last_line
+from parity.common.record.files import read_json, write_json
+from parity.common.scaling.statistics import DRAWS, widened
 
 _SEED = 20_150_101
 # A machine with more cores at work than this is not ours alone.

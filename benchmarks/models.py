@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common import rng
-from common.errors import SpecError
-from common.models.sequence import gpt2_model
-from common.spec import SGD, LayerSpec, ModelSpec, TrainSpec, override
-from common.spec.base import Convention
-from common.spec.data import DataSpec
-from common.spec.layers import (
+from parity.common.base import rng
+from parity.common.base.errors import SpecError
+from parity.common.recipes.models.sequence import gpt2_model
+from parity.common.spec import SGD, LayerSpec, ModelSpec, TrainSpec, override
+from parity.common.spec.base import Convention
+from parity.common.spec.data import DataSpec
+from parity.common.spec.layers import (
     Activation,
     BatchNorm,
     Conv2D,
@@ -28,7 +28,7 @@ from common.spec.layers import (
     GlobalAveragePool,
     MaxPool2D,
 )
-from common.spec.sources import Npz, Synthetic
+from parity.common.spec.sources import Npz, Synthetic
 
 _IMAGES = "images.npz"
 _SAMPLES = 1920

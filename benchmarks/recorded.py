@@ -42,7 +42,7 @@ def torch_loop(out: Path, given: dict[str, Any] | None) -> tuple[Callable[[int],
     import torch
     from torch import nn
 
-    from torch_impl.recorder import Recorder
+    from parity.torch_impl.recorder import Recorder
 
     torch.set_num_threads(1)
     layers: list[nn.Module] = []
@@ -78,7 +78,7 @@ def tensorflow_loop(out: Path, given: dict[str, Any] | None) -> tuple[Callable[[
     import keras
     import tensorflow as tf
 
-    from tf_impl.recorder import Recorder
+    from parity.tf_impl.recorder import Recorder
 
     layers: list[Any] = [keras.Input((SIDE, SIDE, 3))]
     for after in FILTERS:

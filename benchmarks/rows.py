@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import diagnosis, models
 from benchmarks.harness import Line, Ratio, Row, Target, cost, loops, output_of, speed
 from benchmarks.runs import Variant, in_turns
-from common.spec import TrainSpec, override
-from common.spec.strategies import Framework
+from parity.common.spec import TrainSpec, override
+from parity.common.spec.strategies import Framework
 
 AS_FAST = Target(0.99)
 FASTER = Target(1.0, beyond=True)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.launch.worker import Worker
-from common.record import RunRecord, read_record
-from common.scaling.statistics import throughput
-from common.spec import Placement, TrainSpec
+from parity.common.execution.worker import Worker
+from parity.common.record import RunRecord, read_record
+from parity.common.scaling.statistics import throughput
+from parity.common.spec import Placement, TrainSpec
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from common.spec import Placement, TrainSpec
-from common.walk import Walk
+from parity.common.execution.trace_replay import TraceReplay
+from parity.common.spec import Placement, TrainSpec
 
 # Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
 COMPARED_STEPS = 3
@@ -47,7 +47,7 @@ class LookedInto:
     """A run's step, each tensor of which is kept, whole, as in a diagnosis, but not written."""
 
     def __init__(self, run: Any, probe: Any, state: Any) -> None:
-        self._walk, self._probe, self._step = Walk(run, probe, state, None), probe, run.step
+        self._walk, self._probe, self._step = TraceReplay(run, probe, state, None), probe, run.step
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> Any:
         walk = self._walk

@@ -7,7 +7,7 @@ whatever the machine does besides meets them alike. Prints one line of JSON: `se
 each block by variant, `cpu_seconds` the processor's time, which a loaded machine changes less, `agreement` by
 how much each variant's losses differ from ours over its first steps.
 
-ours             `tf_impl.train._loop` with its record, threads as the runtime sets them, pinned.
+ours             `parity.tf_impl.train._loop` with its record, threads as the runtime sets them, pinned.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_N_a_call    the same with steps_per_call=N; ours_compiled: with compile.
 ours_looked_into  the same with every tensor of every step kept.
@@ -34,15 +34,15 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import models, shared
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.record import read_record
-from common.spec import SGD, Placement, TrainSpec
-from common.spec import layers as layer_specs
-from common.state import initial_state
-from tf_impl import runtime, state, train
-from tf_impl.probe import Probe
-from tf_impl.strategy import open_strategy
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.record import read_record
+from parity.common.spec import SGD, Placement, TrainSpec
+from parity.common.spec import layers as layer_specs
+from parity.common.state.canonical import initial_state
+from parity.tf_impl import runtime, state, train
+from parity.tf_impl.probe import Probe
+from parity.tf_impl.strategy import open_strategy
 
 
 class Ours:

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from common import reference
-from common.data.plan import BatchPlan
-from common.record import RecordWriter, mixing
-from common.record.samples import BLOCK_FIELDS, BLOCK_STEPS, whole_steps
-from common.spec import Placement, TrainSpec
-from common.state import initial_state, save_state
+from parity.common import reference
+from parity.common.data.plan import BatchPlan
+from parity.common.record import RecordWriter, mixing
+from parity.common.record.samples import BLOCK_FIELDS, BLOCK_STEPS, whole_steps
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import initial_state, save_state
 
 STEPS = 1_000_000
 REPLICAS = 1024
@@ -163,7 +163,7 @@ def compare_as_a_process(folder: Path, steps: int, rounds: int = 1) -> list[tupl
     command = [
         sys.executable,
         "-m",
-        "common.cli",
+        "parity.common.commands.cli",
         "compare",
         folder / "a",
         folder / "b",

@@ -8,7 +8,7 @@ one line of JSON: `seconds` holds the seconds of each block by variant, `cpu_sec
 rank 0 spent, which a loaded machine changes less, `agreement` by how much each variant's
 losses differ from those of the first over its first steps.
 
-ours             `torch_impl.train._loop` with its record.
+ours             `parity.torch_impl.train._loop` with its record.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_compiled    the same with compile; ours_looked_into: with every tensor of every step kept.
 ours_saving      the same with a checkpoint every 50 steps, on the disk before the block ends.
@@ -46,17 +46,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks import models, shared
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.launch.process import pin_to_cores
-from common.launch.ranks import arrive, run_ranks
-from common.record import read_record
-from common.spec import SGD, Placement, TrainSpec
-from common.spec import layers as layer_specs
-from common.state import initial_state
-from torch_impl import runtime, state, train
-from torch_impl.probe import Probe
-from torch_impl.strategy import STRATEGIES, open_strategy
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.execution.operating_system import pin_to_cores
+from parity.common.execution.ranks import arrive, run_ranks
+from parity.common.record import read_record
+from parity.common.spec import SGD, Placement, TrainSpec
+from parity.common.spec import layers as layer_specs
+from parity.common.state.canonical import initial_state
+from parity.torch_impl import runtime, state, train
+from parity.torch_impl.probe import Probe
+from parity.torch_impl.strategy import STRATEGIES, open_strategy
 
 _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor"]
 

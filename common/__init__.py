@@ -2,5 +2,3 @@
 
 Importing anything below this package loads neither tensorflow nor torch.
 """
-
-__version__ = "0.1.0"

@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import recipes, reference
-from common.advise.memory import blocks_of, estimate
-from common.advise.passes import batch_bytes, passes
-from common.launch.ranks import run_ranks
-from common.spec import Placement, TrainSpec, override
+from parity.common import recipes, reference
+from parity.common.execution.ranks import run_ranks
+from parity.common.planning.adviser.memory import blocks_of, estimate
+from parity.common.planning.adviser.passes import batch_bytes, passes
+from parity.common.spec import Placement, TrainSpec, override
 from parity_tests.peers import Peer
 
 # (recipe, further overrides)
@@ -70,7 +70,7 @@ def spec_of(recipe: str, *overrides: str) -> TrainSpec:
 
 def one_process(peer: Peer, spec: TrainSpec, accumulation: int = 1, checkpoint: bool = False) -> Seen:
     """A step on one replica."""
-    facts = {"spec": spec.to_dict(), "scalars": dict(reference.RateKeeper(spec).scalars(0))}
+    facts = {"spec": spec.to_dict(), "scalars": dict(reference.StepScalars(spec).scalars(0))}
     facts |= {"accumulation": accumulation, "checkpoint": checkpoint}
     measured = {name: int(array) for name, array in peer("memory:measure", facts, {}).items()}
     samples = -(-SAMPLES // accumulation)
@@ -89,7 +89,7 @@ def one_process(peer: Peer, spec: TrainSpec, accumulation: int = 1, checkpoint: 
 def several_processes(spec: TrainSpec, text: str, folder: Path) -> Seen:
     """The second step of a placement, on its fullest rank."""
     placement = Placement.from_text(text)
-    scalars = dict(reference.RateKeeper(spec).scalars(0))
+    scalars = dict(reference.StepScalars(spec).scalars(0))
     arguments = (spec, placement, scalars, folder)
     run_ranks("parity_tests.peers.torch_memory:rank", arguments, placement.processes, folder / "logs", [])
     peaks = [json.loads(file.read_text()) for file in folder.glob("rank_*.json")]

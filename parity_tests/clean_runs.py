@@ -9,10 +9,10 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from common.errors import SpecError
-from common.spec import Placement, TrainSpec
-from common.spec.replay import Replay
-from common.spec.run import check_run
+from parity.common.base.errors import SpecError
+from parity.common.execution.checks import check_run
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.replay import Replay
 from parity_tests.diagnosis_cases import spec_of
 
 SEED, COUNT = 7, 200

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.diagnose.result import Diagnosis
-from common.spec.precision import Precision
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.spec.precision import Precision
 from parity_tests.clean_runs import COUNT, CleanRun
 
 _HEAD = """# Pairs in which nothing is wrong, and what the diagnosis says of them

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common import cli
+from parity.common.commands import cli
 from parity_tests.synthetic import one_line
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import pytest_randomly
 
-from common.launch.worker import Worker
-from common.record import RunRecord, read_record
-from common.spec import Placement, TrainSpec
+from parity.common.execution.worker import Worker
+from parity.common.record import RunRecord, read_record
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.clean_table import CleanTable
 from parity_tests.diagnosis_table import DiagnosisTable
 from parity_tests.figures import Figures

@@ -26,19 +26,19 @@ from typing import Any
 
 import numpy as np
 
-from common.checkpoint import check_fits, checkpoints_of, find, write_checkpoint
-from common.checkpoint.files import folder_of
-from common.errors import ParityError
-from common.foreign.weights.mapping import Mapping, Pair, read_mapping, write_mapping
-from common.parity.budget import FLOAT64
-from common.parity.compare import Verdict
-from common.parity.result import judge
-from common.record import read_record
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
-from common.spec.io import load_spec
-from common.state import State, initial_state, load_state
-from parity_tests.spoil import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
+from parity.common.base.errors import ParityError
+from parity.common.checkpoint import check_fits, checkpoints_of, find, write_checkpoint
+from parity.common.checkpoint.files import folder_of
+from parity.common.parity.budget import FLOAT64
+from parity.common.parity.compare import Verdict
+from parity.common.parity.result import judge
+from parity.common.record import read_record
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.external.mapping import Mapping, Pair, read_mapping, write_mapping
+from parity.common.spec.io import load_spec
+from parity.common.state.canonical import State, initial_state, load_state
+from parity_tests.fuzz_inputs import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
 from parity_tests.synthetic import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
 
 ROOT = Path(__file__).parents[1]
@@ -140,7 +140,7 @@ class Material:
         self.run = folder / "run"
         for step in (3, 5):
             state = {n: v + step for n, v in initial_state(run.spec).items()} | {"step": np.array(step)}
-            rates = RateKeeper(run.spec).kept()
+            rates = StepScalars(run.spec).kept()
             write_checkpoint(folder_of(self.run, step), run.spec, TORCH, state, rates, 1.0 / step)
         write_mapping(folder / "mapping.yaml", Mapping(keras="net:keras", torch="net:torch", tensors=PAIRS))
         self.mapping = read_mapping(folder / "mapping.yaml")
@@ -312,7 +312,7 @@ def look_at_checkpoint(run: Path, whole: Path, forged: bool = False) -> tuple[st
     """Begin from a run's checkpoints, as a run that goes on does."""
     found, damaged = find(run)
     check_fits(found, found.spec, 6, TORCH)
-    rates = RateKeeper(found.spec)
+    rates = StepScalars(found.spec)
     rates.restore(found.manifest.rates)
     as_it_was = next(each for each in map(find, checkpoints_of(whole)) if each[0].step == found.step)[0]
     same = _same(found.state(), as_it_was.state()) and found.manifest == as_it_was.manifest

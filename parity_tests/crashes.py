@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-import common.checkpoint
-import common.files
-from common.checkpoint import Keeper, find
-from common.errors import CheckpointError
-from common.record import files
-from common.reference import RateKeeper
-from common.spec import Placement
-from common.spec.saving import Saving
-from common.state import State, initial_state
+import parity.common.base.files
+import parity.common.checkpoint
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint import CheckpointManager, find
+from parity.common.record import files
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement
+from parity.common.spec.saving import Saving
+from parity.common.state.canonical import State, initial_state
 from parity_tests.synthetic import tiny_spec
 
 SPEC = tiny_spec()
@@ -38,8 +38,8 @@ PLACEMENT = Placement(
 )
 # Where a kill may come: in all that changes a file, and in what of the standard library removes folders.
 _WATCHED = (
-    os.path.dirname(common.checkpoint.__file__),
-    common.files.__file__,
+    os.path.dirname(parity.common.checkpoint.__file__),
+    parity.common.base.files.__file__,
     files.__file__,
     shutil.__file__,
 )
@@ -52,8 +52,8 @@ def state_at(step: int) -> State:
     return {**state, "step": np.array(step, np.int64)}
 
 
-def keeper(run: Path, first_step: int) -> Keeper:
-    return Keeper(run, SPEC, PLACEMENT, first_step, True, list)
+def keeper(run: Path, first_step: int) -> CheckpointManager:
+    return CheckpointManager(run, SPEC, PLACEMENT, first_step, True, list)
 
 
 def save(run: Path, first_step: int, *steps: int) -> None:
@@ -62,7 +62,7 @@ def save(run: Path, first_step: int, *steps: int) -> None:
     for step in steps:
         kept.observe(100.0 - step, 1.0)
         kept.stopping = True  # in this thread, whose lines are watched
-        kept.save(step, state_at(step), RateKeeper(SPEC).kept())
+        kept.save(step, state_at(step), StepScalars(SPEC).kept())
     kept.close()
 
 
@@ -126,17 +126,17 @@ def full(folder: Path) -> dict[str, list[str]]:
     for room in (0, 1000, 2000, 100_000):
         run = folder / str(room)
         save(run, 0, 3)
-        kept, said = Keeper(run, SPEC, IN_BACKGROUND, 3, True, list), "saved"
+        kept, said = CheckpointManager(run, SPEC, IN_BACKGROUND, 3, True, list), "saved"
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         try:
-            kept.save(5, state_at(5), RateKeeper(SPEC).kept())
+            kept.save(5, state_at(5), StepScalars(SPEC).kept())
             kept.settle()
         except CheckpointError as error:
             said = str(error)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         # With room again, the run could go on.
-        kept.save(7, state_at(7), RateKeeper(SPEC).kept())
+        kept.save(7, state_at(7), StepScalars(SPEC).kept())
         kept.close()
         seen[str(room)] = [said, *sorted(path.name for path in (run / "checkpoints").iterdir())]
     return seen

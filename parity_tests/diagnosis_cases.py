@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from common import recipes
-from common.diagnose.result import Diagnosis, Finding
-from common.spec import Placement, TrainSpec, override
+from parity.common import recipes
+from parity.common.diagnosis.result import Diagnosis, Finding
+from parity.common.spec import Placement, TrainSpec, override
 from parity_tests.matrix import NARROW, tensorflow, torch
 
 # A little more than an epoch, so that an uneven tail and a reshuffle are among the steps: 1437 digits are 11

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.diagnose.result import Diagnosis, Finding
+from parity.common.diagnosis.result import Diagnosis, Finding
 from parity_tests import diagnosis_tensorflow, diagnosis_torch
 from parity_tests.diagnosis_cases import FaultCase, FaultPair
 

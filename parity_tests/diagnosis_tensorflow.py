@@ -5,7 +5,7 @@ Tracing a faulty step costs seconds, so each is planted in the smallest net that
 
 from __future__ import annotations
 
-from common.spec import Placement
+from parity.common.spec import Placement
 from parity_tests.diagnosis_cases import FaultCase, FaultPair
 from parity_tests.matrix import tensorflow, torch
 

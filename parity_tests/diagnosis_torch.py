@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from common.spec import Placement
+from parity.common.spec import Placement
 from parity_tests.diagnosis_cases import MIRRORED_1, FaultCase, FaultPair
 from parity_tests.matrix import torch
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.parity.budget import FLOOR_MULTIPLE, Budget
-from common.parity.compare import Comparison
-from common.record import RunRecord
+from parity.common.parity.budget import FLOOR_MULTIPLE, Budget
+from parity.common.parity.compare import Comparison
+from parity.common.record import RunRecord
 
 _CHECKS = ("loss curve", "first-step gradients", "final state")
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import torch
 
+from parity.torch_impl import train
+from parity.torch_impl.probe import Probe, _Look
 from parity_tests.rerouted import rerouted
-from torch_impl import train
-from torch_impl.probe import Probe, _Look
 
 
 def counted() -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Specs whose model is imported: those of `foreign_models`, with their tensors and pairs written out."""
+"""Specs whose model is imported: those of `external_models`, with their tensors and pairs written out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from common.rng import derive_key, normal
-from common.spec import TrainSpec
-from common.state import save_state
+from parity.common.base.rng import derive_key, normal
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import save_state
 
-KERAS, TORCH = "parity_tests.foreign_models.keras_nets", "parity_tests.foreign_models.torch_nets"
+KERAS, TORCH = "parity_tests.external_models.keras_nets", "parity_tests.external_models.torch_nets"
 # Keras name, Keras shape, torch name, torch shape, rule.
 Row = tuple[str, tuple[int, ...], str, tuple[int, ...], str]
 NULL = "softmax is the same for logits that a constant is added to"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.spec.strategies import Framework
+from parity.common.spec.strategies import Framework
 
 # Together 200; what the test runs, and by which seed.
 COUNTS: dict[Framework, int] = {"torch": 100, "tensorflow": 100}

@@ -31,17 +31,17 @@ from typing import Any
 
 import numpy as np
 
-from common.checkpoint.files import FOLDER as CHECKPOINTS
-from common.errors import RecordError
-from common.launch.process import die_with_parent
-from common.launch.start import begin_anew
-from common.launch.worker import MODULES
-from common.record import RunRecord, parts_of, read_record
-from common.record.header import ROW_BYTES, STEP_FIELDS
-from common.spec import Placement, TrainSpec
-from common.spec.saving import Saving
-from common.spec.strategies import Framework
-from common.state import State
+from parity.common.base.errors import RecordError
+from parity.common.base.package import MODULES
+from parity.common.checkpoint.files import FOLDER as CHECKPOINTS
+from parity.common.execution.operating_system import die_with_parent
+from parity.common.execution.resume import begin_anew
+from parity.common.record import RunRecord, parts_of, read_record
+from parity.common.record.header import ROW_BYTES, STEP_FIELDS
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.saving import Saving
+from parity.common.spec.strategies import Framework
+from parity.common.state.canonical import State
 from parity_tests.launching import runs
 from parity_tests.matrix import small, tensorflow, torch
 
@@ -55,9 +55,9 @@ _PRELOAD = {
         "torch._dynamo",
         "torch.distributed.fsdp",
         "torch.distributed.tensor",
-        "torch_impl.train",
+        "parity.torch_impl.train",
     ],
-    "tensorflow": ["tf_impl.train"],
+    "tensorflow": ["parity.tf_impl.train"],
 }
 STEPS = 100
 # What a run records is told apart by these; of the time it took nothing is asked.

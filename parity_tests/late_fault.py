@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import torch
 
+from parity.torch_impl import train
+from parity.torch_impl.step import Step, StepResult
 from parity_tests.rerouted import rerouted
-from torch_impl import train
-from torch_impl.step import Step, StepResult
 
 LATE, VERY_LATE = 11, 700
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.record import read_record
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.record import read_record
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
 

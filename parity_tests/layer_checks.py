@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spec import ModelSpec
-from common.spec.model import walk
-from common.state import canonical_name
+from parity.common.spec import ModelSpec
+from parity.common.spec.model import walk
+from parity.common.state.canonical import canonical_name
 from parity_tests.peers import Arrays, Peer
 from parity_tests.vocabulary import LIMIT, Vocabulary
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from common.foreign.outline import Outline
+from parity.common.spec.external.outline import Outline
 from parity_tests.peers import Peer
 
 # (setting, row of DIFFERENCES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common import recipes
-from common.spec import Placement, TrainSpec, override
+from parity.common import recipes
+from parity.common.spec import Placement, TrainSpec, override
 
 OPTIMIZERS = {
     # Not higher: at 0.05 the transformer with Keras initial values is unstable, and its permuted runs of

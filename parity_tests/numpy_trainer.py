@@ -1,4 +1,4 @@
-"""A step of a two-layer net in NumPy, traced and fed as `common.trace` says: what the diagnosis is tried on
+"""A step of a two-layer net in NumPy, traced and fed as `parity.common.record.trace` says: what the diagnosis is tried on
 without a framework. Each place may be made wrong."""
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from common import recipes
-from common.data.plan import BatchPlan
-from common.spec import Placement, TrainSpec, override
-from common.state import State, initial_state
-from common.trace import Array, Trace
+from parity.common import recipes
+from parity.common.data.plan import BatchPlan
+from parity.common.record.trace import Array, Trace
+from parity.common.spec import Placement, TrainSpec, override
+from parity.common.state.canonical import State, initial_state
 
 SPEC = override(
     recipes.get("digits_mlp"), ["global_batch_size=10", "steps=4", "data.train_samples=44"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.spec import ModelSpec
-from common.spec.model import walk
-from common.state import canonical_name
+from parity.common.spec import ModelSpec
+from parity.common.spec.model import walk
+from parity.common.state.canonical import canonical_name
 from parity_tests.peers import Arrays
 
 

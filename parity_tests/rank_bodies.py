@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from common.launch import ranks
-from common.launch.process import die_with_parent
-from common.launch.ranks import arrive, run_ranks
+from parity.common.execution import ranks
+from parity.common.execution.operating_system import die_with_parent
+from parity.common.execution.ranks import arrive, run_ranks
 
 FOREVER = 1000.0
 

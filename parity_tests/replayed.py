@@ -10,15 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import taps
-from common.data.plan import BatchPlan
-from common.diagnose.lab import Lab, Variant
-from common.record import RunRecord
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec, walk
-from common.spec.replay import Replay
-from common.state import State, initial_state, load_state, null_directions, save_state
-from common.trace import (
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.counterfactuals import Counterfactuals, Variant
+from parity.common.record import RunRecord, taps
+from parity.common.record.trace import (
     FORCED,
     TRACE,
     Trace,
@@ -27,6 +22,16 @@ from common.trace import (
     state_file,
     step_folder,
     write_replica,
+)
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec, walk
+from parity.common.spec.replay import Replay
+from parity.common.state.canonical import (
+    State,
+    initial_state,
+    load_state,
+    save_state,
+    zero_gradient_directions,
 )
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
@@ -78,7 +83,7 @@ def off(spec: TrainSpec, reference: Trace, other: Trace) -> set[str]:
     """What deviates, of all that both have; but for gradients that are rounding only."""
     # float32 products, summed in another order.
     limit = LIMIT if spec.resolved().master_dtype == "float64" else 2e-5
-    ends = tuple(f"/{name}" for name in null_directions(spec))
+    ends = tuple(f"/{name}" for name in zero_gradient_directions(spec))
     names = {name for name in reference.names if name in other.names and not name.startswith("input/")}
     assert len(names) > 8
     return {
@@ -130,14 +135,14 @@ def ids_of(placements: list) -> list[str]:
 
 
 def names_of(spec: TrainSpec, placement: Placement) -> set[str]:
-    """Of a step, as `common.trace` lists them."""
+    """Of a step, as `parity.common.record.trace` lists them."""
     spec = spec.resolved()
     return {
         *("ids", "inputs", "targets", "loss_sum", "count", "total/loss_sum", "total/count", "updated"),
         *taps.names_of(spec, placement),
         *(f"clipped/{name}" for name in taps.tapped_parameters(spec)),
         *(f"{when}/{name}" for when in ("before", "after") for name in initial_state(spec)),
-        *(f"scalar/{name}" for name in RateKeeper(spec).scalars(0)),
+        *(f"scalar/{name}" for name in StepScalars(spec).scalars(0)),
     }
 
 
@@ -258,7 +263,7 @@ def check_layers_alone(farm: Farm, folder: Path, spec: TrainSpec, single: Placem
             if kind == "dx":
                 continue
             there = {"y": f"forward/{node.path}", "gradient": f"local_gradient/{rest}", "after": result}[kind]
-            if not any(result.endswith(f"/{null}") for null in null_directions(spec)):
+            if not any(result.endswith(f"/{null}") for null in zero_gradient_directions(spec)):
                 assert deviation(seen[there], array) <= LIMIT, (node.path, result)
 
 
@@ -269,5 +274,5 @@ def _tried(
         def trial(self, framework: str, folder: Path) -> None:
             farm._workers[framework].trial(single, folder)
 
-    lab = Lab(ByFarm(), folder, spec, (single, single), (None, None), REPLAY)  # type: ignore[arg-type]
+    lab = Counterfactuals(ByFarm(), folder, spec, (single, single), (None, None), REPLAY)  # type: ignore[arg-type]
     return lab.trial(variants)

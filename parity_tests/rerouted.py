@@ -12,7 +12,7 @@ from unittest.mock import patch
 def rerouted(train: Any, function: str, *first: Any) -> Iterator[None]:
     """Within it, ranks that `train` starts run `function`, "module:name", given `first` and then what a rank is given.
 
-    train: the module tf_impl.train or torch_impl.train.
+    train: the module parity.tf_impl.train or parity.torch_impl.train.
     """
     real = train.run_ranks
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data import sources
-from common.data.samples import Samples
-from common.spec.data import DataSpec
+from parity.common.data import sources
+from parity.common.data.samples import Samples
+from parity.common.spec.data import DataSpec
 
 RANDOM = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from common.scaling.result import (
+from parity.common.scaling.result import (
     Cause,
     Configuration,
     Interval,

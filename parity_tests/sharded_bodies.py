@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from common.checkpoint.shards import gather, shard_file, write_shard
-from common.record.files import write_json
+from parity.common.checkpoint.shards import gather, shard_file, write_shard
+from parity.common.record.files import write_json
+from parity.torch_impl import train
+from parity.torch_impl.sharded_checkpoint import ShardWriter
 from parity_tests.rerouted import rerouted
-from torch_impl import train
-from torch_impl.sharded_checkpoint import ShardWriter
 
 SHARDS, FILES = "shards", "files.json"
 _SECONDS = 60

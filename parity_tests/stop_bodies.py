@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import RunError, StoppedError
-from common.launch.stop import Stop
-from common.record import RecordWriter
-from common.spec import Placement
+from parity.common.base.errors import RunError, StoppedError
+from parity.common.base.stop import Stop
+from parity.common.record import RecordWriter
+from parity.common.spec import Placement
 from parity_tests.synthetic import FACTS, tiny_spec
 
 FOREVER = 1000.0

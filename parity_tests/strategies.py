@@ -8,10 +8,10 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.parity.compare import Comparison
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec
-from common.spec.strategies import ENGINES, OPTIONS
+from parity.common.parity.compare import Comparison
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.strategies import ENGINES, OPTIONS
 from parity_tests.matrix import small
 
 DROPOUT = (

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import recipes
-from common.data.plan import BatchPlan, Ids
-from common.parity.result import Result, judge
-from common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
-from common.reference import learning_rate
-from common.spec import Placement, TrainSpec, override
-from common.state import State, initial_state, null_directions, save_state
+from parity.common import recipes
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.parity.result import Result, judge
+from parity.common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
+from parity.common.reference import learning_rate
+from parity.common.spec import Placement, TrainSpec, override
+from parity.common.state.canonical import State, initial_state, save_state, zero_gradient_directions
 
 FACTS: dict[str, Any] = {
     "versions": {"numpy": "2"},
@@ -139,7 +139,7 @@ class Run:
 
 
 def _states(spec: TrainSpec, steps: int, random: np.random.Generator) -> dict[str, State]:
-    noise_only = {f"parameters/{name}" for name in null_directions(spec)}
+    noise_only = {f"parameters/{name}" for name in zero_gradient_directions(spec)}
     initial = initial_state(spec)
     gradients, final = {}, dict(initial)
     for name, value in initial.items():

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from common import recipes
-from common.advise import layers as rules
-from common.advise import memory
-from common.advise.memory import estimate
-from common.advise.passes import passes
-from common.advise.recommend import Question, advise, command_line, placement_text
-from common.commands import advise as command
-from common.errors import RecordError, SpecError
-from common.sizes import parse_size
-from common.spec import Placement, TrainSpec, layers
-from common.spec.layers import LayerSpec
-from common.spec.layers.imported import Imported
+from parity.common import recipes
+from parity.common.base.errors import RecordError, SpecError
+from parity.common.base.units import parse_size
+from parity.common.commands import advise as command
+from parity.common.planning.adviser import layers as rules
+from parity.common.planning.adviser import memory
+from parity.common.planning.adviser.memory import estimate
+from parity.common.planning.adviser.passes import passes
+from parity.common.planning.adviser.recommend import Question, advise, command_line, placement_text
+from parity.common.spec import Placement, TrainSpec, layers
+from parity.common.spec.layers import LayerSpec
+from parity.common.spec.layers.imported import Imported
 from parity_tests.adviser import CASES, RANKS, one_process, several_processes, spec_of
 from parity_tests.matrix import small
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import rng
-from common.data import sources
-from common.data.augment import Draws, mixup_of
-from common.data.samples import Samples
-from common.errors import SpecError
-from common.spec import TrainSpec
-from common.spec import augment as spec
-from common.spec.data import DataSpec
+from parity.common.base import rng
+from parity.common.base.errors import SpecError
+from parity.common.data import sources
+from parity.common.data.augment import Draws, mixup_of
+from parity.common.data.samples import Samples
+from parity.common.spec import TrainSpec
+from parity.common.spec import augment as spec
+from parity.common.spec.data import DataSpec
 from parity_tests.synthetic import one_line
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

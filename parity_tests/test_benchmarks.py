@@ -14,9 +14,9 @@ import pytest
 from benchmarks import harness, models, rows, shared
 from benchmarks.harness import Row, Target, cost, speed
 from benchmarks.rows import ROWS, tool_lines
-from common.errors import RecordError, RunError, SpecError
-from common.spec.layers import BatchNorm
-from common.spec.sources import Npz
+from parity.common.base.errors import RecordError, RunError, SpecError
+from parity.common.spec.layers import BatchNorm
+from parity.common.spec.sources import Npz
 
 ROW = Row(
     "pair",

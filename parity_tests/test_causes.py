@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common import reference
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.diagnose.causes import CATALOGUE, explain
-from common.diagnose.evidence import Evidence
-from common.diagnose.feed import fed_of, state_before
-from common.diagnose.findings import Grouping, over_steps
-from common.diagnose.result import Explanation
-from common.diagnose.settings import neighbours
-from common.diagnose.signatures import low_type_of, rounded
-from common.diagnose.where import StepComparison
-from common.reference.schedules import RateKeeper
-from common.spec import TrainSpec, override
-from common.state import State
-from common.trace import Trace
+from parity.common import reference
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.causes import CATALOGUE, explain
+from parity.common.diagnosis.evidence import Evidence
+from parity.common.diagnosis.findings import Grouping, over_steps
+from parity.common.diagnosis.injection import fed_of, state_before
+from parity.common.diagnosis.result import Explanation
+from parity.common.diagnosis.signatures.base import low_type_of, rounded
+from parity.common.diagnosis.spec_variants import neighbours
+from parity.common.diagnosis.step_comparison import StepComparison
+from parity.common.record.trace import Trace
+from parity.common.reference.schedules import StepScalars
+from parity.common.spec import TrainSpec, override
+from parity.common.state.canonical import State
 from parity_tests import diagnosis_tensorflow, diagnosis_torch
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 
 Fault = Callable[[Any, int], Any]
 UNEVEN = 4  # the last step of the first epoch: 4 samples, of which 3 replicas have 2, 2 and none
 STEPS = (0, 1, UNEVEN, 5)
-RATES = RateKeeper(SPEC)
+RATES = StepScalars(SPEC)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Planted:
         return {
             "inputs": lambda _, replica: rows[replica][0],
             "targets": lambda _, replica: rows[replica][1],
-            "scalar/learning_rate": lambda *_: np.array(RateKeeper(self.spec).rate(step)),
+            "scalar/learning_rate": lambda *_: np.array(StepScalars(self.spec).rate(step)),
         }
 
     def pair(self, step: int, fed: Sequence[State] | None = None) -> tuple[Trace, list[State], Trace]:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data.plan import BatchPlan
-from common.diagnose.causes import explain
-from common.diagnose.evidence import Evidence
-from common.diagnose.lab import Lab, Variant
-from common.diagnose.result import Finding, Seen
-from common.launch.replay import Replayer
-from common.launch.worker import Worker
-from common.spec import override, walk
-from common.spec.replay import Replay
-from common.state import State, canonical_name
-from common.trace import Trace
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.causes import explain
+from parity.common.diagnosis.counterfactuals import Counterfactuals, Variant
+from parity.common.diagnosis.evidence import Evidence
+from parity.common.diagnosis.result import Finding, Seen
+from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import Worker
+from parity.common.record.trace import Trace
+from parity.common.spec import override, walk
+from parity.common.spec.replay import Replay
+from parity.common.state.canonical import State, canonical_name
 from parity_tests.numpy_trainer import SPEC, placement
 from parity_tests.test_causes import ALL, NumpyLab
 
@@ -149,7 +149,7 @@ class TorchLab:
 
     def __init__(self, replayer: Replayer, folder: Path) -> None:
         placements = (placement(1), placement(2))
-        self.trial = Lab(replayer, folder, SPEC, placements, (None, None), Replay(stop=0)).trial
+        self.trial = Counterfactuals(replayer, folder, SPEC, placements, (None, None), Replay(stop=0)).trial
 
 
 @pytest.fixture(scope="module")

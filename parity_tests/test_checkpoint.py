@@ -17,23 +17,23 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from common.checkpoint import (
+from parity.common.base.errors import CheckpointError, SpecError
+from parity.common.checkpoint import (
     Checkpoint,
-    Keeper,
+    CheckpointManager,
     check_fits,
     checkpoints_of,
     files,
     find,
-    keeper,
+    manager,
     read_checkpoint,
 )
-from common.checkpoint.files import MANIFEST, STATE, StoredFile
-from common.errors import CheckpointError, SpecError
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.spec.saving import Saving
-from common.state import State, initial_state, load_state, save_state
+from parity.common.checkpoint.files import MANIFEST, STATE, StoredFile
+from parity.common.execution.checks import check_run
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.saving import Saving
+from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity_tests.synthetic import DDP, TORCH, edit_json, one_line, recipe_spec, tiny_spec
 
 ROOT = Path(__file__).parents[1]
@@ -62,8 +62,8 @@ class Trained:
         self.placement = placement.model_copy(update={"save": Saving(**{"every_steps": 1, **saving})})
         self.asked: list[list[float]] = []
         self.answer: list[float] | None = None
-        self.run, self.rates = run, RateKeeper(self.spec)
-        self.keeper = Keeper(run, self.spec, self.placement, first_step, primary, self._agree)
+        self.run, self.rates = run, StepScalars(self.spec)
+        self.keeper = CheckpointManager(run, self.spec, self.placement, first_step, primary, self._agree)
 
     def _agree(self, values: Any) -> list[float]:
         self.asked.append(list(values))
@@ -233,10 +233,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "rates of text": (_put(rates={"updates": "1"}), "rates"),
     "no rates": (_put(rates={}), "its rates lack"),
     "a foreign rate": (
-        _put(rates={**RateKeeper(tiny_spec()).kept(), "a\nb": 1.0}),
+        _put(rates={**StepScalars(tiny_spec()).kept(), "a\nb": 1.0}),
         "hold a foreign number, 'a\\nb'",
     ),
-    "a rate without a number": (_put(rates=dict.fromkeys(RateKeeper(tiny_spec()).kept())), "hold no number"),
+    "a rate without a number": (_put(rates=dict.fromkeys(StepScalars(tiny_spec()).kept())), "hold no number"),
     "an unknown field": (_put(more=1), "more: unknown key"),
     "another spec": (_put(spec=tiny_spec("seed=9").to_dict()), "digest is not that of the spec"),
     "no state named": (_put(files={}), f"names no {STATE}"),
@@ -424,7 +424,9 @@ def test_what_one_process_hears_all_do(tmp_path: Path) -> None:
 
 def test_without_saving_nothing_is_asked_or_written(tmp_path: Path) -> None:
     asked: list[Any] = []
-    kept = Keeper(tmp_path, tiny_spec(), TORCH, 0, True, lambda values: asked.append(values) or values)
+    kept = CheckpointManager(
+        tmp_path, tiny_spec(), TORCH, 0, True, lambda values: asked.append(values) or values
+    )
     assert not kept.due(1) and not asked and not list(tmp_path.iterdir())
     kept.close()
 
@@ -433,7 +435,7 @@ def test_its_clock_never_jumps() -> None:
     """A wall clock is set forward and back; only the monotonic one is read."""
     read = {
         node.attr
-        for node in ast.walk(ast.parse(inspect.getsource(keeper)))
+        for node in ast.walk(ast.parse(inspect.getsource(manager)))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
     }
     assert read == {"monotonic"}
@@ -486,14 +488,14 @@ def test_two_runs_do_not_train_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from common.checkpoint.keeper import lock\n"
+    code = "import sys, time; from pathlib import Path; from parity.common.checkpoint.manager import lock\n"
     code += "held = lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with pytest.raises(CheckpointError, match="another process"):
-            keeper.lock(tmp_path)
+            manager.lock(tmp_path)
         holder.kill()
-    keeper.lock(tmp_path).close()
+    manager.lock(tmp_path).close()
 
 
 def _lock_is_a_folder(run: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from common.checkpoint import checkpoints_of, write_checkpoint
-from common.reference import RateKeeper
-from common.spec import TrainSpec
-from common.state import initial_state, load_state
+from parity.common.checkpoint import checkpoints_of, write_checkpoint
+from parity.common.reference import StepScalars
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import initial_state, load_state
 from parity_tests.command_line import Cli
 from parity_tests.synthetic import DDP, one_line, tiny_spec
 
@@ -28,7 +28,7 @@ def save(run: Path, spec: TrainSpec, step: int, loss: float | None = None) -> Pa
     """A checkpoint of a run that has learned nothing yet."""
     folder = run / "checkpoints" / f"step_{step:08d}"
     state = initial_state(spec) | {"step": np.array(step, np.int64)}
-    write_checkpoint(folder, spec, DDP, state, RateKeeper(spec).kept(), loss)
+    write_checkpoint(folder, spec, DDP, state, StepScalars(spec).kept(), loss)
     return folder
 
 

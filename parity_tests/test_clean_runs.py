@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common import recipes
-from common.diagnose.diagnose import diagnose
-from common.diagnose.result import Diagnosis
-from common.launch.replay import Replayer
-from common.spec import TrainSpec
-from common.state import parameter_specs
+from parity.common import recipes
+from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution.replay import Replayer
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import parameter_specs
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
 from parity_tests.clean_table import CleanTable, nearest
 from parity_tests.conftest import Farm

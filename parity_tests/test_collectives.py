@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.collectives.bench import DTYPES, Plan, conduct
-from common.collectives.operations import (
+from parity.common.base.errors import ParityError, RunError, SpecError
+from parity.common.base.units import parse_size, parse_sizes, show_size
+from parity.common.commands import collectives as command
+from parity.common.planning.collectives.bench import DTYPES, Plan, conduct
+from parity.common.planning.collectives.operations import (
     OPERATIONS,
     bandwidths,
     elements_of,
     inputs_of,
     wrong_elements,
 )
-from common.collectives.run import collect, rows_of
-from common.commands import collectives as command
-from common.errors import ParityError, RunError, SpecError
-from common.sizes import parse_size, parse_sizes, show_size
+from parity.common.planning.collectives.run import collect, rows_of
 
 SENDING = [name for name, op in OPERATIONS.items() if op.gives != "nothing"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import AlignmentError, RecordError
-from common.parity import compare as compare_module
-from common.parity import result as result_module
-from common.parity.compare import Comparison
-from common.parity.result import judge
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.parity import compare as compare_module
+from parity.common.parity import result as result_module
+from parity.common.parity.compare import Comparison
+from parity.common.parity.result import judge
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.synthetic import (
     DDP,
     MIRRORED,

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from common.errors import MissingPackageError, RunError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.spec import Placement
+from parity.common.base.errors import MissingPackageError, RunError
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.spec import Placement
 from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT
 from parity_tests.matrix import small, torch

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.record import RunRecord
-from common.spec import TrainSpec
-from common.state import State, parameter_specs
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.record import RunRecord
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State, parameter_specs
 from parity_tests import matrix
 from parity_tests.conftest import Farm
 from parity_tests.peers import Arrays, Peer

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import RecordError, SpecError
-from common.record import STEP_FIELDS
+from parity.common.base.errors import RecordError, SpecError
+from parity.common.record import STEP_FIELDS
 from parity_tests import corruption_table
 from parity_tests.corruption import (
     GOOD,

@@ -12,13 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SpecError
-from parity_tests.sample_files import (
-    RANDOM,
-    cut,
-    everything,
-    opened,
-)
+from parity.common.base.errors import SpecError
+from parity_tests.sample_files import RANDOM, cut, everything, opened
 from parity_tests.synthetic import one_line
 
 # NumPy files.

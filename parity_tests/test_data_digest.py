@@ -14,9 +14,9 @@ import jsonschema
 import numpy as np
 import pytest
 
-from common.data import sources, tables
-from common.errors import MissingPackageError, SpecError
-from common.spec import TrainSpec, json_schema, override
+from parity.common.base.errors import MissingPackageError, SpecError
+from parity.common.data import sources, tables
+from parity.common.spec import TrainSpec, json_schema, override
 from parity_tests.sample_files import (
     IMAGES,
     LABELS,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import SpecError
+from parity.common.base.errors import SpecError
 from parity_tests.sample_files import (
     IMAGES,
     LABELS,

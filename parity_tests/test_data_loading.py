@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data import sources
-from common.data.loading import in_order
-from common.data.plan import BatchPlan
-from common.errors import AlignmentError, RunError, SpecError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.record import read_record
-from common.spec import TrainSpec
+from parity.common.base.errors import AlignmentError, RunError, SpecError
+from parity.common.data import sources
+from parity.common.data.loading import in_order
+from parity.common.data.plan import BatchPlan
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.record import read_record
+from parity.common.spec import TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.matrix import tensorflow, torch
 from parity_tests.synthetic import DDP, TORCH, Run, edit_json, one_line, tiny_spec

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.data import sources
-from common.data.samples import Samples
-from common.errors import SpecError
-from common.spec.data import DataSpec
+from parity.common.base.errors import SpecError
+from parity.common.data import sources
+from parity.common.data.samples import Samples
+from parity.common.spec.data import DataSpec
 from parity_tests.synthetic import one_line
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SpecError
-from common.spec.data import DataSpec
-from parity_tests.sample_files import (
-    NAMES,
-    ROWS,
-    SHIPPED,
-    TABLE,
-    everything,
-    opened,
-    table,
-)
+from parity.common.base.errors import SpecError
+from parity.common.spec.data import DataSpec
+from parity_tests.sample_files import NAMES, ROWS, SHIPPED, TABLE, everything, opened, table
 from parity_tests.synthetic import one_line
 
 # What scikit-learn ships.

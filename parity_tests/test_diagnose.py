@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.plan import BatchPlan
-from common.diagnose import when
-from common.diagnose.diagnose import diagnose
-from common.diagnose.feed import fed_of, state_before
-from common.diagnose.findings import Grouped, Grouping, merged, over_steps
-from common.diagnose.result import Explanation, Finding, Seen, When
-from common.diagnose.simplify import looked_into
-from common.diagnose.when import chosen_steps, first_outside, narrowed
-from common.diagnose.where import StepComparison, rough_limits
-from common.launch.replay import Replayer
-from common.parity.budget import proof_budget
-from common.record import read_record
-from common.spec import TrainSpec, override
-from common.trace import Trace, stage_of
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis import first_step
+from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.findings import Grouped, Grouping, merged, over_steps
+from parity.common.diagnosis.first_step import chosen_steps, first_outside, narrowed
+from parity.common.diagnosis.injection import fed_of, state_before
+from parity.common.diagnosis.replayed_placements import looked_into
+from parity.common.diagnosis.result import Explanation, Finding, Seen, When
+from parity.common.diagnosis.step_comparison import StepComparison, rough_limits
+from parity.common.execution.replay import Replayer
+from parity.common.parity.budget import proof_budget
+from parity.common.record import read_record
+from parity.common.record.trace import Trace, stage_of
+from parity.common.spec import TrainSpec, override
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
@@ -387,7 +387,7 @@ def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
     farm: Farm, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Far from the beginning, replays go on from states on the way.
-    monkeypatch.setattr(when, "FARTHEST_BORDER", 5)
+    monkeypatch.setattr(first_step, "FARTHEST_BORDER", 5)
     spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
     reference = farm.record(spec, ALONE)

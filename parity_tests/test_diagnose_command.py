@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from common.commands import diagnose as command
-from common.diagnose.result import Diagnosis
-from common.errors import MissingPackageError, RunError
-from common.launch.replay import Replayer
-from common.launch.worker import Worker
-from common.parity.result import judge, read_session
-from common.report.html import write_html
-from common.spec import Placement
+from parity.common.base.errors import MissingPackageError, RunError
+from parity.common.commands import diagnose as command
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import Worker
+from parity.common.parity.result import judge, read_session
+from parity.common.report.html.comparison import write_html
+from parity.common.spec import Placement
 from parity_tests.command_line import Cli
 from parity_tests.synthetic import DDP, MIRRORED, TORCH, Run, recipe_spec, tiny_spec
 from parity_tests.test_report_diagnosis import synthetic

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common.diagnose.diagnose import diagnose
-from common.diagnose.result import Diagnosis
-from common.launch.replay import Replayer
-from common.launch.worker import Worker
-from common.spec import Placement, TrainSpec
+from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import Worker
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.diagnosis_cases import FaultCase, FaultPair
 from parity_tests.diagnosis_table import BEHAVIOURS, CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome

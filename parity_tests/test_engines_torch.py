@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from common import recipes
-from common.errors import RunError, SpecError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.parity.deviation import curve_deviation, state_deviations
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec, override
-from common.spec.deepspeed import check_deepspeed, deepspeed_config
-from common.state import digest_of, parameter_specs
+from parity.common import recipes
+from parity.common.base.errors import RunError, SpecError
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.parity.deviation import curve_deviation, state_deviations
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec.deepspeed import check_deepspeed, deepspeed_config
+from parity.common.state.canonical import digest_of, parameter_specs
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small
 from parity_tests.strategies import DROPOUT
@@ -136,15 +136,15 @@ def test_what_lightning_cannot_do_here_is_said(farm: Farm, text: str, says: str 
 WITHOUT = """
 import sys
 from pathlib import Path
-from common.errors import MissingPackageError
-from common.spec import Placement
+from parity.common.base.errors import MissingPackageError
+from parity.common.spec import Placement
 from parity_tests.matrix import small
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("lightning", "accelerate", "deepspeed"):
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
-from torch_impl.train import train
+from parity.torch_impl.train import train
 for text in sys.argv[2:]:
     try:
         train(small("digits_mlp", "precision=float32"), Placement.from_text(text), Path(sys.argv[1]))

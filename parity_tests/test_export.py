@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from common import cli as command
-from common.errors import ForeignError
-from common.foreign import carry as carried
-from common.foreign.carry import End, Held, carry, translated
-from common.foreign.weights.mapping import Mapping, Pair, Reasons, write_mapping
+from parity.common.base.errors import ExternalModelError
+from parity.common.commands import cli as command
+from parity.common.external import checkpoints as carried
+from parity.common.external.checkpoints import End, Held, carry, translated
+from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
 from parity_tests.command_line import Cli
 from parity_tests.peers import Arrays, Peer
 
-KERAS, TORCH = "parity_tests.foreign_models.carry_keras", "parity_tests.foreign_models.carry_torch"
+KERAS, TORCH = "parity_tests.external_models.carry_keras", "parity_tests.external_models.carry_torch"
 PAGE = Path(__file__).parent.parent / "docs" / "export.md"
 STEPS, BATCH = 5, 6
 # Float64 through ten steps; the two frameworks sum a convolution in another order.
@@ -429,7 +429,7 @@ def test_unmapped_tensors_are_named_and_doubtful_ones_said(sides: Sides, tmp_pat
     whole = mapping()
     left = whole.model_dump() | {"tensors": whole.tensors[:-1], "unmapped": {"keras": ["head/bias"]}}
     write_mapping(tmp_path / "left.yaml", Mapping.model_validate(left))
-    with pytest.raises(ForeignError, match=r"no counterpart is known of head/bias \(keras\)"):
+    with pytest.raises(ExternalModelError, match=r"no counterpart is known of head/bias \(keras\)"):
         carry(tmp_path / "left.yaml", End(source), End(tmp_path / "o.pt"), weights_only=True)
     doubtful = whole.tensors[0].model_copy(update={"doubt": "square"})
     write_mapping(
@@ -465,18 +465,18 @@ def test_slots_of_what_is_not_one_to_one_are_refused() -> None:
     tensors = {**{name: np.ones((4, 2, 3)) for name in "qkv"}, "bias": np.ones(3)}
     held = Held(tensors, {"first_moment": {"bias": np.ones(3)}}, "adam", 7)
     with pytest.raises(
-        ForeignError, match=r"slots of bias <-> b_ih, b_hh cannot be carried: .*--weights-only"
+        ExternalModelError, match=r"slots of bias <-> b_ih, b_hh cannot be carried: .*--weights-only"
     ):
         translated(held, joined(), "tensorflow")
     partly = Held(tensors, {"first_moment": {"q": tensors["q"]}}, "adam", 7)
-    with pytest.raises(ForeignError, match="has slots of q, but none of k"):
+    with pytest.raises(ExternalModelError, match="has slots of q, but none of k"):
         translated(partly, joined(), "tensorflow")
 
 
 @pytest.mark.exhaustive
 def test_the_page_runs_as_it_is_written(peers_of_sides: Sides, yaml: Path, cli: Cli) -> None:
     """By processes of their own, from a folder with a package of the user's."""
-    models = Path(__file__).parent / "foreign_models"
+    models = Path(__file__).parent / "external_models"
     (cli.folder / "my_pkg").mkdir()
     shutil.copy(models / "carry_keras.py", cli.folder / "my_pkg" / "models.py")
     shutil.copy(models / "carry_torch.py", cli.folder / "my_pkg" / "port.py")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.parity.budget import proof_budget
-from common.parity.compare import Comparison, compare
-from common.spec import Placement, TrainSpec
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import Comparison, compare
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.figures import Figures
 from parity_tests.matrix import small, tensorflow, torch

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import ForeignError, ParityError, RecordError, RunError, SpecError
-from common.imported import exchange_of, mark_null_directions
-from common.parity.budget import proof_budget
-from common.parity.compare import Comparison, compare
-from common.record import RunRecord
-from common.rng import derive_key, normal
-from common.spec import Placement, TrainSpec, dump_json
-from common.spec.layers import Imported
-from common.spec.run import check_run
-from common.state import State, initial_state, load_state, save_state
+from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.rng import derive_key, normal
+from parity.common.execution.checks import check_run
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import Comparison, compare
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec, dump_json
+from parity.common.spec.layers import Imported
+from parity.common.state.canonical import State, initial_state, load_state, save_state
+from parity.common.state.imported import mark_zero_gradient_directions, state_adapter_of
 from parity_tests import imported_specs as models
 from parity_tests.command_line import Cli
 from parity_tests.conftest import Farm
@@ -285,7 +285,7 @@ def test_the_canonical_state_is_keras_s_and_goes_to_torch_and_back(folder: Path)
             name: normal(derive_key(1, name), value.shape) if value.shape else value
             for name, value in initial_state(spec).items()
         }
-        exchange = exchange_of(spec.resolved())
+        exchange = state_adapter_of(spec.resolved())
         assert exchange is not None
         native = exchange.to_native(state)
         specs = exchange.specs
@@ -301,7 +301,7 @@ def test_the_canonical_state_is_keras_s_and_goes_to_torch_and_back(folder: Path)
 
 def test_slots_of_two_biases_are_of_gradients_and_their_average_of_values(folder: Path) -> None:
     spec = models.text(folder, frozen=False, optimizer={**ADAM, "ema": {"decay": 0.9}}).resolved()
-    exchange, bias = exchange_of(spec), "model/lstm/lstm_cell/bias"
+    exchange, bias = state_adapter_of(spec), "model/lstm/lstm_cell/bias"
     assert exchange is not None
     state = initial_state(spec)
     for kind in ("first_moment", "average"):
@@ -460,7 +460,7 @@ def test_null_directions_are_found_from_gradients(folder: Path) -> None:
     gradients["head/bias"] = np.zeros(
         3
     )  # of a layer behind a scale that begins at zero it may be no more later
-    marked = mark_null_directions(plain, gradients, "float64")
+    marked = mark_zero_gradient_directions(plain, gradients, "float64")
     found = [tensor.name for tensor in marked.keras_tensors if tensor.null_direction]
     assert found == ["attend/key/bias"]
 
@@ -503,12 +503,12 @@ def test_errors_of_mappings_name_their_tensors(folder: Path) -> None:
     layer["torch_tensors"].append({"name": "again.bias", "shape": [3]})
     layer["mapping"][1] = {"keras": ["last/bias"], "torch": ["last.bias", "again.bias"], "rule": "copies"}
     spec = models.spec(layer, (6,)).resolved()
-    exchange = exchange_of(spec)
+    exchange = state_adapter_of(spec)
     assert exchange is not None
     native = dict(exchange.to_native(initial_state(spec)))
     assert exchange.to_canonical(native).keys() == initial_state(spec).keys()
     native["parameters/again.bias"] = np.ones(3)
-    with pytest.raises(ForeignError, match=r"last/bias, last\.bias, again\.bias"):
+    with pytest.raises(ExternalModelError, match=r"last/bias, last\.bias, again\.bias"):
         exchange.to_canonical(native)
 
 
@@ -517,7 +517,7 @@ def test_a_package_in_the_user_s_folder_is_found_by_every_process(tmp_path: Path
     """In float32, whose noise is measured; with phases timed; ranks and workers of their own."""
     package = tmp_path / "my_pkg"
     package.mkdir()
-    here = Path(__file__).parent / "foreign_models"
+    here = Path(__file__).parent / "external_models"
     for name, source in (("models", "keras_nets"), ("port", "torch_nets")):
         (package / f"{name}.py").write_text((here / f"{source}.py").read_text(encoding="utf-8"))
     spec = models.masks(tmp_path, precision="float32", steps=8)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common import recipes, rng
-from common.checkpoint import checkpoints_of
-from common.data import sources
-from common.record.files import write_json
-from common.record.header import header_of
-from common.spec import Placement, TrainSpec, override
-from common.state import initial_state, load_state, parameter_specs, save_state
+from parity.common import recipes
+from parity.common.base import rng
+from parity.common.checkpoint import checkpoints_of
+from parity.common.data import sources
+from parity.common.record.files import write_json
+from parity.common.record.header import header_of
+from parity.common.spec import Placement, TrainSpec, override
+from parity.common.state.canonical import initial_state, load_state, parameter_specs, save_state
 from parity_tests.conftest import Farm
 from parity_tests.matrix import NARROW, tensorflow, torch
 from parity_tests.peers import Peer

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import invariants
-from common.errors import RecordError
-from common.invariants import (
+from parity.common.base.errors import RecordError
+from parity.common.parity.result import judge
+from parity.common.record import RecordWriter, RunRecord, claim_folder, invariants, read_record
+from parity.common.record import violations as violations_module
+from parity.common.record.invariants import (
     FINITE,
     GRADIENT,
     MOVEMENT,
@@ -20,16 +22,13 @@ from common.invariants import (
     SAMPLES,
     SCALE,
     SCHEDULE,
-    Breach,
     Invariants,
+    Violation,
 )
-from common.parity.result import judge
-from common.record import RecordWriter, RunRecord, claim_folder, read_record
-from common.record import breaches as breaches_module
-from common.record.breaches import read_breaches
-from common.reference.loss_scale import SMALLEST, ScaleKeeper
-from common.report.files import write_json
-from common.spec import Placement, TrainSpec
+from parity.common.record.violations import read_violations
+from parity.common.reference.loss_scale import SMALLEST, ScaleKeeper
+from parity.common.report.files import write_json
+from parity.common.spec import Placement, TrainSpec
 from parity_tests import test_precision, test_strategies_torch
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small
@@ -48,7 +47,7 @@ Row = dict[str, object]
 def rows_of(spec: TrainSpec, placement: Placement = MIRRORED) -> list[Row]:
     """What an honest run tells of its steps."""
     run = Run.of(spec, placement)
-    rates, scales = invariants.RateKeeper(spec), ScaleKeeper(spec)
+    rates, scales = invariants.StepScalars(spec), ScaleKeeper(spec)
     found: list[Row] = []
     for step, (numbers, ids) in enumerate(zip(run.numbers.tolist(), run.ids, strict=True)):
         loss_sum, count, _, *norms = numbers
@@ -62,7 +61,7 @@ def rows_of(spec: TrainSpec, placement: Placement = MIRRORED) -> list[Row]:
 
 def broken(
     rows: list[Row], spec: TrainSpec = SPEC, placement: Placement = MIRRORED, rank: int = -1
-) -> list[Breach]:
+) -> list[Violation]:
     """The breaches that a process finds: the one of all replicas, or that of one."""
     replicas = range(placement.replicas) if rank < 0 else range(rank, rank + 1)
     checks = Invariants(spec, placement, replicas)
@@ -296,7 +295,7 @@ def nan_loss(run: Run) -> None:
 def test_breaches_are_written_read_and_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaches_module, "KEPT", 2)
+    monkeypatch.setattr(violations_module, "KEPT", 2)
     run = Run.of(tiny_spec(), DDP)
     nan_loss(run)
     shared(run.ids[5])
@@ -350,7 +349,7 @@ def test_damaged_breaches_are_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "breaches").mkdir()
     (tmp_path / "breaches" / "replica_0.jsonl").write_text(line + "\n")
     with pytest.raises(RecordError, match=r"replica_0\.jsonl") as error:
-        read_breaches(tmp_path / "breaches")
+        read_violations(tmp_path / "breaches")
     one_line(error.value)
 
 

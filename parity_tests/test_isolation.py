@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import common
+import parity
+import parity.common
 
 ROOT = Path(__file__).parent.parent
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
@@ -20,9 +21,17 @@ FRAMEWORKS = {"tensorflow", "keras", "torch"}
 EXTRAS = {"plotly", "jinja2", "sklearn", "tensorboard", "scipy", "PIL", "pyarrow"}
 # top-level module -> packages it must not name in an import statement, at any depth.
 FORBIDDEN = {
-    "common": {*FRAMEWORKS, "tf_impl", "torch_impl", "parity_tests"},
-    "tf_impl": {"torch", "torch_impl", "parity_tests"},
-    "torch_impl": {"tensorflow", "keras", "tf_impl", "parity_tests"},
+    "common": {*FRAMEWORKS, "tf_impl", "torch_impl", "parity.tf_impl", "parity.torch_impl", "parity_tests"},
+    "tf_impl": {"torch", "common", "tf_impl", "torch_impl", "parity.torch_impl", "parity_tests"},
+    "torch_impl": {
+        "tensorflow",
+        "keras",
+        "common",
+        "tf_impl",
+        "torch_impl",
+        "parity.tf_impl",
+        "parity_tests",
+    },
 }
 
 IMPORT_ALL = """
@@ -46,14 +55,18 @@ def import_all(modules: list[str], blocked: set[str]) -> subprocess.CompletedPro
 
 
 def common_modules() -> list[str]:
-    return ["common", *(module.name for module in pkgutil.walk_packages(common.__path__, "common."))]
+    walked = pkgutil.walk_packages(parity.common.__path__, "parity.common.")
+    return ["parity.common", *(module.name for module in walked)]
 
 
 def test_common_imports_without_frameworks_and_without_extras() -> None:
     modules = common_modules()
-    assert {"common.cli", "common.parity.compare", "common.report.html", "common.launch.session"} <= set(
-        modules
-    )
+    assert {
+        "parity.common.commands.cli",
+        "parity.common.parity.compare",
+        "parity.common.report.html.comparison",
+        "parity.common.execution.session",
+    } <= set(modules)
     done = import_all(modules, FRAMEWORKS | EXTRAS)
     assert done.returncode == 0, done.stderr
 
@@ -62,23 +75,27 @@ def test_common_does_not_load_what_is_installed_either() -> None:
     done = import_all(common_modules(), set())
     assert done.returncode == 0, done.stderr
     loaded = set(json.loads(done.stdout))
-    assert "numpy" in loaded and not loaded & (FRAMEWORKS | EXTRAS | {"tf_impl", "torch_impl"})
+    assert "numpy" in loaded and not loaded & (FRAMEWORKS | EXTRAS | {"common", "tf_impl", "torch_impl"})
 
 
 def test_a_blocked_import_is_seen() -> None:
-    done = import_all(["common.state"], {"safetensors"})
+    done = import_all(["parity.common.state.canonical"], {"safetensors"})
     assert done.returncode == 1 and "safetensors" in done.stderr
 
 
 def imported(source: str) -> set[str]:
-    """Top-level packages of all import statements, those inside functions too."""
+    """Packages of all import statements, those inside functions too: the top-level ones, and of ours the halves."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {_package(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.partition(".")[0])
+            found.add(_package(node.module))
     return found
+
+
+def _package(module: str) -> str:
+    return ".".join(module.split(".")[: 2 if module.startswith("parity.") else 1])
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
@@ -98,10 +115,74 @@ def test_imports_point_one_way(package: str) -> None:
         ("def f():\n    from keras import ops", {"keras"}),
         ("from . import torch", set()),
         ("torch = 'import torch'", set()),
+        ("from parity.tf_impl.train import train", {"parity.tf_impl"}),
     ],
 )
 def test_imports_are_found(source: str, names: set[str]) -> None:
     assert imported(source) == names
+
+
+# What a package of `common` may import stands before it; those of one line belong to one layer.
+LAYERS = (
+    ("base",),
+    ("spec", "recipes"),
+    ("data", "reference", "state"),
+    ("record", "checkpoint"),
+    ("execution",),
+    ("scaling", "parity"),
+    ("diagnosis",),
+    ("external",),
+    ("planning",),
+    ("report", "assertions", "commands"),
+)
+# Imports that still point upward, by file: each is to go.
+UPWARD: set[tuple[str, str]] = set()
+
+
+def packages_imported(source: str) -> set[str]:
+    """Packages of `common` that a module imports from, inside functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and f"{node.module}.".startswith("parity.common.")
+        ):
+            names = (
+                [node.module.split(".")[2]] if node.module.count(".") > 1 else [a.name for a in node.names]
+            )
+            found |= set(names)
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[2] for a in node.names if a.name.startswith("parity.common.")}
+    return found
+
+
+def upward(files: dict[str, str]) -> set[tuple[str, str]]:
+    """(file, package) of each import of a package that does not stand before the file's own."""
+    order = [package for layer in LAYERS for package in layer]
+    found = set()
+    for name, source in files.items():
+        own = name.split("/")[0]
+        found |= {
+            (name, other)
+            for other in packages_imported(source) - {own}
+            if order.index(other) > order.index(own)
+        }
+    return found
+
+
+def test_layers_of_common_import_downward_only() -> None:
+    files = files_of("common")
+    assert {name.split("/")[0] for name in files} - {"__init__.py"} == {p for layer in LAYERS for p in layer}
+    del files["__init__.py"]
+    assert upward(files) == UPWARD
+
+
+def test_an_import_of_a_higher_layer_is_found() -> None:
+    source = "def f():\n    from parity.common.report.files import to_json"
+    assert upward({"base/x.py": source}) == {("base/x.py", "report")}
+    assert upward({"base/x.py": "from parity.common import recipes"}) == {("base/x.py", "recipes")}
+    assert upward({"commands/x.py": source, "report/y.py": source}) == set()
 
 
 # Twins. Names are 'file: function' and 'file: Class.method'; values are parameters in order.

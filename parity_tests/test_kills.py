@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.record import RecordWriter, RunRecord, next_part
-from common.spec.strategies import Framework
-from common.state import load_state, save_state
+from parity.common.record import RecordWriter, RunRecord, next_part
+from parity.common.spec.strategies import Framework
+from parity.common.state.canonical import load_state, save_state
 from parity_tests.kill_table import COUNTS, SEED, KillTable
 from parity_tests.kills import PLACEMENTS, draw, problems_of
 from parity_tests.launching import ROOT

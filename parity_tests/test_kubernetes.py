@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from common.commands import manifest
-from common.errors import ParityError
-from common.launch.flags import flags_of
-from common.launch.place import place_of
-from common.record import read_record
-from common.spec import Placement, load_spec
+from parity.common.base.errors import ParityError
+from parity.common.commands import manifest
+from parity.common.execution.flags import flags_of
+from parity.common.execution.process_context import process_context
+from parity.common.record import read_record
+from parity.common.spec import Placement, load_spec
 from parity_tests.conftest import Farm
 from parity_tests.launching import RUN, free_port, outcomes, trained
 from parity_tests.synthetic import one_line
@@ -124,7 +124,7 @@ def test_an_indexed_job(printed) -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     variables = {variable["name"]: variable["value"] for variable in container(pod)["env"]}
     placement = Placement.from_text("torch:ddp:3,nodes=3,launcher=kubernetes")
-    place = place_of(placement, {**variables, "JOB_COMPLETION_INDEX": "1"})
+    place = process_context(placement, {**variables, "JOB_COMPLETION_INDEX": "1"})
     assert place.address == "mine-0.mine" and place.port == service["spec"]["ports"][0]["port"]
     assert place.workers is not None and place.workers[1].startswith("mine-1.mine:")
 
@@ -137,8 +137,8 @@ def test_one_pod_starts_its_processes_itself(printed) -> None:
 
 
 def test_a_spec_file_goes_along(printed, tmp_path: Path) -> None:
-    from common import recipes
-    from common.spec import dump_yaml
+    from parity.common import recipes
+    from parity.common.spec import dump_yaml
 
     spec = recipes.get("digits_mlp")
     (tmp_path / "mine.yaml").write_text(dump_yaml(spec))

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from common import recipes
-from common.commands import manifest
-from common.spec import dump_yaml
+from parity.common import recipes
+from parity.common.commands import manifest
+from parity.common.spec import dump_yaml
 from parity_tests.launching import lacks
 
 if find_spec("kubeflow") is None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import RunError
-from common.launch import slurm
-from common.launch.place import Place, find_folder, place_of
-from common.launch.process import on_each_node, pin_to_cores
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.record import read_record
-from common.spec import Placement
+from parity.common.base.errors import RunError
+from parity.common.execution import slurm
+from parity.common.execution.operating_system import on_each_node, pin_to_cores
+from parity.common.execution.process_context import ProcessContext, find_folder, process_context
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.record import read_record
+from parity.common.spec import Placement
 from parity_tests.conftest import Farm
 from parity_tests.launching import (
     ROOT,
@@ -92,60 +92,62 @@ def _scontrol(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
 
 PLACES = {
-    "local, before the ranks": (ddp("local"), {}, Place(0, 0, 1, one_machine=True)),
+    "local, before the ranks": (ddp("local"), {}, ProcessContext(0, 0, 1, one_machine=True)),
     "local, a rank": (
         ddp("local"),
         {"RANK": "2", "LOCAL_RANK": "2", "WORLD_SIZE": "4", "PARITY_RENDEZVOUS": "/tmp/x/r"},
-        Place(2, 2, 4, rendezvous="/tmp/x/r", one_machine=True),
+        ProcessContext(2, 2, 4, rendezvous="/tmp/x/r", one_machine=True),
     ),
-    "local, somebody else's rank": (ddp("local"), {"RANK": "2"}, Place(0, 0, 1, one_machine=True)),
-    "torchrun": (ddp("torchrun", nodes=2), TORCHRUN, Place(3, 1, 4, 1, None, "10.0.0.7", 29501)),
+    "local, somebody else's rank": (ddp("local"), {"RANK": "2"}, ProcessContext(0, 0, 1, one_machine=True)),
+    "torchrun": (ddp("torchrun", nodes=2), TORCHRUN, ProcessContext(3, 1, 4, 1, None, "10.0.0.7", 29501)),
     "torchrun, one node": (
         ddp("torchrun"),
         {**TORCHRUN, "LOCAL_RANK": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"},
-        Place(3, 3, 4, 0, None, "10.0.0.7", 29501, one_machine=True),
+        ProcessContext(3, 3, 4, 0, None, "10.0.0.7", 29501, one_machine=True),
     ),
     "environment": (
         ddp("environment", nodes=2),
         {**PLAIN, "RANK": "2"},
-        Place(2, 0, 4, 1, None, "10.0.0.7", 29501),
+        ProcessContext(2, 0, 4, 1, None, "10.0.0.7", 29501),
     ),
     "environment by node": (
         ddp("environment", nodes=2),
         {**PLAIN, "NODE_RANK": "1", "LOCAL_RANK": "1"},
-        Place(3, 1, 4, 1, None, "10.0.0.7", 29501),
+        ProcessContext(3, 1, 4, 1, None, "10.0.0.7", 29501),
     ),
     "environment, a node a process": (
         ddp("environment", nodes=4),
         {**PLAIN, "NODE_RANK": "3"},
-        Place(3, 0, 4, 3, None, "10.0.0.7", 29501),
+        ProcessContext(3, 0, 4, 3, None, "10.0.0.7", 29501),
     ),
     "environment, alone": (
         ddp("environment", 1),
         {},
-        Place(0, 0, 1, 0, None, "127.0.0.1", 29500, one_machine=True),
+        ProcessContext(0, 0, 1, 0, None, "127.0.0.1", 29500, one_machine=True),
     ),
     "environment, TensorFlow on one machine": (
         workers("environment", 2),
         {"MASTER_ADDR": "localhost", "MASTER_PORT": "29501", "WORLD_SIZE": "2", "RANK": "1"},
-        Place(1, 1, 2, 0, None, "localhost", 29501, ("localhost:29501", "localhost:29502"), one_machine=True),
+        ProcessContext(
+            1, 1, 2, 0, None, "localhost", 29501, ("localhost:29501", "localhost:29502"), one_machine=True
+        ),
     ),
     "environment, TF_CONFIG": (
         workers("environment", nodes=2),
         tf_config(),
-        Place(2, 0, 4, 1, None, "w-0.svc", 2222, HOSTS),
+        ProcessContext(2, 0, 4, 1, None, "w-0.svc", 2222, HOSTS),
     ),
     "srun": (
         ddp("srun", nodes=2),
         SRUN,
-        Place(
+        ProcessContext(
             3, 1, 4, 1, None, "node2", 12112, ("node2:12112", "node2:12113", "node10:12112", "node10:12113")
         ),
     ),
     "srun, one node": (
         ddp("srun"),
         {**SRUN, "SLURM_STEP_NODELIST": "node3", "SLURM_NODEID": "0", "SLURM_LOCALID": "3"},
-        Place(
+        ProcessContext(
             *(3, 3, 4, 0, None, "127.0.0.1", 12112),
             tuple(f"127.0.0.1:{port}" for port in range(12112, 12116)),
             one_machine=True,
@@ -154,23 +156,27 @@ PLACES = {
     "PyTorchJob": (
         ddp("kubernetes", nodes=4),
         {**PLAIN, "RANK": "3", "PET_NPROC_PER_NODE": "1"},
-        Place(3, 0, 4, 3, None, "10.0.0.7", 29501),
+        ProcessContext(3, 0, 4, 3, None, "10.0.0.7", 29501),
     ),
     "PyTorchJob, several in a pod": (
         ddp("kubernetes", nodes=2),
         TORCHRUN,
-        Place(3, 1, 4, 1, None, "10.0.0.7", 29501),
+        ProcessContext(3, 1, 4, 1, None, "10.0.0.7", 29501),
     ),
-    "TFJob": (workers("kubernetes", nodes=4), tf_config(), Place(2, 0, 4, 2, None, "w-0.svc", 2222, HOSTS)),
+    "TFJob": (
+        workers("kubernetes", nodes=4),
+        tf_config(),
+        ProcessContext(2, 0, 4, 2, None, "w-0.svc", 2222, HOSTS),
+    ),
     "TFJob with a chief": (
         workers("kubernetes", nodes=4),
         tf_config(chief=HOSTS[:1], worker=HOSTS[1:]),
-        Place(3, 0, 4, 3, None, "w-0.svc", 2222, HOSTS),
+        ProcessContext(3, 0, 4, 3, None, "w-0.svc", 2222, HOSTS),
     ),
     "Job": (
         ddp("kubernetes", nodes=3, replicas=3),
         JOB,
-        Place(
+        ProcessContext(
             2, 0, 3, 2, None, "gpt-0.gpt", 29500, ("gpt-0.gpt:29500", "gpt-1.gpt:29500", "gpt-2.gpt:29500")
         ),
     ),
@@ -180,7 +186,7 @@ PLACES = {
 @pytest.mark.parametrize("case", PLACES)
 def test_a_process_finds_its_place(case: str) -> None:
     placement, environment, expected = PLACES[case]
-    assert place_of(placement, environment) == expected
+    assert process_context(placement, environment) == expected
 
 
 REFUSED = {
@@ -337,7 +343,7 @@ REFUSED = {
 def test_a_wrong_environment_is_refused_in_one_line(case: str) -> None:
     placement, environment, message = REFUSED[case]
     with pytest.raises(RunError, match=message) as caught:
-        place_of(placement, environment)
+        process_context(placement, environment)
     one_line(caught.value)
 
 
@@ -355,7 +361,7 @@ def test_jobs_of_slurm_have_ports_of_their_own() -> None:
 
 def test_a_missing_folder_is_said_to_be_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_folder(tmp_path)
-    monkeypatch.setattr("common.launch.place._FOLDER_SECONDS", 0.2)
+    monkeypatch.setattr("parity.common.execution.process_context._FOLDER_SECONDS", 0.2)
     with pytest.raises(
         RunError, match=r"rank 0 has made this folder, but .* --out must lie on storage that all"
     ):
@@ -477,9 +483,9 @@ def test_a_killed_training_leaves_no_rank_and_no_loader_worker(tmp_path: Path, l
     script = f"""
 if __name__ == "__main__":
     import pathlib
-    from common.spec import Placement
+    from parity.common.spec import Placement
     from parity_tests.matrix import small
-    from torch_impl.train import train
+    from parity.torch_impl.train import train
     text = "torch:ddp:2,launcher={launcher},loader_workers=1"
     train(small("digits_mlp", "steps=1000000"), Placement.from_text(text), pathlib.Path({str(tmp_path / "run")!r}))
 """

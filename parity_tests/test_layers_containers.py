@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.errors import SpecError
-from common.spec import ModelSpec
-from common.spec.model import walk
+from parity.common.base.errors import SpecError
+from parity.common.spec import ModelSpec
+from parity.common.spec.model import walk
 from parity_tests.layer_checks import Case, check_layer
 from parity_tests.peers import Peer
 from parity_tests.vocabulary import Vocabulary

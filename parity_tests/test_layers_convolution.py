@@ -9,13 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from parity_tests.image_checks import (
-    FEW,
-    Array,
-    apart,
-    conventions,
-    draws,
-)
+from parity_tests.image_checks import FEW, Array, apart, conventions, draws
 from parity_tests.layer_checks import Case, check_layer
 from parity_tests.peers import Peer
 from parity_tests.vocabulary import Vocabulary

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SpecError
-from common.initializers import initial_value
-from common.rng import derive_key
-from common.spec import layers as spec
+from parity.common.base.errors import SpecError
+from parity.common.base.rng import derive_key
+from parity.common.spec import layers as spec
+from parity.common.spec.initializers import initial_value
 from parity_tests.image_checks import CONV1D, CONV2D, against_keras, against_torch, check_empty
 from parity_tests.layer_checks import Case, deviation
 from parity_tests.peers import Peer

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from common import rng
-from common.errors import SpecError
-from common.spec.layers import PReLU
+from parity.common.base import rng
+from parity.common.base.errors import SpecError
+from parity.common.spec.layers import PReLU
 from parity_tests.image_checks import (
     FEW,
     Array,

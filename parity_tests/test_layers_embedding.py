@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.errors import SpecError
-from common.initializers import initial_value
-from common.spec import ModelSpec
-from common.spec.layers import ParameterSpec
+from parity.common.base.errors import SpecError
+from parity.common.spec import ModelSpec
+from parity.common.spec.initializers import initial_value
+from parity.common.spec.layers import ParameterSpec
 from parity_tests.layer_checks import Case, both, check_layer, deviation, deviations
 from parity_tests.peers import Peer
 from parity_tests.vocabulary import LIMIT, Vocabulary

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from common.errors import SpecError
+from parity.common.base.errors import SpecError
 from parity_tests.image_checks import (
     FEW,
     Array,

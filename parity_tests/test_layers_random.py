@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import rng
-from common.spec.layers.random import threshold
+from parity.common.base import rng
+from parity.common.spec.layers.random import threshold
 from parity_tests.layer_checks import Case, both, check_layer
 from parity_tests.peers import Peer
 from parity_tests.vocabulary import Vocabulary

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import rng
-from common.errors import SpecError
-from common.initializers import initial_value
-from common.spec import ModelSpec
+from parity.common.base import rng
+from parity.common.base.errors import SpecError
+from parity.common.spec import ModelSpec
+from parity.common.spec.initializers import initial_value
 from parity_tests.layer_checks import Case, both, check_layer, deviation, deviations
 from parity_tests.peers import Arrays, Peer
 from parity_tests.vocabulary import LIMIT, Vocabulary

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.foreign.linting.effective import effective, items_of
-from common.foreign.linting.initial import drawn
-from common.foreign.linting.lint import Audit, audit
-from common.foreign.linting.settings import LAYERS, PLUMBING, ROWS
-from common.foreign.linting.settings_of_optimizers import OPTIMIZERS
-from common.foreign.outline import LayerInfo, Outline
-from common.foreign.weights.mapping import LayerPair
+from parity.common.external.lint.effective import effective, items_of
+from parity.common.external.lint.initial import drawn
+from parity.common.external.lint.lint import Audit, audit
+from parity.common.external.lint.optimizer_settings import OPTIMIZERS
+from parity.common.external.lint.settings import LAYERS, PLUMBING, ROWS
+from parity.common.spec.external.mapping import LayerPair
+from parity.common.spec.external.outline import LayerInfo, Outline
 from parity_tests.command_line import Cli
 from parity_tests.lint_cases import Ask, Found, outlines
 from parity_tests.peers import Peer
@@ -319,10 +319,10 @@ def test_initial_values_tell_their_rule(rule: str | None) -> None:
 
 
 def lint(*arguments: str) -> subprocess.CompletedProcess[str]:
-    models = "parity_tests.foreign_models.lint_"
+    models = "parity_tests.external_models.lint_"
     sides = [f"--keras={models}keras:made_equal", f"--torch={models}torch:MadeEqual"]
     return subprocess.run(
-        [sys.executable, "-m", "common.cli", "lint", *sides, *arguments],
+        [sys.executable, "-m", "parity.common.commands.cli", "lint", *sides, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -359,7 +359,7 @@ def test_the_command_tells_by_exit_code_and_in_words(tmp_path: Path) -> None:
     assert "no differences in 9 pairs of layers" in done.stdout
     assert "not read: layer of bn" in done.stdout
     np.savez(tmp_path / "data.npz", x=IMAGES["last"], y=np.zeros(2))
-    models = "parity_tests.foreign_models.lint_"
+    models = "parity_tests.external_models.lint_"
     optimizers = [
         f"--keras-optimizer={models}keras:stock_adam",
         f"--torch-optimizer={models}torch:stock_adam",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from common.foreign.linting.lint import audit
-from common.foreign.linting.settings_of_optimizers import OPTIMIZERS
-from common.foreign.outline import Outline
+from parity.common.external.lint.lint import audit
+from parity.common.external.lint.optimizer_settings import OPTIMIZERS
+from parity.common.spec.external.outline import Outline
 from parity_tests.lint_cases import Ask, Found, dense, outlines
 from parity_tests.peers import Peer
 

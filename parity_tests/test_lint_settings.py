@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common.foreign.linting.effective import items_of
-from common.foreign.linting.lint import audit
-from common.foreign.linting.settings import LAYERS, READ_WITH_OTHERS
-from common.foreign.outline import Outline
+from parity.common.external.lint.effective import items_of
+from parity.common.external.lint.lint import audit
+from parity.common.external.lint.settings import LAYERS, READ_WITH_OTHERS
+from parity.common.spec.external.outline import Outline
 from parity_tests.lint_cases import CASES, arrays, ask, outlines, said
 from parity_tests.peers import Peer
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.errors import SpecError
-from common.reference.losses import loss_sum_and_count
-from common.spec import TrainSpec
-from common.spec.losses import LossBase, SoftmaxCrossEntropy, parse_loss
+from parity.common.base.errors import SpecError
+from parity.common.reference.losses import loss_sum_and_count
+from parity.common.spec import TrainSpec
+from parity.common.spec.losses import LossBase, SoftmaxCrossEntropy, parse_loss
 from parity_tests.layer_checks import both, deviation, deviations
 from parity_tests.peers import Arrays, Peer
 from parity_tests.synthetic import TINY

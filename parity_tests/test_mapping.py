@@ -1,4 +1,4 @@
-"""Rules, mapping.yaml and proposals, without a framework; `test_settle` has the frameworks' word on the rules."""
+"""Rules, mapping.yaml and proposals, without a framework; `test_mapping_verification` has the frameworks' word on the rules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ForeignError
-from common.foreign.outline import LayerInfo, Outline, TensorInfo
-from common.foreign.weights.fitting import arrangements, fits
-from common.foreign.weights.mapping import (
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.mapping.candidate_rules import arrangements, fits
+from parity.common.external.mapping.propose import propose
+from parity.common.spec.external.mapping import (
     LayerPair,
     Mapping,
     Names,
@@ -22,8 +22,8 @@ from common.foreign.weights.mapping import (
     read_mapping,
     write_mapping,
 )
-from common.foreign.weights.propose import propose
-from common.foreign.weights.rules import NAMED, parse_rule
+from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
+from parity.common.spec.external.rules import NAMED, parse_rule
 
 SIZE = st.integers(1, 4)
 
@@ -105,11 +105,11 @@ def test_rules_that_are_no_bijection_say_what_they_do():
     assert two.gradients([bias, bias], 1)[0].tolist() == [1, 2]
     copies = parse_rule("copies")
     assert copies.gradients([bias, bias, bias], 1)[0].tolist() == [3, 6]
-    with pytest.raises(ForeignError, match="different values"):
+    with pytest.raises(ExternalModelError, match="different values"):
         copies.to_keras([bias, 2 * bias], 1)
     constant = parse_rule("constant(0; 2)")
     assert constant.to_torch([], 1)[0].tolist() == [0, 0]
-    with pytest.raises(ForeignError, match="it should be 0"):
+    with pytest.raises(ExternalModelError, match="it should be 0"):
         constant.to_torch([bias], 0)
     folded = parse_rule("mean_less_bias")
     assert folded.to_torch([bias, 3 * bias], 1)[0].tolist() == [2, 4]
@@ -137,7 +137,7 @@ def test_rules_that_are_no_bijection_say_what_they_do():
     ],
 )
 def test_what_is_no_rule_is_one_line(text, said):
-    with pytest.raises(ForeignError, match=said.replace("(", r"\(")) as error:
+    with pytest.raises(ExternalModelError, match=said.replace("(", r"\(")) as error:
         parse_rule(text)
     assert "\n" not in str(error.value)
 
@@ -147,7 +147,7 @@ def test_any_text_is_a_rule_or_one_line(text):
     said = ""
     try:
         parse_rule(text).torch_shapes([(2, 3)], 1)
-    except ForeignError as error:
+    except ExternalModelError as error:
         said = str(error)
     assert "\n" not in said
 
@@ -202,15 +202,15 @@ def test_state_there_and_back():
 
 
 def test_state_that_does_not_fit_is_one_line():
-    with pytest.raises(ForeignError, match="'conv/kernle'; closest are 'conv/kernel'"):
+    with pytest.raises(ExternalModelError, match="'conv/kernle'; closest are 'conv/kernel'"):
         MAPPING.to_torch({**STATE, "conv/kernle": np.zeros(1)})
-    with pytest.raises(ForeignError, match="'q/k', which the mapping names, is missing"):
+    with pytest.raises(ExternalModelError, match="'q/k', which the mapping names, is missing"):
         MAPPING.to_torch({name: value for name, value in STATE.items() if name != "q/k"})
     partial = MAPPING.to_torch({"conv/kernel": STATE["conv/kernel"], "q/k": STATE["q/k"]}, partial=True)
     assert partial.keys() == {"c.weight", "off"}
-    with pytest.raises(ForeignError, match=r"conv/bias <-> .none.: it should be 0"):
+    with pytest.raises(ExternalModelError, match=r"conv/bias <-> .none.: it should be 0"):
         MAPPING.to_torch({**STATE, "conv/bias": np.ones(4)})
-    with pytest.raises(ForeignError, match=r"conv/kernel <-> c\.weight: rule 'conv'"):
+    with pytest.raises(ExternalModelError, match=r"conv/kernel <-> c\.weight: rule 'conv'"):
         MAPPING.to_torch({**STATE, "conv/kernel": np.zeros(3)})
 
 
@@ -260,16 +260,16 @@ LINE = "- {keras: a, torch: b, rule: same}"
 def test_a_hostile_file_is_one_line(tmp_path, text, said):
     path = tmp_path / "mapping.yaml"
     path.write_text(text)
-    with pytest.raises(ForeignError) as error:
+    with pytest.raises(ExternalModelError) as error:
         read_mapping(path)
     assert said in str(error.value) and str(path) in str(error.value)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
 def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(ForeignError, match="cannot be read"):
+    with pytest.raises(ExternalModelError, match="cannot be read"):
         read_mapping(tmp_path / "none.yaml")
-    with pytest.raises(ForeignError, match="a device or a pipe"):
+    with pytest.raises(ExternalModelError, match="a device or a pipe"):
         read_mapping(Path("/dev/zero"))
 
 
@@ -359,7 +359,9 @@ def test_what_has_no_counterpart_is_listed():
     mapping = propose(keras, torch)
     assert mapping.unmapped.keras == ("extra/kernel", "extra/bias")
     assert mapping.unmapped.torch == ("other.weight", "other.bias")
-    with pytest.raises(ForeignError, match=r"no counterpart is known of 'extra/kernel' \(5, 6\)") as error:
+    with pytest.raises(
+        ExternalModelError, match=r"no counterpart is known of 'extra/kernel' \(5, 6\)"
+    ) as error:
         mapping.check(keras, torch)
     assert "\n" not in str(error.value)
     mapping.check(keras, torch, unmapped=True)
@@ -409,8 +411,8 @@ def test_check_names_the_tensor():
     }
     for said, changes in wrong.items():
         pairs = (good.tensors[0].model_copy(update=dict(changes)), *good.tensors[1:])
-        with pytest.raises(ForeignError) as error:
+        with pytest.raises(ExternalModelError) as error:
             good.model_copy(update={"tensors": pairs}).check(keras, torch)
         assert said in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(ForeignError, match=r"does not name 'a/kernel' \(8, 4\)"):
+    with pytest.raises(ExternalModelError, match=r"does not name 'a/kernel' \(8, 4\)"):
         good.model_copy(update={"tensors": good.tensors[1:]}).check(keras, torch)

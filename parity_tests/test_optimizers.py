@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import reference
-from common.errors import SpecError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.spec import TrainSpec
-from common.state import initial_state, parameter_specs
+from parity.common import reference
+from parity.common.base.errors import SpecError
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import initial_state, parameter_specs
 from parity_tests.conftest import Farm
 from parity_tests.layer_checks import both, deviation
 from parity_tests.matrix import small, tensorflow, torch
@@ -174,7 +174,7 @@ def drawn(spec: TrainSpec, steps: int, draw: int) -> Arrays:
 
 def by_numpy(spec: TrainSpec, arrays: Arrays, steps: int) -> Arrays:
     """Weights after each step, and slots at the end, by the reference."""
-    rates, results = reference.RateKeeper(spec), {}
+    rates, results = reference.StepScalars(spec), {}
     weights = {name: arrays[name] for name in parameter_specs(spec)}
     slots: dict[str, Arrays] = {name: {} for name in weights}
     for key, value in arrays.items():

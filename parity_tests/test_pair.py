@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.result import Diagnosis
-from common.errors import ForeignError, SpecError
-from common.foreign.linting.lint import lint
-from common.foreign.pairs.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
-from common.foreign.pairs.bench import Bench
-from common.foreign.pairs.diagnose import diagnose_pair
-from common.foreign.pairs.null import null_directions
-from common.foreign.pairs.pair import both
-from common.foreign.pairs.points import segments_of
-from common.foreign.pairs.question import Opened, bench_of, copy_weights, map_pair, open_pair
-from common.foreign.pairs.why import Suspect
-from common.foreign.target import Target
-from common.foreign.weights.mapping import Mapping, read_mapping, write_mapping
-from common.parity.result import read_session
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.lint.lint import lint
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.explain import Suspect
+from parity.common.external.pairs.pair import both
+from parity.common.external.pairs.points import segments_of
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.setup import Opened, bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.pairs.zero_gradient import zero_gradient_directions
+from parity.common.parity.result import read_session
+from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
+from parity.common.spec.external.target import Target
 from parity_tests.command_line import Cli
 
 ROOT = Path(__file__).resolve().parents[1]
-MODELS = "parity_tests.foreign_models"
+MODELS = "parity_tests.external_models"
 IMAGES, ROWS, TWO = "images.npz", "rows.npz", "two.npz"
 
 
 def write_samples(folder: Path) -> None:
-    """Files for the models of `foreign_models`."""
+    """Files for the models of `external_models`."""
     random = np.random.default_rng(0)
     np.savez(folder / IMAGES, x=random.normal(size=(60, 8, 8, 3)), y=random.integers(0, 5, 60))
     np.savez(folder / ROWS, x=random.normal(size=(60, 6)), y=random.integers(0, 3, 60))
@@ -53,8 +53,8 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return Cli(tmp_path, capsys)
 
 
-def asked_for(folder: Path, keras: str, torch: str, data: str = IMAGES) -> Asked:
-    return Asked(
+def asked_for(folder: Path, keras: str, torch: str, data: str = IMAGES) -> PairRequest:
+    return PairRequest(
         keras=Target.of(f"{MODELS}.pair_keras:{keras}"),
         torch=Target.of(f"{MODELS}.pair_torch:{torch}"),
         data=SampleFile.of(folder / data, (), None),
@@ -196,7 +196,7 @@ def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
 
 def test_gradients_of_rounding_are_told_from_small_ones() -> None:
     gradients = {"a": np.array([1.0]), "b": np.array([1e-16]), "c": np.array([1e-9]), "d": np.array([0.0])}
-    assert list(null_directions(gradients)) == ["b"]
+    assert list(zero_gradient_directions(gradients)) == ["b"]
 
 
 def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:
@@ -475,5 +475,5 @@ def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> N
     bench = live.bench()
     passed = bench.reference(training=False)
     several = type(passed)(outputs={**passed.outputs, "more": passed.outputs["output"]})
-    with pytest.raises(ForeignError, match="gives 2 outputs"):
+    with pytest.raises(ExternalModelError, match="gives 2 outputs"):
         bench.outputs(several, passed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
-from common.parity.compare import compare
-from common.spec import Placement, TrainSpec
+from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
+from parity.common.parity.compare import compare
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.figures import Figures
 from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from common.errors import SpecError
-from common.phases import Probe, conduct, facts_of
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.state import load_state, parameter_specs
+from parity.common.base.errors import SpecError
+from parity.common.execution.checks import check_run
+from parity.common.execution.phases import Probe, conduct, facts_of
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import load_state, parameter_specs
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.synthetic import one_line

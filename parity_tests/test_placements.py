@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.data.plan import BatchPlan
-from common.errors import AlignmentError, SpecError
-from common.parity.align import check_alignment
-from common.spec import STRATEGIES, Placement
-from common.spec.run import check_run, effective_batch
-from common.spec.strategies import DDP, ENGINES, FSDP2, OPTIONS
+from parity.common.base.errors import AlignmentError, SpecError
+from parity.common.data.plan import BatchPlan
+from parity.common.execution.checks import check_run, effective_batch
+from parity.common.parity.align import check_alignment
+from parity.common.spec import STRATEGIES, Placement
+from parity.common.spec.strategies import DDP, ENGINES, FSDP2, OPTIONS
 from parity_tests.synthetic import Run, one_line, recipe_spec
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.plan import BatchPlan
-from common.spec import Placement
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import Placement
 from parity_tests.synthetic import DDP, tiny_spec
 
 PLANS = st.builds(

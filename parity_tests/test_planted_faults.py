@@ -76,7 +76,15 @@ def reported(port: Path) -> tuple[int, str]:
     """Exit code and standard output of a run that diagnoses itself."""
     chosen = [word for text in PLACEMENTS for word in ("--placement", text)]
     chosen += [word for text in SMALL for word in ("--set", text)]
-    command = [sys.executable, "-m", "common.cli", "run", "--recipe", "digits_transformer", *chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "parity.common.commands.cli",
+        "run",
+        "--recipe",
+        "digits_transformer",
+        *chosen,
+    ]
     command += ["--timing-rounds", "0", "--diagnose", "--out", "out"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=port, env=environment, capture_output=True, text=True, timeout=580)

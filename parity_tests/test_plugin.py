@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from common.foreign.pairs.arguments import TOLERANCES
-from common.foreign.pairs.assertions import Assertions
+from parity.common.assertions.arguments import TOLERANCES
+from parity.common.assertions.assertions import Assertions
 
 pytest_plugins = ["pytester"]
 
@@ -124,7 +124,7 @@ def test_a_repository_with_nothing_but_the_install(
     assert "first at norm" in text and "epsilon of norm is 0.001 in Keras and 1e-05 in torch" in text
     assert "confirmed: by experiment" in text
     assert "could not be compared: my_pkg.port:broken raised ValueError: no weights today" in text
-    for ours in ("parity_pytest.py:", "assertions.py", "Traceback", "ForeignError"):
+    for ours in ("parity_pytest.py:", "assertions.py", "Traceback", "ExternalModelError"):
         assert ours not in text, "our lines say nothing to a user"
     (report,) = set(re.findall(r"report: (\S+)", text))
     folder = repository.path / ".parity"

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import AlignmentError, RunError, SpecError
-from common.parity.budget import Budget, ensemble_budget, widest
-from common.parity.compare import compare
-from common.parity.deviation import column_deviation, skipped
-from common.parity.grain import low_share
-from common.record import RunRecord
-from common.reference import RateKeeper, ScaleKeeper
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.state import initial_state
+from parity.common.base.errors import AlignmentError, RunError, SpecError
+from parity.common.execution.checks import check_run
+from parity.common.parity.budget import Budget, ensemble_budget, widest
+from parity.common.parity.compare import compare
+from parity.common.parity.deviation import column_deviation, skipped
+from parity.common.parity.low_precision import low_share
+from parity.common.record import RunRecord
+from parity.common.reference import ScaleKeeper, StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import initial_state
 from parity_tests.conftest import Farm
 from parity_tests.layer_checks import Case, both
 from parity_tests.matrix import small, tensorflow, torch
@@ -184,8 +184,8 @@ def test_conventions_of_a_skipped_step() -> None:
     found = {}
     for convention in ("keras", "torch"):
         spec = tiny_spec("precision=float16_mixed", adam, "steps=40", f"convention={convention}")
-        plain = RateKeeper(tiny_spec(adam, "steps=40", f"convention={convention}"))
-        keeper = RateKeeper(spec)
+        plain = StepScalars(tiny_spec(adam, "steps=40", f"convention={convention}"))
+        keeper = StepScalars(spec)
         for step in range(10):
             keeper.observe(step, math.nan if step < 4 else 1.0, 1.0, updated=step >= 4)
         scalars = keeper.scalars(10)
@@ -202,7 +202,7 @@ def test_conventions_of_a_skipped_step() -> None:
 
 
 def test_only_float16_has_a_scale() -> None:
-    assert "loss_scale" not in RateKeeper(tiny_spec()).scalars(0)
+    assert "loss_scale" not in StepScalars(tiny_spec()).scalars(0)
     keras, torch = (tiny_spec("precision=float16_mixed", f"convention={c}") for c in ("keras", "torch"))
     assert keras.loss_scale.initial == 2.0**15 and torch.loss_scale.initial == 2.0**16
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common.launch import progress
-from common.record.header import steps_in
+from parity.common.execution import progress
+from parity.common.record.header import steps_in
 from parity_tests.synthetic import TORCH, Run, tiny_spec
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.models import sequence, vision
-from common.spec import ModelSpec
-from common.spec.model import walk
+from parity.common.recipes.models import sequence, vision
+from parity.common.spec import ModelSpec
+from parity.common.spec.model import walk
 from parity_tests.peers import Peer
 from parity_tests.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.record import read_record
+from parity.common.record import read_record
 from parity_tests.launching import ROOT, cluster, free_port, outcomes, plain
 
 __all__ = ["cluster"]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import RunError
-from common.launch import ranks
-from common.launch.ranks import run_ranks
+from parity.common.base.errors import RunError
+from parity.common.execution import ranks
+from parity.common.execution.ranks import run_ranks
 from parity_tests.launching import ROOT, runs, wait_until
 
 SECONDS = 60.0

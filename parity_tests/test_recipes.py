@@ -7,12 +7,12 @@ import inspect
 import numpy as np
 import pytest
 
-from common import recipes
-from common.data import sources
-from common.errors import SpecError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.spec import TrainSpec
+from parity.common import recipes
+from parity.common.base.errors import SpecError
+from parity.common.data import sources
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.spec import TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.matrix import tensorflow, torch
 from parity_tests.vocabulary import Vocabulary

@@ -14,21 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import AlignmentError, RecordError
-from common.parity.result import judge
-from common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
-from common.spec import Placement
-from parity_tests.synthetic import (
-    DDP,
-    FACTS,
-    MIRRORED,
-    NUMBERS,
-    TORCH,
-    Run,
-    edit_json,
-    one_line,
-    tiny_spec,
-)
+from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.parity.result import judge
+from parity.common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
+from parity.common.spec import Placement
+from parity_tests.synthetic import DDP, FACTS, MIRRORED, NUMBERS, TORCH, Run, edit_json, one_line, tiny_spec
 
 
 def refused(folder: Path, *words: str) -> None:

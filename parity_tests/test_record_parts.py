@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.plan import BatchPlan
-from common.errors import AlignmentError, RecordError
-from common.launch import progress
-from common.parity.budget import proof_budget
-from common.parity.compare import Comparison, compare, unequal_replicas
-from common.parity.result import Result, judge
-from common.parity.splits import audit, first_unequal_step
-from common.record import RecordWriter, RunRecord, read_record, samples
-from common.record.header import steps_in
-from common.record.parts import kept_steps
-from common.reference import RateKeeper
-from common.report.files import to_json, write_junit
-from common.report.html import write_html
-from common.spec import Placement, TrainSpec
-from common.state import save_state
+from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.data.plan import BatchPlan
+from parity.common.execution import progress
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import Comparison, compare, unequal_replicas
+from parity.common.parity.result import Result, judge
+from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.record import RecordWriter, RunRecord, read_record, samples
+from parity.common.record.header import steps_in
+from parity.common.record.parts import kept_steps
+from parity.common.reference import StepScalars
+from parity.common.report.files import to_json, write_junit
+from parity.common.report.html.comparison import write_html
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import save_state
 from parity_tests.conftest import Farm
 from parity_tests.synthetic import (
     DDP,
@@ -50,7 +50,7 @@ WAY = ((MIRRORED, 0, 15), (FSDP, 10, 25), (TORCH, 25, 30))
 def write_part(run: Run, folder: Path, steps: range, finished: bool) -> None:
     """What a run that trains these steps leaves, on the placement of `run`; one writer a process."""
     folder.mkdir(parents=True)
-    placement, rates = run.placement, RateKeeper(run.spec)
+    placement, rates = run.placement, StepScalars(run.spec)
     for step in range(steps.start):
         rates.observe(step, 1.0, 1.0)
     kept = rates.kept() if steps.start else None

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from benchmarks import tools
-from common.data.plan import BatchPlan, Ids
-from common.errors import RecordError
-from common.parity import splits
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.parity.splits import audit, first_unequal_step
-from common.record import RunRecord, mixing, read_record, samples
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import RecordError
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.parity import splits
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.record import RunRecord, mixing, read_record, samples
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.synthetic import DDP, MIRRORED, TORCH, one_line, tiny_spec
 
 Step = list[Ids]
@@ -315,8 +315,8 @@ def test_sums_are_exact_where_runs_are_empty() -> None:
 WRITES_FOR_EVER = """
 import sys
 from pathlib import Path
-from common.data.plan import BatchPlan
-from common.record import RecordWriter, samples
+from parity.common.data.plan import BatchPlan
+from parity.common.record import RecordWriter, samples
 from parity_tests.synthetic import FACTS, MIRRORED, tiny_spec
 
 samples.whole_steps = lambda plan: 5

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from common.errors import AlignmentError, RecordError
-from common.foreign.scripts.factors import factor_between, in_words, named
-from common.foreign.scripts.layers import deviations
-from common.foreign.scripts.recorded import RecordedDiagnosis, diagnose_recorded, mapped, unwrapped
-from common.foreign.scripts.stage import Stage
-from common.foreign.weights.mapping import read_mapping
-from common.parity.result import Result, judge
-from common.record import RunRecord, read_record, script
-from common.record.script_taps import TapWriter, is_tapped, read_taps
-from common.spec import Described
-from common.taps import script_vector
+from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.external.scripts.factors import factor_between, in_words, named
+from parity.common.external.scripts.layers import deviations
+from parity.common.external.scripts.recorded import RecordedDiagnosis, diagnose_recorded, mapped, unwrapped
+from parity.common.external.scripts.stage import Stage
+from parity.common.parity.result import Result, judge
+from parity.common.record import RunRecord, read_record, script
+from parity.common.record.script_taps import TapWriter, is_tapped, read_taps
+from parity.common.record.taps import script_vector
+from parity.common.spec import ScriptInfo
+from parity.common.spec.external.mapping import read_mapping
 from parity_tests.command_line import Cli
 from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
 from parity_tests.synthetic import TORCH, Run, edit_json, one_line, tiny_spec
@@ -509,7 +509,7 @@ def test_ranks_are_recorded_as_one(scripts: Scripts, tmp_path: Path) -> None:
     record = read_record(tmp_path / "ranks")
     comparison = judge([read_record(scripts.path("torch/base")), record]).comparisons[0]
     assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
-    assert isinstance(record.terms, Described) and record.terms.world_size == 2
+    assert isinstance(record.terms, ScriptInfo) and record.terms.world_size == 2
     found = diagnose_recorded(read_record(scripts.path("torch/base")), record)
     assert stage_of(found, "layers").status == "agrees"
 

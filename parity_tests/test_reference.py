@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.reference import (
+from parity.common.reference import (
     clip_factor,
     initial_slots,
     learning_rate,
@@ -20,7 +20,7 @@ from common.reference import (
     step_scalars,
     update,
 )
-from common.spec import TrainSpec
+from parity.common.spec import TrainSpec
 from parity_tests.synthetic import TINY
 
 RATES = [0.1, 0.1, 0.05, 0.02, 0.3]

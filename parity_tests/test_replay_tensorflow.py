@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.spec import Placement
-from common.trace import FORCED, Trace
+from parity.common.record.trace import FORCED, Trace
+from parity.common.spec import Placement
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow
 from parity_tests.replayed import (

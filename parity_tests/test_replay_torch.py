@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import RunError
-from common.spec import Placement
-from common.spec.replay import Replay
-from common.trace import FORCED, state_file
+from parity.common.base.errors import RunError
+from parity.common.record.trace import FORCED, state_file
+from parity.common.spec import Placement
+from parity.common.spec.replay import Replay
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
 from parity_tests.replayed import (

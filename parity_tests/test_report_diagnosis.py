@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from common.diagnose.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
-from common.report.diagnosis import to_json, write_diagnosis_json
-from common.report.html_diagnosis import level_of, write_diagnosis_html
-from common.report.terminal_diagnosis import print_diagnosis
-from common.taps import layers_of, tapped_parameters
+from parity.common.diagnosis.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
+from parity.common.record.taps import layers_of, tapped_parameters
+from parity.common.report.diagnosis import to_json, write_diagnosis_json
+from parity.common.report.html.diagnosis import level_of, write_diagnosis_html
+from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity_tests.synthetic import DDP, TENSORFLOW, Run, recipe_spec
 from parity_tests.test_report_html import HOSTILE, Page, rendered
 

@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from common.parity.compare import LedgerEntry
-from common.parity.result import Result, judge
-from common.report.files import to_json, write_json, write_junit
-from common.report.terminal import print_checks, print_verdict
-from common.scaling.result import Ratio, Scaling
-from common.spec import Placement
+from parity.common.parity.compare import LedgerEntry
+from parity.common.parity.result import Result, judge
+from parity.common.report.files import to_json, write_json, write_junit
+from parity.common.report.terminal import print_checks, print_verdict
+from parity.common.scaling.result import Ratio, Scaling
+from parity.common.spec import Placement
 from parity_tests.scaled import full_scaling
 from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, tiny_spec, write_pair
 

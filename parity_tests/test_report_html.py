@@ -15,15 +15,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import MissingPackageError, RecordError
-from common.parity.result import Result, judge
-from common.recipes.digits import digits_mlp, digits_transformer
-from common.record import RunRecord, read_record
-from common.report.html import why, write_html
-from common.report.html_plots import loss_figure, plot_text, thin, to_json
-from common.report.html_splits import NOBODY, SEVERAL, received, split_figure, split_positions, split_rows
-from common.scaling.result import Ratio, Scaling
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import MissingPackageError, RecordError
+from parity.common.parity.result import Result, judge
+from parity.common.recipes.digits import digits_mlp, digits_transformer
+from parity.common.record import RunRecord, read_record
+from parity.common.report.html.comparison import why, write_html
+from parity.common.report.html.plots import loss_figure, plot_text, thin, to_json
+from parity.common.report.html.splits import (
+    NOBODY,
+    SEVERAL,
+    received,
+    split_figure,
+    split_positions,
+    split_rows,
+)
+from parity.common.scaling.result import Ratio, Scaling
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.scaled import full_scaling
 from parity_tests.synthetic import Run
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.checkpoint import read_checkpoint
-from common.checkpoint.files import folder_of, replica_file, write_checkpoint
-from common.files import partial_of
-from common.record import STEP_FIELDS, RunRecord
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
-from common.spec.layers import Dropout
-from common.state import State, load_state
+from parity.common.base.files import partial_of
+from parity.common.checkpoint import read_checkpoint
+from parity.common.checkpoint.files import folder_of, replica_file, write_checkpoint
+from parity.common.record import STEP_FIELDS, RunRecord
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.layers import Dropout
+from parity.common.state.canonical import State, load_state
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 
@@ -251,7 +251,7 @@ def rewritten(checkpoint: Path, folder: Path, factor: float = 1.0, forget_rates:
     partial_of(copy).mkdir(parents=True)
     for path in checkpoint.glob("replica_*.safetensors"):
         shutil.copy(path, partial_of(copy))
-    rates = RateKeeper(stored.spec).kept() if forget_rates else stored.manifest.rates
+    rates = StepScalars(stored.spec).kept() if forget_rates else stored.manifest.rates
     write_checkpoint(copy, stored.spec, stored.manifest.placement, state, rates)
     return copy
 

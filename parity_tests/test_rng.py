@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import rng
+from parity.common.base import rng
 
 KEYS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 

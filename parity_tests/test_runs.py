@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import RunError
-from common.launch.worker import Worker
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.parity.splits import audit
-from common.record import read_record
-from common.spec import Placement
+from parity.common.base.errors import RunError
+from parity.common.execution.worker import Worker
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.parity.splits import audit
+from parity.common.record import read_record
+from parity.common.spec import Placement
 from parity_tests.conftest import Farm
 from parity_tests.matrix import CORE, matrix_spec, small, tensorflow, torch
 

@@ -15,13 +15,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from common.errors import RecordError, RunError, SpecError
-from common.launch import scale, session
-from common.launch.scale import Question, configurations, crowded, placements_of, read_scale, run_scale
-from common.record import read_record
-from common.report.files import scale_to_json
-from common.report.terminal_scaling import print_scale
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import RecordError, RunError, SpecError
+from parity.common.execution import session
+from parity.common.record import read_record
+from parity.common.report.files import scale_to_json
+from parity.common.report.terminal_scaling import print_scale
+from parity.common.scaling import experiment
+from parity.common.scaling.experiment import (
+    Question,
+    configurations,
+    crowded,
+    placements_of,
+    read_scale,
+    run_scale,
+)
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.command_line import Cli
 from parity_tests.scaled import full_scaling, with_text
 from parity_tests.synthetic import Run, recipe_spec, tiny_spec
@@ -34,7 +42,7 @@ STEPS = 40
 def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     monkeypatch.chdir(tmp_path)
     # What is tested here ends before a framework is needed.
-    monkeypatch.setattr(scale, "require", lambda framework: None)
+    monkeypatch.setattr(experiment, "require", lambda framework: None)
     return Cli(tmp_path, capsys)
 
 
@@ -107,7 +115,7 @@ class MadeUp:
 
 
 def run_made_up(monkeypatch: pytest.MonkeyPatch, asked: Question, folder: Path, worker: MadeUp) -> None:
-    monkeypatch.setattr(scale, "require", lambda framework: None)
+    monkeypatch.setattr(experiment, "require", lambda framework: None)
     monkeypatch.setattr(session, "Workers", lambda logs: nullcontext(worker))
     run_scale(asked, folder, Console(quiet=True))
 
@@ -408,7 +416,7 @@ def test_baseline_refuses_in_one_line(tmp_path: Path, parity: Cli) -> None:
 @pytest.mark.parametrize("text", ["[red]", "[/]", "[link=file:///x]y[/link]", "\\[a]"])
 def test_the_terminal_says_all_and_shows_text_as_it_is(text: str) -> None:
     scaling = with_text(full_scaling(), text)
-    result = scale.ScaleResult(question("both"), (), scaling)
+    result = experiment.ScaleResult(question("both"), (), scaling)
     stream = io.StringIO()
     print_scale(result, Console(file=stream, width=250), f"F{text}F")
     shown = stream.getvalue()
@@ -432,7 +440,7 @@ def test_the_terminal_says_all_and_shows_text_as_it_is(text: str) -> None:
 def test_the_page_has_every_part_and_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not all(importlib.util.find_spec(name) for name in ("plotly", "jinja2")):
         pytest.skip("the report needs plotly and jinja2")
-    from common.report.html import write_scale_html
+    from parity.common.report.html.comparison import write_scale_html
     from parity_tests.test_report_html import SCALING_SECTIONS, Page, spoil_header
 
     run_made_up(monkeypatch, question("both", rounds=1), tmp_path / "s", MadeUp())
@@ -441,7 +449,7 @@ def test_the_page_has_every_part_and_escapes(tmp_path: Path, monkeypatch: pytest
     records = tuple(read_record(folder) for folder in sorted((tmp_path / "s").glob("round_0/*")))
     asked = question("both")
     full = with_text(full_scaling(), HOSTILE)
-    result = scale.ScaleResult(asked, records, full)
+    result = experiment.ScaleResult(asked, records, full)
     write_scale_html(result, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     assert [a["id"] for tag, a in page.elements if tag == "section"] == [*SCALING_SECTIONS, "runs"]

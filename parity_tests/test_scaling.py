@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import SpecError
-from common.record import RunRecord, read_record
-from common.scaling.analyse import analyse
-from common.scaling.result import Cause, Scaling
-from common.scaling.statistics import throughput
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.record import RunRecord, read_record
+from parity.common.scaling.analyse import analyse
+from parity.common.scaling.result import Cause, Scaling
+from parity.common.scaling.statistics import throughput
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, edit_json, timed, tiny_spec
 
 FSDP = Placement(framework="torch", strategy="fsdp2", replicas=2)

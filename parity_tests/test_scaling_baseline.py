@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import AlignmentError, RecordError
-from common.record import read_record
-from common.scaling.baseline import BaselineResult, Change, compare_baseline
-from common.spec import Placement, TrainSpec
+from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
+from parity.common.record import read_record
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.synthetic import DDP, TORCH, Run, edit_json, one_line, tiny_spec
 
 STEPS = 30

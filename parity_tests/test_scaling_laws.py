@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from common.scaling.laws import (
+from parity.common.scaling.laws import (
     Speedups,
     amdahl,
     fit_laws,
@@ -22,7 +22,7 @@ from common.scaling.laws import (
     serial_fraction,
     universal,
 )
-from common.scaling.result import Interval, LawFit, Mode
+from parity.common.scaling.result import Interval, LawFit, Mode
 
 SOME = settings(max_examples=40, deadline=None)
 fractions = st.floats(0, 1)

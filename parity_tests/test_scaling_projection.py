@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import SpecError
-from common.scaling.links import (
+from parity.common.base.errors import SpecError
+from parity.common.scaling.links import (
     ALGORITHMS,
     LOOPBACK,
     OPERATIONS,
@@ -28,8 +28,8 @@ from common.scaling.links import (
     seconds,
     terms,
 )
-from common.scaling.projection import Model, measured_link, project
-from common.scaling.result import Configuration, Interval, Mode, PhaseTimes, Projection
+from parity.common.scaling.projection import Model, measured_link, project
+from parity.common.scaling.result import Configuration, Interval, Mode, PhaseTimes, Projection
 from parity_tests.synthetic import one_line
 
 LINK = Link("test", 1e-5, 1e9, "made up")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.scaling.result import Interval
-from common.scaling.statistics import (
+from parity.common.scaling.result import Interval
+from parity.common.scaling.statistics import (
     DRAWS,
     FEWEST_ROUNDS,
     LARGEST_WARM_UP,

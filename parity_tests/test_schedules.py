@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.errors import SpecError
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.reference import RateKeeper, learning_rate
-from common.spec import TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.reference import StepScalars, learning_rate
+from parity.common.spec import TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.peers import Peer
@@ -251,7 +251,7 @@ LOSSES += [0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.09995, 0.09993, 0.0999, 0.05] + [0.05
 
 def watched(spec: TrainSpec, losses: list[float], steps_per_epoch: int = 3) -> list[float]:
     """The rate of each epoch's first step, the loss of the epoch being spread unevenly over its steps."""
-    keeper, found = RateKeeper(spec), []
+    keeper, found = StepScalars(spec), []
     for epoch, loss in enumerate(losses):
         found.append(keeper.rate(epoch * steps_per_epoch))
         counts = [16, 16, 5]
@@ -309,7 +309,7 @@ def test_a_resumed_run_knows_what_it_would_have_known(seed: int, stopped: int) -
     random = np.random.default_rng(seed)
     losses = random.uniform(0.9, 1.1, 60)
     spec = spec_of({"kind": "reduce_on_plateau", "patience": 1, "factor": 0.5, "warmup": _RISE})
-    whole, again = RateKeeper(spec), RateKeeper(spec)
+    whole, again = StepScalars(spec), StepScalars(spec)
     seen = []
     for step, loss in enumerate(losses):
         seen.append(whole.scalars(step)["learning_rate"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import RecordError
-from common.parity.result import judge
-from common.record import read_record
-from common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
-from common.spec import Described
+from parity.common.base.errors import RecordError
+from parity.common.parity.result import judge
+from parity.common.record import read_record
+from parity.common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
+from parity.common.spec import ScriptInfo
 from parity_tests.synthetic import one_line
 
 
@@ -19,7 +19,7 @@ class Plain(ScriptRecorder):
     """A recorder of a loop in pure Python."""
 
     def __init__(self, out: Path, **given: int | None) -> None:
-        described = Described(kind="described", framework="python", precision="float64")
+        described = ScriptInfo(kind="described", framework="python", precision="float64")
         facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
         super().__init__(out, described, facts, given.get("order"), given.get("every"), given.get("lag") or 0)
 
@@ -54,7 +54,7 @@ def test_numbers_are_read_later_and_none_is_lost(tmp_path: Path) -> None:
 
 
 def test_many_ids_are_kept_as_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.record.samples.WHOLE_WORDS", 100)
+    monkeypatch.setattr("parity.common.record.samples.WHOLE_WORDS", 100)
     for name, swapped in (("a", -1), ("b", -1), ("c", 500)):
         recorder = Plain(tmp_path / name)
         for step in range(600):

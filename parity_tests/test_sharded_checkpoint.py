@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from common.checkpoint.shards import (
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint.shards import (
     SHAPES,
     Box,
     Piece,
@@ -27,10 +28,9 @@ from common.checkpoint.shards import (
     write_shard,
     write_tensors,
 )
-from common.errors import CheckpointError
-from common.record.files import read_json
-from common.spec import Placement
-from common.state import load_state
+from parity.common.record.files import read_json
+from parity.common.spec import Placement
+from parity.common.state.canonical import load_state
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.checkpoint import find, read_checkpoint
-from common.errors import CheckpointError, SpecError
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.state import State, load_state
+from parity.common.base.errors import CheckpointError, SpecError
+from parity.common.checkpoint import find, read_checkpoint
+from parity.common.execution.checks import check_run
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import State, load_state
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small
 

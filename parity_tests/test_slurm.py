@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.parity.budget import proof_budget
-from common.parity.compare import compare
-from common.record import RunRecord, parts_of, read_record
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import compare
+from parity.common.record import RunRecord, parts_of, read_record
 from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, RUN, wait_until
 from parity_tests.matrix import small, torch

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from common.commands import status, submit
-from common.errors import ParityError
-from common.launch import slurm
-from common.launch.flags import flags_of
-from common.launch.ranks import READY
-from common.launch.submit import Size, Submission, Submitted, script_of, sized
-from common.launch.submit_end import Step, runs_again, stopped, why
-from common.launch.submit_scale import element, placements_of
-from common.launch.submit_status import states_of
-from common.spec import Placement
+from parity.common.base.errors import ParityError
+from parity.common.commands import status, submit
+from parity.common.execution import slurm
+from parity.common.execution.flags import flags_of
+from parity.common.execution.ranks import READY
+from parity.common.planning.submission.end import Step, runs_again, stopped, why
+from parity.common.planning.submission.status import states_of
+from parity.common.planning.submission.submit import Size, Submission, Submitted, script_of, sized
+from parity.common.planning.submission.sweep import element, placements_of
+from parity.common.spec import Placement
 from parity_tests.launching import ROOT, lacks
 from parity_tests.synthetic import one_line
 
@@ -356,8 +356,8 @@ def test_a_step_that_was_asked_to_stop_is_known(tmp_path: Path) -> None:
 
 
 def test_an_element_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    from common import recipes
-    from common.launch.scale import Question
+    from parity.common import recipes
+    from parity.common.scaling.experiment import Question
 
     placements = placements_of(["torch:ddp"], [1, 2], Size(2, 1, gpus=False), steps=5)
     question = Question(

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import recipes
-from common.errors import SpecError
-from common.recipes import RECIPES
-from common.spec import (
+from parity.common import recipes
+from parity.common.base.errors import SpecError
+from parity.common.recipes import RECIPES
+from parity.common.spec import (
     LayerSpec,
     TrainSpec,
     dump_json,
@@ -587,8 +587,8 @@ FILES: dict[str, str | bytes] = {
 READ = """
 import resource, sys
 from pathlib import Path
-from common.errors import SpecError
-from common.spec import load_spec
+from parity.common.base.errors import SpecError
+from parity.common.spec import load_spec
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (6, 6))
 for path in sys.argv[1:]:

@@ -12,11 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import common.state
-from common.errors import RecordError
-from common.initializers import initial_value
-from common.spec import ParameterSpec
-from common.state import State, initial_state, load_state, null_directions, save_state
+import parity.common.state.canonical
+from parity.common.base.errors import RecordError
+from parity.common.spec import ParameterSpec
+from parity.common.spec.initializers import initial_value
+from parity.common.state.canonical import (
+    State,
+    initial_state,
+    load_state,
+    save_state,
+    zero_gradient_directions,
+)
 from parity_tests.synthetic import one_line, recipe_spec, tiny_spec
 
 
@@ -132,9 +138,13 @@ def test_convolution_fans_count_the_window() -> None:
 
 
 def test_null_directions_are_the_key_biases() -> None:
-    ledger = null_directions(recipe_spec("digits_transformer"))
+    ledger = zero_gradient_directions(recipe_spec("digits_transformer"))
     assert set(ledger) == {f"block_{n}/attend/self_attention/key_bias" for n in (1, 2)}
-    assert null_directions(recipe_spec("digits_mlp")) == null_directions(recipe_spec("digits_cnn")) == {}
+    assert (
+        zero_gradient_directions(recipe_spec("digits_mlp"))
+        == zero_gradient_directions(recipe_spec("digits_cnn"))
+        == {}
+    )
 
 
 def test_a_shift_is_a_null_direction_where_a_norm_subtracts_it() -> None:
@@ -168,7 +178,7 @@ def test_a_shift_is_a_null_direction_where_a_norm_subtracts_it() -> None:
         ),
     ):
         spec = tiny_spec(f"model.layers=[{', '.join(layers)}]")
-        assert set(null_directions(spec)) == expected, layers
+        assert set(zero_gradient_directions(spec)) == expected, layers
 
 
 SAMPLE: State = {
@@ -212,7 +222,7 @@ def test_a_failed_save_leaves_the_old_file(
         raise OSError("disk full")
 
     if moment == "while writing":
-        monkeypatch.setattr(common.state, "save_file", half)
+        monkeypatch.setattr(parity.common.state.canonical, "save_file", half)
     else:
         monkeypatch.setattr(os, "replace", no_replace)
     with pytest.raises(OSError, match="disk full"):

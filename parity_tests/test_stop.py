@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.checkpoint import checkpoints_of, read_checkpoint
-from common.errors import RunError, StoppedError
-from common.launch import ranks, stop
-from common.launch.ranks import reached, run_ranks
-from common.launch.stop import Stop
-from common.record import parts_of, read_record
-from common.spec import Placement, TrainSpec
+from parity.common.base import stop
+from parity.common.base.errors import RunError, StoppedError
+from parity.common.base.stop import Stop
+from parity.common.checkpoint import checkpoints_of, read_checkpoint
+from parity.common.execution import ranks
+from parity.common.execution.ranks import reached, run_ranks
+from parity.common.record import parts_of, read_record
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, SECONDS, runs, wait_until
 from parity_tests.matrix import small, tensorflow, torch
@@ -133,7 +134,7 @@ def test_a_rank_that_raises_is_named_with_the_last_step(farm: Farm) -> None:
 
 def rank_one_hangs(*arguments: Any) -> None:
     """A rank's training, where rank 1 does nothing any more before its sixth step."""
-    from torch_impl import train
+    from parity.torch_impl import train
 
     batches = train.data.batches
 
@@ -150,7 +151,7 @@ def rank_one_hangs(*arguments: Any) -> None:
 @pytest.mark.slow
 def test_a_rank_that_hangs_in_training_is_named_within_the_time(tmp_path: Path) -> None:
     placement = Placement.parse({**saving(torch("ddp", 2), every=2).to_dict(), "timeout_seconds": 8})
-    body, preload = "parity_tests.test_stop:rank_one_hangs", ["torch", "torch_impl.train"]
+    body, preload = "parity_tests.test_stop:rank_one_hangs", ["torch", "parity.torch_impl.train"]
     with pytest.raises(RunError) as caught:
         run_ranks(body, (light(), placement, tmp_path, False), 2, tmp_path / "logs", preload)
     message = str(caught.value)

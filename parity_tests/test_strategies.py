@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.parity.budget import Budget, ensemble_budget, proof_budget
-from common.parity.compare import Comparison, compare
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec
+from parity.common.parity.budget import Budget, ensemble_budget, proof_budget
+from parity.common.parity.compare import Comparison, compare
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, TrainSpec
 from parity_tests.conftest import Farm
 from parity_tests.matrix import torch
 from parity_tests.strategies import CUT, MICRO_BATCHES, RECIPES, ROWS, Row, StrategyTable, missing, spec_of
@@ -170,7 +170,11 @@ def test_every_row_starts_from_the_command_line(
         replicas = next((count for count in row.replicas if count > 1), 1)
         command.append(f"--placement={row.text(replicas)}")
     done = subprocess.run(
-        [sys.executable, "-m", "common.cli", *command], capture_output=True, text=True, timeout=900, cwd=ROOT
+        [sys.executable, "-m", "parity.common.commands.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list((out / "runs").iterdir())) == len(rows) + 1

@@ -19,14 +19,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from common.errors import RunError, SpecError
-from common.launch.ranks import run_ranks
-from common.launch.worker import Worker
-from common.parity.budget import proof_budget
-from common.parity.compare import Comparison, compare
-from common.record import RunRecord, read_record
-from common.spec import Placement, TrainSpec, override
-from common.spec.run import check_run
+from parity.common.base.errors import RunError, SpecError
+from parity.common.execution.checks import check_run
+from parity.common.execution.ranks import run_ranks
+from parity.common.execution.worker import Worker
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import Comparison, compare
+from parity.common.record import RunRecord, read_record
+from parity.common.spec import Placement, TrainSpec, override
 from parity_tests.matrix import small
 from parity_tests.strategies import DROPOUT
 
@@ -35,7 +35,7 @@ REFERENCE = "tensorflow:mirrored:1"
 # Three batches an epoch, of 34, 34 and 2: over four replicas 1, 1, none and none.
 SHORT = ("data.train_samples=70", "data.eval_samples=35", "steps=7")
 EVEN = ("data.tail=drop", "global_batch_size=36", "data.train_samples=100", "data.eval_samples=35", "steps=6")
-PRELOAD = ["tf_impl.train", "sklearn.datasets"]
+PRELOAD = ["parity.tf_impl.train", "sklearn.datasets"]
 
 
 class Bench:
@@ -80,10 +80,10 @@ def in_tensorflow(script: str, environment: dict[str, str] | None = None) -> sub
 
 OPTIONS = """
 import json
-from common.errors import RunError
-from common.spec import Placement
+from parity.common.base.errors import RunError
+from parity.common.spec import Placement
 from tf_impl import runtime
-from tf_impl.strategy import open_strategy
+from parity.tf_impl.strategy import open_strategy
 said = {}
 for text in TEXTS:
     placement = Placement.from_text(text)
@@ -233,8 +233,8 @@ class Order:
     """What is launched and what is read, in the order in which it is; runs inside a worker."""
 
     def __init__(self) -> None:
-        from common.record import RecordWriter
-        from tf_impl.step import Step
+        from parity.common.record import RecordWriter
+        from parity.tf_impl.step import Step
 
         self.seen: list[tuple[str, int]] = []
         self._patched = [
@@ -290,8 +290,8 @@ def third_step_fails() -> Iterator[None]:
     """The graph's own error, which arrives after the call has returned; runs inside a worker."""
     import tensorflow as tf
 
-    from tf_impl import train
-    from tf_impl.step import Step
+    from parity.tf_impl import train
+    from parity.tf_impl.step import Step
 
     real = Step.gradients
 
@@ -320,7 +320,7 @@ def test_an_error_of_a_call_that_had_returned_ends_only_its_own_run(bench: Bench
 @contextmanager
 def no_fifth_batch() -> Iterator[None]:
     """Samples that cannot be read; runs inside a worker."""
-    from tf_impl import data
+    from parity.tf_impl import data
 
     real = data.batches
 
@@ -345,8 +345,8 @@ def test_what_was_whole_when_a_run_fails_is_recorded(bench: Bench, tmp_path: Pat
 @contextmanager
 def never_fused() -> Iterator[None]:
     """Batch norm in single operations, as in float64; runs inside a worker."""
-    from tf_impl import train
-    from tf_impl.layers.normalization import BatchNorm
+    from parity.tf_impl import train
+    from parity.tf_impl.layers.normalization import BatchNorm
 
     train._build.cache_clear()
     try:
@@ -400,7 +400,7 @@ FILES = """
 import os, sys, tempfile
 from pathlib import Path
 from common import recipes
-from common.spec import Placement, override
+from parity.common.spec import Placement, override
 from tf_impl import runtime, train
 runtime.configure(Placement.from_text("tf:mirrored:2"), 2)
 for number, text in enumerate(["tf:mirrored:2,accumulation=2", "tf:single:1,engine=keras"]):
@@ -428,10 +428,10 @@ def test_a_process_that_ends_at_once_leaves_no_files(tmp_path: Path) -> None:
 
 WAIT = """
 import os, sys, time
-from common.errors import RunError
-from common.spec import Placement
+from parity.common.base.errors import RunError
+from parity.common.spec import Placement
 from tf_impl import runtime
-from tf_impl.strategy import open_strategy
+from parity.tf_impl.strategy import open_strategy
 placement = Placement.from_text("tf:multi_worker:2,timeout_seconds=2")
 runtime.configure(placement)
 try:
@@ -462,7 +462,7 @@ def test_waiting_for_a_worker_that_does_not_come_ends(tmp_path: Path, rank: int)
 
 def rank_one_leaves(signal_name: str, *arguments: Any) -> None:
     """A rank's training, where rank 1 sends itself a signal before its sixth step."""
-    from tf_impl import train
+    from parity.tf_impl import train
 
     batches = train.data.batches
 

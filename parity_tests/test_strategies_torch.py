@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.errors import RunError, SpecError
-from common.launch.ranks import run_ranks
-from common.models import sequence
-from common.parity.budget import proof_budget
-from common.parity.compare import Comparison, compare
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.spec.tensor_parallel import division
+from parity.common.base.errors import RunError, SpecError
+from parity.common.execution.checks import check_run
+from parity.common.execution.ranks import run_ranks
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.compare import Comparison, compare
+from parity.common.recipes.models import sequence
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.tensor_parallel import division
 from parity_tests.conftest import Farm
 from parity_tests.layer_checks import deviation
 from parity_tests.matrix import small, torch
@@ -25,7 +25,13 @@ from parity_tests.test_optimizers import CASES, MORE, STEPS, drawn, spec_of
 
 OPTIMIZERS = {**{name: case.ours for name, case in CASES.items()}, **MORE}
 WHOLE = {n for n, o in OPTIMIZERS.items() if o["kind"] in ("adafactor", "muon", "lamb") or "clip_norm" in o}
-PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "torch_impl.train"]
+PRELOAD = [
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "parity.torch_impl.train",
+]
 GPT = "digits_transformer"
 
 

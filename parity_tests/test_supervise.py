@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import yaml
 
-from common import recipes
-from common.commands import manifest
-from common.errors import RunError
-from common.launch.start import Start, attempt_of, decide, follow
-from common.launch.supervise import supervise
-from common.record import parts_of, read_record
+from parity.common import recipes
+from parity.common.base.errors import RunError
+from parity.common.commands import manifest
+from parity.common.execution.resume import Start, attempt_of, decide, follow
+from parity.common.execution.supervise import supervise
+from parity.common.record import parts_of, read_record
 from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, SECONDS, runs, wait_until
 from parity_tests.matrix import small, torch
@@ -247,7 +247,7 @@ def test_what_it_is_asked_to_do_the_training_hears(fake: Path) -> None:
     """And it is not started again; nor is it left when its supervisor is killed."""
     (fake / "plan.json").write_text(json.dumps([(20, "waits"), (40, "waits")]))
     code = (
-        "import sys; from pathlib import Path; from common.launch.supervise import supervise;"
+        "import sys; from pathlib import Path; from parity.common.execution.supervise import supervise;"
         f"sys.exit(supervise('fake_training', [], Path({str(fake / 'run')!r}), 3, True))"
     )
     for number in (signal.SIGUSR1, signal.SIGKILL):

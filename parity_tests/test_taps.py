@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common import taps
-from common.data import sources
-from common.errors import SpecError
-from common.record import RunRecord
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run
-from common.state import load_state, null_directions
+from parity.common.base.errors import SpecError
+from parity.common.data import sources
+from parity.common.execution.checks import check_run
+from parity.common.record import RunRecord, taps
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import load_state, zero_gradient_directions
 from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.synthetic import one_line
@@ -47,7 +46,7 @@ def totals(record: RunRecord) -> dict[str, np.ndarray]:
 def apart(a: RunRecord, b: RunRecord, row: int | slice = slice(None)) -> dict[str, float]:
     """By name, the largest deviation over some steps, where a gradient is more than rounding."""
     theirs, spec = totals(b), a.header.spec
-    ignored = {f"gradient/{name}" for name in null_directions(spec)}
+    ignored = {f"gradient/{name}" for name in zero_gradient_directions(spec)}
     return {
         name: float(np.max(taps.deviations(table[row], theirs[name][row])))
         for name, table in totals(a).items()

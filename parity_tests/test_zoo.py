@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from common.foreign.process.worker import ForeignWorker
-from common.foreign.weights.mapping import Mapping, Pair
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.mapping import Mapping, Pair
 from parity_tests.launching import lacks
 from parity_tests.zoo import APPLICATIONS, PACKAGES, TRANSFORMERS, ZOO
 from parity_tests.zoo_run import ROOT, SEED, deviation, run, zoo_workers
@@ -19,7 +19,7 @@ from parity_tests.zoo_table import LIMIT, ZooTable
 SHARE = 0.9  # of the tensors that must get a counterpart
 # Small and quick ones, of either kind.
 SLOW = ("MobileNetV3Small", "BERT")
-Workers = tuple[ForeignWorker, ForeignWorker]
+Workers = tuple[ExternalWorker, ExternalWorker]
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from common.recipes import RECIPES
-from common.spec.base import Spec
-from common.spec.layers import Imported, LayerSpec
-from common.spec.losses import LossBase
-from common.spec.optimizers import OptimizerBase
-from common.spec.schedules import ScheduleSpec
+from parity.common.recipes import RECIPES
+from parity.common.spec.base import Spec
+from parity.common.spec.layers import Imported, LayerSpec
+from parity.common.spec.losses import LossBase
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.spec.schedules import ScheduleSpec
 
 # Single layers, losses and updates on numbers of order one, in float64: a few dozen roundings.
 LIMIT = 1e-12

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common.foreign.target import Target
+from parity.common.spec.external.target import Target
 
 Arrays = dict[str, np.ndarray]
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import ForeignError
-from common.foreign.linting.lint import Difference, lint, said_of
-from common.foreign.outline import Outline, TensorInfo
-from common.foreign.pairs.points import points_of
-from common.foreign.process.layouts import aligned, back
-from common.foreign.process.worker import ForeignWorker
-from common.foreign.weights.mapping import LayerPair, Mapping
-from common.foreign.weights.propose import propose
-from common.foreign.weights.settle import settle
-from common.parity.deviation import tensor_deviation
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.lint.lint import Difference, lint, said_of
+from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.verification import settle
+from parity.common.external.pairs.points import points_of
+from parity.common.external.process.layouts import aligned, back
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.mapping import LayerPair, Mapping
+from parity.common.spec.external.outline import Outline, TensorInfo
 from parity_tests.zoo import PACKAGES, ZOO, Arrays, ZooPair
 from parity_tests.zoo_table import LIMIT, Outcome
 
@@ -34,13 +34,13 @@ _CLEARLY = 10  # times smaller, and it was due to that
 
 
 @contextlib.contextmanager
-def zoo_workers(first: ZooPair = ZOO["MobileNetV3Small"]) -> Iterator[tuple[ForeignWorker, ForeignWorker]]:
+def zoo_workers(first: ZooPair = ZOO["MobileNetV3Small"]) -> Iterator[tuple[ExternalWorker, ExternalWorker]]:
     """A process of Keras's and one of torch's, which find the packages of the zoo; they hold `first`."""
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / PACKAGES), kept]))
     try:
-        keras = ForeignWorker("tensorflow", first.keras, folder=ROOT)
-        torch = ForeignWorker("torch", first.torch, folder=ROOT)
+        keras = ExternalWorker("tensorflow", first.keras, folder=ROOT)
+        torch = ExternalWorker("torch", first.torch, folder=ROOT)
     finally:
         if kept is None:
             del os.environ["PYTHONPATH"]
@@ -70,7 +70,7 @@ def _draw(info: TensorInfo, random: np.random.Generator) -> np.ndarray:
     return values * np.sqrt(2 / fan_in)
 
 
-def run(pair: ZooPair, keras: ForeignWorker, torch: ForeignWorker) -> Outcome:
+def run(pair: ZooPair, keras: ExternalWorker, torch: ExternalWorker) -> Outcome:
     """Put a pair to the test; `keras` and `torch` hold its models afterwards."""
     began = time.monotonic()
     random = np.random.default_rng(SEED)
@@ -113,8 +113,8 @@ def fill(
     pair: ZooPair,
     mapping: Mapping,
     outlines: tuple[Outline, Outline],
-    keras: ForeignWorker,
-    torch: ForeignWorker,
+    keras: ExternalWorker,
+    torch: ExternalWorker,
     random: np.random.Generator,
 ) -> None:
     """The same random numbers in both, through the mapping; what only one side has stays as it was built."""
@@ -128,7 +128,7 @@ def fill(
 
 
 def deviation(
-    pair: ZooPair, keras: ForeignWorker, torch: ForeignWorker, inputs: tuple[Arrays, Arrays]
+    pair: ZooPair, keras: ExternalWorker, torch: ExternalWorker, inputs: tuple[Arrays, Arrays]
 ) -> float:
     """Of the outputs in inference, the largest over the largest number in them."""
     ours = keras.forward(inputs[0], taps=False).outputs
@@ -144,8 +144,8 @@ def _name(
     outcome: Outcome,
     mapping: Mapping,
     outlines: tuple[Outline, Outline],
-    keras: ForeignWorker,
-    torch: ForeignWorker,
+    keras: ExternalWorker,
+    torch: ExternalWorker,
     inputs: tuple[Arrays, Arrays],
 ) -> None:
     """Say what differs, by experiment: what is named is taken away, and the rest is looked at again."""
@@ -208,8 +208,8 @@ def _owners(mapping: Mapping, outlines: tuple[Outline, Outline]) -> list[LayerPa
 def _equalled(
     groups: dict[str, list[Difference]],
     pair: ZooPair,
-    keras: ForeignWorker,
-    torch: ForeignWorker,
+    keras: ExternalWorker,
+    torch: ExternalWorker,
     inputs: tuple[Arrays, Arrays],
 ) -> tuple[float, list[str]]:
     """The deviation once differences are taken away, and which of them it takes, with their number of layers."""
@@ -233,17 +233,17 @@ def _equalled(
 
 
 def _taken_away(
-    found: list[Difference], keras: ForeignWorker, torch: ForeignWorker
-) -> list[tuple[ForeignWorker, str, str, object]]:
+    found: list[Difference], keras: ExternalWorker, torch: ExternalWorker
+) -> list[tuple[ExternalWorker, str, str, object]]:
     """Give one side the other's settings, as far as that can be done to live models; what was there before."""
-    changes: list[tuple[ForeignWorker, str, str, object]] = []
+    changes: list[tuple[ExternalWorker, str, str, object]] = []
     for each in found:
         for side, layer, value in (
             (torch, each.torch, each.keras_value),
             (keras, each.keras, each.torch_value),
         ):
             if layer is not None:
-                with contextlib.suppress(ForeignError):
+                with contextlib.suppress(ExternalModelError):
                     changes.append((side, layer, each.setting, side.set(layer, each.setting, value)))
                     break
     return changes
@@ -252,8 +252,8 @@ def _taken_away(
 def first_that_parts(
     mapping: Mapping,
     outlines: tuple[Outline, Outline],
-    keras: ForeignWorker,
-    torch: ForeignWorker,
+    keras: ExternalWorker,
+    torch: ExternalWorker,
     inputs: tuple[Arrays, Arrays],
 ) -> str:
     """The first layer of torch's that deviates though all before it are given Keras's numbers; '' where none does."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.foreign.target import Target
-from common.foreign.weights.mapping import Mapping
+from parity.common.spec.external.mapping import Mapping
+from parity.common.spec.external.target import Target
 from parity_tests.zoo import APPLICATIONS, TRANSFORMERS, ZooPair
 
 LIMIT = 1e-10

@@ -78,7 +78,7 @@ launch() { # NODES TASKS_PER_NODE OUT COMMAND...
   step=''
   # The last run of a job may have come to its end although it was asked to stop.
   if ((code == 0)) && { [ -z "$stopped" ] || [ "$goes_on${PARITY_FLOOR:-}" = 1 ]; }; then return; fi
-  said=$("${python[@]}" -m common.launch.submit_end --logs="$logs" --prefix="$prefix" --out="$out" --code="$code" \
+  said=$("${python[@]}" -m parity.common.planning.submission.end --logs="$logs" --prefix="$prefix" --out="$out" --code="$code" \
     --hosts="$SLURM_JOB_NODELIST" --nodes="$nodes" --tasks-per-node="$tasks" ${stopped:+--stopped="$stopped"} \
     ${ends:+--ends} ${goes_on:+--goes-on} --saved-before="$before") || again=$?
   if ((again == 75)); then
@@ -94,7 +94,7 @@ launch() { # NODES TASKS_PER_NODE OUT COMMAND...
 }
 
 # Trains as `train` does, and goes on where the job was stopped, or is submitted again with the same --out.
-train_and_go_on() { # tf_impl|torch_impl LAUNCHER FLAG...
+train_and_go_on() { # parity.tf_impl|parity.torch_impl LAUNCHER FLAG...
   local flag saves='' resumes=''
   goes_on=1
   # Loops of others save nothing.
@@ -111,7 +111,7 @@ train_and_go_on() { # tf_impl|torch_impl LAUNCHER FLAG...
 }
 
 # Trains on all nodes of the job, and then, where PARITY_FLOOR says so, measures what rounding alone does.
-train() { # tf_impl|torch_impl LAUNCHER FLAG...
+train() { # parity.tf_impl|parity.torch_impl LAUNCHER FLAG...
   local module=$1 launcher=$2 nodes=$SLURM_JOB_NUM_NODES tasks=$per_node previous='' flag seed
   local out=${PARITY_OUT:-runs/$SLURM_JOB_NAME-$SLURM_JOB_ID}
   shift 2

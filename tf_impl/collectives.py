@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.collectives.bench import Plan, conduct
-from common.collectives.operations import ROOT
-from common.spec import Placement
-from tf_impl import runtime
+from parity.common.planning.collectives.bench import Plan, conduct
+from parity.common.planning.collectives.operations import ROOT
+from parity.common.spec import Placement
+from parity.tf_impl import runtime
 
 _CALLS = {
     "broadcast": "CollectiveBcastSendV2, RecvV2",
@@ -33,7 +33,7 @@ _GROUP_KEY = 1
 
 
 class Group:
-    """This rank's end of the group; see `common.collectives.bench.Group`."""
+    """This rank's end of the group; see `parity.common.planning.collectives.bench.Group`."""
 
     def __init__(self, rank: int, ranks: int, device: str, timeout_seconds: float) -> None:
         self.rank, self.ranks, self.device = rank, ranks, device

@@ -1,4 +1,4 @@
-"""A run's model as a file for Keras without this toolkit: `python -m tf_impl.convert PATH keras OUT`.
+"""A run's model as a file for Keras without this toolkit: `python -m parity.tf_impl.convert PATH keras OUT`.
 
 The model is made of stock layers and operations alone, so that plain `keras.models.load_model` opens it. It is
 loaded so, and must give what the toolkit's model gives, before the file gets its name.
@@ -14,15 +14,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.convert import converting
-from common.errors import CheckpointError
-from common.imported import refuse_imported
-from common.spec import TrainSpec, layers, walk
-from common.spec.layers.attention import AttentionBase
-from common.weights import Weights, read_weights
-from tf_impl import stock_sequences as _stock_sequences  # noqa: F401 - it registers its layers
-from tf_impl.inference import model_of
-from tf_impl.stock import stock_model
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint.weights import Weights, read_weights
+from parity.common.external.export import converting
+from parity.common.spec import TrainSpec, layers, walk
+from parity.common.spec.layers.attention import AttentionBase
+from parity.common.state.imported import refuse_imported
+from parity.tf_impl import stock_sequences as _stock_sequences  # noqa: F401 - it registers its layers
+from parity.tf_impl.inference import model_of
+from parity.tf_impl.stock import stock_model
 
 _SAMPLES = 8
 # How far, relative to the largest output, stock layers may be from the toolkit's: rounding in another order.

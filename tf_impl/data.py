@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.data.loading import in_order
-from common.data.plan import BatchPlan, Ids
-from common.data.samples import Samples
-from tf_impl.strategy import Strategy
+from parity.common.data.loading import in_order
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.samples import Samples
+from parity.tf_impl.strategy import Strategy
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:

@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.errors import CheckpointError
-from common.spec import Placement
-from common.weights import Weights, read_weights
-from tf_impl.layers import EmptySafe
-from tf_impl.model import Model
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint.weights import Weights, read_weights
+from parity.common.spec import Placement
+from parity.tf_impl.layers import EmptySafe
+from parity.tf_impl.model import Model
 
 
 class _InferenceModel(keras.Model):

@@ -7,15 +7,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.data.plan import BatchPlan
-from common.spec import Node, Placement, TrainSpec
-from common.state import canonical_name, parameter_specs
-from tf_impl import runtime
-from tf_impl.context import Context
-from tf_impl.layers import EmptySafe, build_layer, imported
-from tf_impl.layers.normalization import BatchNorm
-from tf_impl.layers.products import low_of, set_low
-from tf_impl.strategy import Strategy
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import Node, Placement, TrainSpec
+from parity.common.state.canonical import canonical_name, parameter_specs
+from parity.tf_impl import runtime
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers import EmptySafe, build_layer, imported
+from parity.tf_impl.layers.normalization import BatchNorm
+from parity.tf_impl.layers.products import low_of, set_low
+from parity.tf_impl.strategy import Strategy
 
 
 class Model:

@@ -9,13 +9,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.data.plan import BatchPlan
-from common.data.samples import Samples
-from common.phases import PASSES, REDUCED, Message, Probe, conduct, facts_of, synchronised_channels
-from tf_impl import data, losses
-from tf_impl.runtime import uses_gpu
-from tf_impl.step import Step
-from tf_impl.strategy import Strategy
+from parity.common.data.plan import BatchPlan
+from parity.common.data.samples import Samples
+from parity.common.execution.phases import (
+    PASSES,
+    REDUCED,
+    Message,
+    Probe,
+    conduct,
+    facts_of,
+    synchronised_channels,
+)
+from parity.tf_impl import data, losses
+from parity.tf_impl.runtime import uses_gpu
+from parity.tf_impl.step import Step
+from parity.tf_impl.strategy import Strategy
 
 _NUMBER = 0
 _Shape = tuple[int, ...]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.data.plan import BatchPlan
-from common.spec import TrainSpec
-from common.state import State, parameter_specs
-from common.taps import layers_of, tapped_parameters
-from tf_impl.context import Context
-from tf_impl.model import Model
-from tf_impl.step import Step, StepResult, evaluate
-from tf_impl.strategy import Strategy
+from parity.common.data.plan import BatchPlan
+from parity.common.record.taps import layers_of, tapped_parameters
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State, parameter_specs
+from parity.tf_impl.context import Context
+from parity.tf_impl.model import Model
+from parity.tf_impl.step import Step, StepResult, evaluate
+from parity.tf_impl.strategy import Strategy
 
 # As a batch has them.
 _BATCH = ("inputs", "targets", "ids")
@@ -52,7 +52,7 @@ class Probe:
             number: of the step.
             fed: by name, for each of these replicas: what to go on with in place of what is the run's own.
 
-        All names of `common.trace`, but for `before/` and `after/`. Every process must call it.
+        All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
         """
         self.feeds = self.feeds or any(fed)
         received, graph = self._received(batch), self._graph(step, number)

@@ -1,4 +1,4 @@
-"""Keyed random words on the device: the same bits as `common.rng`."""
+"""Keyed random words on the device: the same bits as `parity.common.base.rng`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.rng import Key
+from parity.common.base.rng import Key
 
 _LOW = 0xFFFFFFFF
 
 
 def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
-    """Random 32-bit words of each sample, as `common.rng.sample_words`.
+    """Random 32-bit words of each sample, as `parity.common.base.rng.sample_words`.
 
     Returns:
         (batch, count) int64 in [0, 2^32).

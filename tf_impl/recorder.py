@@ -24,15 +24,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import RecordError
-from common.foreign.weights.mapping import Mapping as TensorMapping
-from common.record.script import ALWAYS, NAN, ScriptRecorder, Sums, check_settings, mapping_of
-from common.spec import Described
-from common.state import State
-from tf_impl import runtime
-from tf_impl.foreign import names
-from tf_impl.foreign.outline import outline
-from tf_impl.recorder_taps import LayerTaps
+from parity.common.base.errors import RecordError
+from parity.common.record.script import ALWAYS, NAN, ScriptRecorder, Sums, check_settings, mapping_of
+from parity.common.spec import ScriptInfo
+from parity.common.spec.external.mapping import Mapping as TensorMapping
+from parity.common.state.canonical import State
+from parity.tf_impl import runtime
+from parity.tf_impl.external import names
+from parity.tf_impl.external.outline import outline
+from parity.tf_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when the next one has been launched.
 _LAG = 1
@@ -86,7 +86,7 @@ class Recorder(ScriptRecorder):
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, or its type is no precision.
-            ForeignError: the mapping cannot be read.
+            ExternalModelError: the mapping cannot be read.
         """
         self._model, self._optimizer = model, optimizer
         self._mapping = mapping_of(mapping)
@@ -97,7 +97,7 @@ class Recorder(ScriptRecorder):
         self._trained = names.trained(model)
         self._live = [_tensor_of(variable) for variable in self._trained.values()]
         on_gpu = any("GPU" in variable.device for variable in self._live)
-        described = Described.parse(
+        described = ScriptInfo.parse(
             {
                 "kind": "described",
                 "name": name,

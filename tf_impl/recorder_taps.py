@@ -1,4 +1,4 @@
-"""What a recorder sees of a model's layers: digests of their outputs. `common.record.script_taps` says of what."""
+"""What a recorder sees of a model's layers: digests of their outputs. `parity.common.record.script_taps` says of what."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from common import taps
-from common.foreign.process.passed import tap_name, tensors_in
-from common.record.script import chosen_layers
-from common.record.script_taps import NUMBERS
-from tf_impl.foreign import names
+from parity.common.external.process.pass_result import tap_name, tensors_in
+from parity.common.record import taps
+from parity.common.record.script import chosen_layers
+from parity.common.record.script_taps import NUMBERS
+from parity.tf_impl.external import names
 
 
 class LayerTaps:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.walk import Walk
-from tf_impl import data, state
-from tf_impl.probe import Probe
+from parity.common.execution.trace_replay import TraceReplay
+from parity.tf_impl import data, state
+from parity.tf_impl.probe import Probe
 
 # Up to as many steps are taken in the graph of those that are looked into: each takes up to twice as long, but
 # to trace another graph takes as long as some thousand.
@@ -17,10 +17,10 @@ def walk(run: Any) -> None:
     """Do what the placement's replay says with a run (`train.py`), and finish its record, that of the steps trained."""
     probe = Probe(run.spec, run.model, run.strategy)
     probe.feeds = run.placement.replay.forced is not None
-    _Walk(run, probe, state, data).walk()
+    _TraceReplay(run, probe, state, data).walk()
 
 
-class _Walk(Walk):
+class _TraceReplay(TraceReplay):
     def taken(self, number: int, batch: Any, scalars: dict[str, float]) -> Any:
         looks = bool(self.replay.trace or self.replay.forced)
         if not looks or self.replay.stop - self.replay.first_step > _FEW_STEPS:

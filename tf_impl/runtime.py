@@ -15,10 +15,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import RunError
-from common.launch.place import place_of
-from common.launch.process import keep_freed_memory, pin_to_cores
-from common.spec import Placement
+from parity.common.base.errors import RunError
+from parity.common.execution.operating_system import keep_freed_memory, pin_to_cores
+from parity.common.execution.process_context import process_context
+from parity.common.spec import Placement
 
 # What the first `configure` of this process decided.
 _STARTED: dict[str, bool] = {}
@@ -56,7 +56,7 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
         return
     if on_gpu:
         if placement.processes > 1 and not _STARTED:
-            first = place_of(placement).local_rank * devices
+            first = process_context(placement).local_rank * devices
             tf.config.set_visible_devices(gpus[first : first + devices], "GPU")
             _STARTED["gpu"] = True
         tf.config.experimental.enable_op_determinism()
@@ -79,7 +79,7 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
 def _start_cpu(placement: Placement, capacity: int) -> None:
     tf.config.set_visible_devices([], "GPU")
     # Before TensorFlow starts its threads, which keep the cores of the thread that starts them.
-    first = place_of(placement).local_rank * placement.replicas_per_process
+    first = process_context(placement).local_rank * placement.replicas_per_process
     own = range(first, first + placement.replicas_per_process)
     pinned = not _only_starts_others(placement) and pin_to_cores(placement, own)
     # One kernel at a time a replica: with more, a single replica would use the other's core.
@@ -93,7 +93,7 @@ def _start_cpu(placement: Placement, capacity: int) -> None:
 
 def _only_starts_others(placement: Placement) -> bool:
     """Whether the processes of this placement are still to be started, by this one."""
-    return place_of(placement).processes < placement.processes
+    return process_context(placement).processes < placement.processes
 
 
 def _replicas_here(placement: Placement) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from common.state import State, slot_name
-from tf_impl.model import Model
-from tf_impl.optimizers import Optimizer
-from tf_impl.strategy import Strategy
+from parity.common.state.canonical import State, slot_name
+from parity.tf_impl.model import Model
+from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.strategy import Strategy
 
 
 def load(state: State, model: Model, optimizer: Optimizer) -> None:

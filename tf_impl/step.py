@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from common import reference
-from common.data.plan import BatchPlan
-from common.spec import TrainSpec
-from common.spec.losses import LossBase
-from tf_impl import losses
-from tf_impl.model import Model
-from tf_impl.optimizers import Optimizer
-from tf_impl.strategy import Strategy
-from tf_impl.taps import StepTaps
+from parity.common import reference
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import TrainSpec
+from parity.common.spec.losses import LossBase
+from parity.tf_impl import losses
+from parity.tf_impl.model import Model
+from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.strategy import Strategy
+from parity.tf_impl.taps import StepTaps
 
 
 class StepResult(NamedTuple):
@@ -59,7 +59,7 @@ class Step:
                 zero = tf.zeros([], spec.master_dtype)
                 self._own = tf.Variable(zero, trainable=False, synchronization=reading, aggregation=first)
         self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
-        self._names = list(reference.RateKeeper(spec).scalars(0))
+        self._names = list(reference.StepScalars(spec).scalars(0))
         scalars = tf.TensorSpec([len(self._names)], spec.master_dtype)
         self.signature = [
             *_local_batch(spec) * len(strategy.local_replicas),
@@ -67,7 +67,7 @@ class Step:
             tf.TensorSpec([], tf.int64),
         ]
         self._traced: dict[int, Callable[..., tuple]] = {}
-        # What looks into a step, while it is traced: `tf_impl.probe.Probe`; and what was traced with it.
+        # What looks into a step, while it is traced: `parity.tf_impl.probe.Probe`; and what was traced with it.
         self.probe: Any = None
         self.probed: dict[tuple[int, bool], Any] = {}
 
@@ -353,7 +353,7 @@ def evaluate(
 ) -> tuple[float, float, int]:
     """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode.
 
-    `probe` looks into it: `tf_impl.probe.Probe`.
+    `probe` looks into it: `parity.tf_impl.probe.Probe`.
     """
 
     weights = list(model.parameters.values())

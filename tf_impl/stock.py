@@ -10,11 +10,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from common.errors import CheckpointError
-from common.spec import Node
-from common.spec import layers as spec
-from common.state import State, canonical_name
-from common.weights import Weights
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint.weights import Weights
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.common.state.canonical import State, canonical_name
 
 Tensor = Any
 Builder = Callable[["Build", Node, Tensor], Tensor]
@@ -86,7 +86,7 @@ def missing(node: Node, why: str = "") -> CheckpointError:
     """For a layer that stock Keras has not."""
     return CheckpointError(
         f"layer {node.path} ({node.spec.kind}): Keras has no stock layer with the same mathematics"
-        f"{f' ({why})' if why else ''}; load the run with tf_impl.inference.load instead"
+        f"{f' ({why})' if why else ''}; load the run with parity.tf_impl.inference.load instead"
     )
 
 

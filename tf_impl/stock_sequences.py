@@ -8,10 +8,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from common.spec import Node
-from common.spec import layers as spec
-from common.state import State
-from tf_impl.stock import Build, Tensor, constant, missing, name_of, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.common.state.canonical import State
+from parity.tf_impl.stock import Build, Tensor, constant, missing, name_of, register
 
 
 @register(spec.Embedding)

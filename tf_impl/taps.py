@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common import taps
-from common.spec import TrainSpec
-from common.state import State, digest_of, parameter_specs
-from tf_impl.context import Context
-from tf_impl.model import Model
-from tf_impl.optimizers import Optimizer
-from tf_impl.strategy import Strategy
+from parity.common.record import taps
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State, digest_of, parameter_specs
+from parity.tf_impl.context import Context
+from parity.tf_impl.model import Model
+from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.strategy import Strategy
 
 
 class StepTaps:
-    """The taps of a model's steps, as part of their graph; `common.taps` says what they are.
+    """The taps of a model's steps, as part of their graph; `parity.common.record.taps` says what they are.
 
     Of an activation: a product of the matrix (samples, features) with a vector, and the norm of each row.
     That is two passes over memory, in the tensor's own type, which within a sample is as accurate as the
@@ -123,7 +123,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _sample_weights(ids: tf.Tensor) -> tf.Tensor:
-    """As `common.taps.sample_weights`."""
+    """As `parity.common.record.taps.sample_weights`."""
     weights = tf.ones_like(ids, tf.float64)
     for part, table in enumerate(taps.sample_tables()):
         place = tf.bitwise.right_shift(ids, tf.constant(taps.ID_BITS * part, tf.int64))

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from common.checkpoint import Keeper
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.launch.place import find_folder, place_of, starts_ranks
-from common.launch.ranks import arrive, run_ranks
-from common.record import RecordWriter, claim_folder, run_of
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run, steps_behind
-from common.state import save_state
-from common.training import beginning, end_if_not_finite
-from tf_impl import data, engines, phases, replay, runtime, state, taps
-from tf_impl.model import build_model
-from tf_impl.optimizers import build_optimizer
-from tf_impl.step import StepResult, apart, build_step, evaluate
-from tf_impl.strategy import open_strategy
-from tf_impl.strategy.cluster import lost_peers
+from parity.common.checkpoint import CheckpointManager
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.execution.checks import check_run, steps_behind
+from parity.common.execution.process_context import find_folder, process_context, starts_ranks
+from parity.common.execution.ranks import arrive, run_ranks
+from parity.common.execution.training import beginning, end_if_not_finite
+from parity.common.record import RecordWriter, claim_folder, run_of
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import save_state
+from parity.tf_impl import data, engines, phases, replay, runtime, state, taps
+from parity.tf_impl.model import build_model
+from parity.tf_impl.optimizers import build_optimizer
+from parity.tf_impl.step import StepResult, apart, build_step, evaluate
+from parity.tf_impl.strategy import open_strategy
+from parity.tf_impl.strategy.cluster import lost_peers
 
-_PRELOAD = ["tf_impl.train", "sklearn.datasets"]
+_PRELOAD = ["parity.tf_impl.train", "sklearn.datasets"]
 
 
 def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool = False) -> Path:
@@ -52,7 +52,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         _train_rank(*arguments)
         return out_dir
     run_ranks(
-        "tf_impl.train:_train_rank",
+        "parity.tf_impl.train:_train_rank",
         arguments,
         placement.processes,
         out_dir / "logs",
@@ -118,7 +118,7 @@ class _Run:
 
     def __init__(self, spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
         self.spec, self.placement, self.out_dir = spec, placement, out_dir
-        self.primary = primary = place_of(placement).rank == 0
+        self.primary = primary = process_context(placement).rank == 0
         runtime.allow_tf32(spec.allows_tf32)
         self.samples, self.eval_samples = sources.load_for(spec)
         self.plan = BatchPlan.of(spec, placement)
@@ -163,7 +163,7 @@ class _Run:
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
-        self.keeper = Keeper(run, spec, placement, self.steps.start, primary, self.strategy.agreed)
+        self.keeper = CheckpointManager(run, spec, placement, self.steps.start, primary, self.strategy.agreed)
         self._writer.start_clock()
 
     def batches(self) -> Iterator[tuple[Any, Any]]:

@@ -1,6 +1,6 @@
 """absl shell: python -m torch_impl --help"""
 
-from common.launch import shell
+from parity.common.execution import shell
 
 if __name__ == "__main__":
     shell.run("torch")

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from common.collectives.bench import Plan, conduct
-from common.collectives.operations import ROOT
-from common.spec import Placement
-from torch_impl import runtime
-from torch_impl.strategy import open_strategy
+from parity.common.planning.collectives.bench import Plan, conduct
+from parity.common.planning.collectives.operations import ROOT
+from parity.common.spec import Placement
+from parity.torch_impl import runtime
+from parity.torch_impl.strategy import open_strategy
 
 _CALLS = {
     "broadcast": "dist.broadcast",
@@ -30,7 +30,7 @@ _CALLS = {
 
 
 class Group:
-    """This rank's end of the process group; see `common.collectives.bench.Group`."""
+    """This rank's end of the process group; see `parity.common.planning.collectives.bench.Group`."""
 
     def __init__(self, rank: int, ranks: int, device: str) -> None:
         self.rank, self.ranks, self.device = rank, ranks, device

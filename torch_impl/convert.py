@@ -1,4 +1,4 @@
-"""A run's weights as files for PyTorch without this toolkit: `python -m torch_impl.convert PATH FORMAT OUT`.
+"""A run's weights as files for PyTorch without this toolkit: `python -m parity.torch_impl.convert PATH FORMAT OUT`.
 
 Names and layouts are those of stock modules: a layer at `block/attend` that PyTorch has as nn.Linear gives
 `block.attend.weight` and `block.attend.bias`.
@@ -17,15 +17,15 @@ import torch
 import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import save_file
 
-from common.convert import converting
-from common.files import replacing
-from common.imported import refuse_imported
-from common.spec import Node, layers, walk
-from common.spec.layers.attention import AttentionBase
-from common.spec.layers.recurrent import RecurrentBase
-from common.state import State, canonical_name
-from common.weights import Weights, read_weights
-from torch_impl.layers import native_layout
+from parity.common.base.files import replacing
+from parity.common.checkpoint.weights import Weights, read_weights
+from parity.common.external.export import converting
+from parity.common.spec import Node, layers, walk
+from parity.common.spec.layers.attention import AttentionBase
+from parity.common.spec.layers.recurrent import RecurrentBase
+from parity.common.state.canonical import State, canonical_name
+from parity.common.state.imported import refuse_imported
+from parity.torch_impl.layers import native_layout
 
 _NAMES = {
     "kernel": "weight",

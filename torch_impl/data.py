@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from common.data.loading import leave_cores_of_replicas
-from common.data.plan import BatchPlan, Ids
-from common.data.samples import Samples
-from common.errors import ParityError
-from common.launch.process import die_with_parent, keep_freed_memory
-from torch_impl.strategy import Strategy
+from parity.common.base.errors import ParityError
+from parity.common.data.loading import leave_cores_of_replicas
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.samples import Samples
+from parity.common.execution.operating_system import die_with_parent, keep_freed_memory
+from parity.torch_impl.strategy import Strategy
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:
@@ -67,7 +67,7 @@ def _workers(strategy: Strategy) -> dict[str, Any]:
         return {}
     # Forking this process would hang where OpenMP has threads; a fork server has none.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch_impl.data"])
+    context.set_forkserver_preload(["torch", "parity.torch_impl.data"])
     return {
         "num_workers": placement.loader_workers,
         "prefetch_factor": placement.prefetch_batches,

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from common.weights import Weights, read_weights
-from torch_impl.model import Model
+from parity.common.checkpoint.weights import Weights, read_weights
+from parity.torch_impl.model import Model
 
 
 class _InferenceModel(nn.Module):

@@ -12,15 +12,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from common.imported import exchange_of
-from common.spec import Node, TrainSpec
-from common.spec.optimizers import OptimizerBase
-from common.state import State, canonical_name, parameter_specs
-from torch_impl.context import Context
-from torch_impl.layers import build_layer, imported, native_layout
-from torch_impl.layers.products import low_of, set_low
-from torch_impl.strategy import Strategy
-from torch_impl.strategy.compiled import compile_passes
+from parity.common.spec import Node, TrainSpec
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import State, canonical_name, parameter_specs
+from parity.common.state.imported import state_adapter_of
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers import build_layer, imported, native_layout
+from parity.torch_impl.layers.products import low_of, set_low
+from parity.torch_impl.strategy import Strategy
+from parity.torch_impl.strategy.compiled import compile_passes
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class CanonicalTensor:
 
     @property
     def live(self) -> Tensor:
-        """The tensor itself. Looked up anew, since sharding replaces it."""
+        """The tensor itself. StepTrace up anew, since sharding replaces it."""
         return getattr(self.owner, self.attribute)
 
     @property
@@ -166,7 +166,7 @@ class Model:
 
     def __init__(self, spec: TrainSpec, device: str) -> None:
         self.spec = spec
-        self._exchange = exchange_of(spec)
+        self._exchange = state_adapter_of(spec)
         if self._exchange is None:
             tree = spec.model.tree()
             dtype = getattr(torch, spec.master_dtype)

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from common.data.plan import BatchPlan
-from common.data.samples import Samples
-from common.phases import PASSES, REDUCED, Probe, conduct, facts_of, synchronised_channels
-from torch_impl import data
-from torch_impl.model import local
-from torch_impl.step import Step, added
-from torch_impl.strategy.sharded import FSDP2
+from parity.common.data.plan import BatchPlan
+from parity.common.data.samples import Samples
+from parity.common.execution.phases import PASSES, REDUCED, Probe, conduct, facts_of, synchronised_channels
+from parity.torch_impl import data
+from parity.torch_impl.model import local
+from parity.torch_impl.step import Step, added
+from parity.torch_impl.strategy.sharded import FSDP2
 
 # (operation, bytes, the group of ranks that takes part)
 _Message = tuple[str, int, Any]

@@ -1,4 +1,4 @@
-"""The probe: in one step it keeps every tensor that `common.trace` names, and feeds those it is given.
+"""The probe: in one step it keeps every tensor that `parity.common.record.trace` names, and feeds those it is given.
 
 The step calls it at each named place (`Step.probe`), with what the run itself has made there; it goes on
 with what comes back: the same, or the tensor that is fed.
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from common import taps
-from common.spec import TrainSpec
-from common.state import State
-from common.trace import SAMPLES
-from torch_impl.context import Context
-from torch_impl.model import CanonicalTensor, Model
-from torch_impl.step import Step, StepResult, evaluate
-from torch_impl.strategy import Strategy
+from parity.common.record import taps
+from parity.common.record.trace import SAMPLES
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State
+from parity.torch_impl.context import Context
+from parity.torch_impl.model import CanonicalTensor, Model
+from parity.torch_impl.step import Step, StepResult, evaluate
+from parity.torch_impl.strategy import Strategy
 
 # As a batch has them.
 _BATCH = ("inputs", "targets", "ids")
@@ -47,7 +47,7 @@ class Probe:
     def traced(
         self, step: Step, batch: Any, scalars: dict[str, float], number: int, fed: Sequence[State]
     ) -> tuple[StepResult, list[State]]:
-        """Take a step; what it left behind, and what each local replica saw, named as in `common.trace`.
+        """Take a step; what it left behind, and what each local replica saw, named as in `parity.common.record.trace`.
 
         Every rank must call it. `before/` and `after/` are left to the caller.
 

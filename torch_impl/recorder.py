@@ -26,16 +26,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from common.errors import RecordError
-from common.foreign.weights.mapping import Mapping as TensorMapping
-from common.record.samples import Ids
-from common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of, norm
-from common.spec import Described
-from common.state import State
-from torch_impl import runtime
-from torch_impl.foreign import names
-from torch_impl.foreign.outline import outline
-from torch_impl.recorder_taps import LayerTaps
+from parity.common.base.errors import RecordError
+from parity.common.record.samples import Ids
+from parity.common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of, norm
+from parity.common.spec import ScriptInfo
+from parity.common.spec.external.mapping import Mapping as TensorMapping
+from parity.common.state.canonical import State
+from parity.torch_impl import runtime
+from parity.torch_impl.external import names
+from parity.torch_impl.external.outline import outline
+from parity.torch_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
@@ -85,7 +85,7 @@ class Recorder(ScriptRecorder):
 
         Raises:
             RecordError: the folder is taken, the model is not built yet, or its type is no precision.
-            ForeignError: the mapping cannot be read, or does not fit the model.
+            ExternalModelError: the mapping cannot be read, or does not fit the model.
         """
         self._model = _unwrapped(model)
         self._trained = names.trained(self._model)
@@ -101,7 +101,7 @@ class Recorder(ScriptRecorder):
         rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
         self._distributed = distributed and world > 1
         self._device = next((tensor.device for tensor in self._trained.values()), torch.device("cpu"))
-        described = Described.parse(
+        described = ScriptInfo.parse(
             {
                 "kind": "described",
                 "name": name,

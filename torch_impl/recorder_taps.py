@@ -1,4 +1,4 @@
-"""What a recorder sees of a model's layers: digests of their outputs. `common.record.script_taps` says of what."""
+"""What a recorder sees of a model's layers: digests of their outputs. `parity.common.record.script_taps` says of what."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from common import taps
-from common.foreign.process.passed import tap_name, tensors_in
-from common.record.script import chosen_layers
-from torch_impl.foreign import names
-from torch_impl.foreign.calling import is_tensor
+from parity.common.external.process.pass_result import tap_name, tensors_in
+from parity.common.record import taps
+from parity.common.record.script import chosen_layers
+from parity.torch_impl.external import names
+from parity.torch_impl.external.calling import is_tensor
 
 
 class LayerTaps:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.walk import Walk
-from torch_impl import data, state
-from torch_impl.probe import Probe
+from parity.common.execution.trace_replay import TraceReplay
+from parity.torch_impl import data, state
+from parity.torch_impl.probe import Probe
 
 
 def walk(run: Any) -> None:
     """Do what the placement's replay says with a run (`train.py`), and finish its record, that of the steps trained."""
-    _Walk(run, Probe(run.spec, run.model, run.strategy), state, data).walk()
+    _TraceReplay(run, Probe(run.spec, run.model, run.strategy), state, data).walk()
 
 
-class _Walk(Walk):
+class _TraceReplay(TraceReplay):
     def settle(self, result: Any) -> None:
         # What is on its way between the ranks must arrive before the next step sends.
         result.numbers.tolist()

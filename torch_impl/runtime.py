@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.errors import MissingPackageError, RunError, how_to_install
-from common.launch.process import keep_freed_memory, on_each_node
-from common.spec import Placement
+from parity.common.base.errors import MissingPackageError, RunError, how_to_install
+from parity.common.execution.operating_system import keep_freed_memory, on_each_node
+from parity.common.spec import Placement
 
 
 def configure(placement: Placement, capacity: int | None = None) -> None:

@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from common.checkpoint.shards import Box, Piece, Shard, boxes_of_run, share_out
-from torch_impl import state
-from torch_impl.model import CanonicalTensor, Model
-from torch_impl.optimizers import Optimizer
-from torch_impl.strategy import Strategy
+from parity.common.checkpoint.shards import Box, Piece, Shard, boxes_of_run, share_out
+from parity.torch_impl import state
+from parity.torch_impl.model import CanonicalTensor, Model
+from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.strategy import Strategy
 
 
 class ShardWriter:

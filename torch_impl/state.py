@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.state import State, slot_name, slots_of
-from torch_impl.model import CanonicalTensor, Model, local
-from torch_impl.optimizers import Optimizer
-from torch_impl.strategy import Strategy
+from parity.common.state.canonical import State, slot_name, slots_of
+from parity.torch_impl.model import CanonicalTensor, Model, local
+from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.strategy import Strategy
 
 
 @torch.no_grad()

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from common.data.plan import BatchPlan
-from common.spec import TrainSpec
-from common.spec.losses import LossBase
-from torch_impl import losses
-from torch_impl.model import Model, local
-from torch_impl.optimizers import Optimizer
-from torch_impl.strategy import Strategy
-from torch_impl.strategy.groups import Sums, norm_of
-from torch_impl.taps import StepTaps
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import TrainSpec
+from parity.common.spec.losses import LossBase
+from parity.torch_impl import losses
+from parity.torch_impl.model import Model, local
+from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.strategy import Strategy
+from parity.torch_impl.strategy.groups import Sums, norm_of
+from parity.torch_impl.taps import StepTaps
 
 
 class StepResult(NamedTuple):
@@ -173,7 +173,7 @@ class _Reading:
     def __init__(self, known: list[Tensor], rest: Sums, more: list[Tensor]) -> None:
         self._known, self._rest, self._more, self._host = known, rest, more, None
         if known[0].is_cuda:
-            # Asked for later, they would come behind all that the next step has queued.
+            # PairRequest for later, they would come behind all that the next step has queued.
             values = torch.stack([*known, *rest(), *more])
             self._host = torch.empty_like(values, device="cpu", pin_memory=True)
             self._host.copy_(values, non_blocking=True)

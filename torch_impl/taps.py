@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-from common import taps
-from common.spec import TrainSpec
-from common.state import State, digest_of, parameter_specs
-from torch_impl.context import Context
-from torch_impl.model import Model, local
-from torch_impl.optimizers import Optimizer
-from torch_impl.strategy import Strategy
+from parity.common.record import taps
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State, digest_of, parameter_specs
+from parity.torch_impl.context import Context
+from parity.torch_impl.model import Model, local
+from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.strategy import Strategy
 
 
 class StepTaps:
-    """The taps of a model's steps; `common.taps` says what they are.
+    """The taps of a model's steps; `parity.common.record.taps` says what they are.
 
     Of an activation: a product of the matrix (samples, features) with a vector, and the norm of each row.
     That is two passes over memory, in the tensor's own type, which within a sample is as accurate as the
@@ -59,7 +59,7 @@ class StepTaps:
         return torch.from_numpy(array).to(device=self._strategy.device, dtype=self._dtype)
 
     def _sample_weights(self, ids: Tensor) -> Tensor:
-        """As `common.taps.sample_weights`."""
+        """As `parity.common.record.taps.sample_weights`."""
         parts = (
             (ids >> (taps.ID_BITS * part)) & ((1 << taps.ID_BITS) - 1) for part in range(len(self._tables))
         )

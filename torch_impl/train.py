@@ -15,32 +15,32 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
-from common.checkpoint import Keeper
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.errors import ParityError, RunError
-from common.launch.place import Place, find_folder, place_of, starts_ranks
-from common.launch.process import pin_to_cores
-from common.launch.ranks import arrive, reached, run_ranks
-from common.record import RecordWriter, claim_folder, run_of
-from common.spec import Placement, TrainSpec
-from common.spec.run import check_run, steps_behind
-from common.state import save_state
-from common.training import beginning, end_if_not_finite
-from torch_impl import data, engines, phases, replay, runtime, state, taps
-from torch_impl.model import build_model
-from torch_impl.optimizers import build_optimizer
-from torch_impl.sharded_checkpoint import ShardWriter
-from torch_impl.step import StepResult, build_step, evaluate
-from torch_impl.strategy import Strategy, open_strategy
-from torch_impl.strategy.compiled import check_compile
+from parity.common.base.errors import ParityError, RunError
+from parity.common.checkpoint import CheckpointManager
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.execution.checks import check_run, steps_behind
+from parity.common.execution.operating_system import pin_to_cores
+from parity.common.execution.process_context import ProcessContext, find_folder, process_context, starts_ranks
+from parity.common.execution.ranks import arrive, reached, run_ranks
+from parity.common.execution.training import beginning, end_if_not_finite
+from parity.common.record import RecordWriter, claim_folder, run_of
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import save_state
+from parity.torch_impl import data, engines, phases, replay, runtime, state, taps
+from parity.torch_impl.model import build_model
+from parity.torch_impl.optimizers import build_optimizer
+from parity.torch_impl.sharded_checkpoint import ShardWriter
+from parity.torch_impl.step import StepResult, build_step, evaluate
+from parity.torch_impl.strategy import Strategy, open_strategy
+from parity.torch_impl.strategy.compiled import check_compile
 
 _PRELOAD = [
     "torch",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
-    "torch_impl.train",
+    "parity.torch_impl.train",
     "sklearn.datasets",
 ]
 
@@ -57,7 +57,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     check_run(spec, placement)
     engines.check(spec, placement)
     check_compile(placement)
-    place = place_of(placement)
+    place = process_context(placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, tensorboard)
     if not starts_ranks(placement):
@@ -67,7 +67,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
     claim_folder(out_dir)
     spawned = engines.starts_ranks(placement)
     run_ranks(
-        f"torch_impl.train:{'_start_ranks' if spawned else '_train_rank'}",
+        f"parity.torch_impl.train:{'_start_ranks' if spawned else '_train_rank'}",
         arguments,
         1 if spawned else placement.processes,
         out_dir / "logs",
@@ -83,7 +83,7 @@ def _spawn(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) 
     return torch.multiprocessing.spawn(target, arguments, nprocs=ranks, join=False).processes
 
 
-def _be_a_rank(place: Place, arguments: tuple[Any, ...]) -> None:
+def _be_a_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
     """Train as the process that a launcher has started; what fails elsewhere ends in one line here."""
     try:
         _train_rank(*arguments)
@@ -120,7 +120,7 @@ def _leave_at_once() -> None:
 
 
 def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
-    local_rank = place_of(placement).local_rank
+    local_rank = process_context(placement).local_rank
     pinned = pin_to_cores(placement, range(local_rank, local_rank + 1))
     runtime.configure(placement)
     arrive()
@@ -221,7 +221,7 @@ class _Run:
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
-        self.keeper = Keeper(run, spec, placement, self.steps.start, self.primary, strategy.agreed)
+        self.keeper = CheckpointManager(run, spec, placement, self.steps.start, self.primary, strategy.agreed)
         sharded = placement.save is not None and placement.save.sharded
         self._shards = ShardWriter(self.model, self.optimizer, strategy) if sharded else None
         self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0

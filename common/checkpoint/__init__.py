@@ -9,7 +9,7 @@
 A folder has this name only once all of it is on the disk; until then it is `step_00000050.partial`.
 """
 
-from common.checkpoint.files import (
+from parity.common.checkpoint.files import (
     FOLDER,
     Checkpoint,
     Manifest,
@@ -20,12 +20,12 @@ from common.checkpoint.files import (
     step_of,
     write_checkpoint,
 )
-from common.checkpoint.keeper import Keeper
+from parity.common.checkpoint.manager import CheckpointManager
 
 __all__ = [
     "FOLDER",
     "Checkpoint",
-    "Keeper",
+    "CheckpointManager",
     "Manifest",
     "check_fits",
     "checkpoints_of",

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from common import __version__
-from common.checkpoint.shards import ShardedState, Written, is_shard, write_tensors
-from common.errors import CheckpointError, RecordError
-from common.files import partial_of
-from common.record.files import write_json
-from common.reference import RateKeeper
-from common.spec import Placement, Spec, TrainSpec
-from common.spec.base import NonNegativeInt, Number, explain
-from common.spec.io import unique_keys
-from common.state import State, load_state, parameter_specs, slot_name, slots_of
+from parity import __version__
+from parity.common.base.errors import CheckpointError, RecordError
+from parity.common.base.files import partial_of
+from parity.common.checkpoint.shards import ShardedState, Written, is_shard, write_tensors
+from parity.common.record.files import write_json
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, Spec, TrainSpec
+from parity.common.spec.base import NonNegativeInt, Number, explain
+from parity.common.spec.io import unique_keys
+from parity.common.state.canonical import State, load_state, parameter_specs, slot_name, slots_of
 
 FORMAT = "parity-checkpoint"
 SCHEMA = 1
@@ -54,7 +54,7 @@ class StoredFile(Spec):
 class Manifest(Spec):
     """What a checkpoint is.
 
-    rates: of `RateKeeper.kept`. loss: mean since the one before, None where it is none. seal: of `_seal`.
+    rates: of `StepScalars.kept`. loss: mean since the one before, None where it is none. seal: of `_seal`.
     """
 
     format: str = FORMAT
@@ -129,7 +129,7 @@ def write_checkpoint(
         spec: resolved.
         placement: that trained until now.
         state: before the step that it holds as `step`.
-        rates: of `RateKeeper.kept`.
+        rates: of `StepScalars.kept`.
         loss: mean over what was trained since the checkpoint before.
 
     Raises:
@@ -425,7 +425,7 @@ def _check_shapes(path: Path, held: State, shapes: Mapping[str, tuple[int, ...]]
 
 def _check_rates(checkpoint: Checkpoint) -> None:
     path, rates = checkpoint.folder / MANIFEST, checkpoint.manifest.rates
-    expected = RateKeeper(checkpoint.spec).kept()
+    expected = StepScalars(checkpoint.spec).kept()
     for name in sorted(expected.keys() ^ rates.keys()):
         raise CheckpointError(
             f"{path}: its rates {'lack' if name in expected else 'hold a foreign number,'} {name[:80]!r}"

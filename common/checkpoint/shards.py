@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from common.errors import CheckpointError, RecordError
-from common.record.files import read_json, write_json
-from common.state import State, load_state
+from parity.common.base.errors import CheckpointError, RecordError
+from parity.common.record.files import read_json, write_json
+from parity.common.state.canonical import State, load_state
 
 Array = NDArray[np.generic]
 # Of a file its size and SHA-256.

@@ -1,6 +1,6 @@
 """Subcommands of `parity` that stand by themselves; each module adds its own.
 
-Here is what they share, with one another and with those in `common.cli`.
+Here is what they share, with one another and with those in `parity.common.commands.cli`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import recipes
-from common.errors import MissingPackageError, RecordError
+from parity.common import recipes
+from parity.common.base.errors import RecordError
 
 
 def add_command(
@@ -25,7 +25,7 @@ def add_command(
 
 
 def add_spec_flags(command: Any) -> None:
-    """The flags that `common.launch.shell.choose_spec` takes."""
+    """The flags that `parity.common.execution.shell.choose_spec` takes."""
     command.add_argument(
         "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also made small, as NAME:tiny"
     )
@@ -53,12 +53,3 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None
-
-
-def page_or_data(page: Path, data: Path, write: Callable[[], None]) -> str:
-    """Have a page written; says where what is for people lies: there, or in `data` where a package for pages is missing."""
-    try:
-        write()
-    except MissingPackageError as error:
-        return f"{data} (no HTML: {error})"
-    return str(page)

@@ -10,7 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.advise.recommend import (
+from parity.common.base.errors import SpecError
+from parity.common.base.units import parse_size, show_size
+from parity.common.commands import add_command, add_spec_flags, write_json
+from parity.common.execution.shell import choose_spec
+from parity.common.planning.adviser.recommend import (
     HEADROOM,
     Advice,
     Choice,
@@ -20,12 +24,8 @@ from common.advise.recommend import (
     placement_text,
     samples_each,
 )
-from common.commands import add_command, add_spec_flags, write_json
-from common.errors import SpecError
-from common.imported import refuse_imported
-from common.launch.shell import choose_spec
-from common.report.terminal import table_console
-from common.sizes import parse_size, show_size
+from parity.common.report.terminal import table_console
+from parity.common.state.imported import refuse_imported
 
 _MOST_GPUS = 65536
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common import __version__
-from common.commands import make_folder
-from common.errors import SpecError
-from common.report.files import finite, write_data
-from common.report.terminal import table_console
-from common.scaling.baseline import BaselineResult, Change, compare_baseline
+from parity import __version__
+from parity.common.base.errors import SpecError
+from parity.common.commands import make_folder
+from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
+from parity.common.report.files import finite, write_data
+from parity.common.report.terminal import table_console
 
 _MARK = {0: "[bold green]✓[/bold green]", 1: "[bold red]✗[/bold red]", 3: "[bold yellow]?[/bold yellow]"}
 _WORDS = {0: "no regression", 1: "regression", 3: "undecided"}

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
-from common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
-from common.commands import add_command
-from common.convert import FORMATS, convert
-from common.errors import CheckpointError
-from common.report.terminal import table_console
+from parity.common.base.errors import CheckpointError
+from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
+from parity.common.commands import add_command
+from parity.common.external.export import FORMATS, convert
+from parity.common.report.terminal import table_console
 
 
 def add(commands: Any) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from common.collectives.bench import DTYPES, Plan
-from common.collectives.operations import OPERATIONS
-from common.collectives.run import Row, collect
-from common.commands import add_command, write_json
-from common.errors import RunError, SpecError
-from common.report.terminal import table_console
-from common.sizes import parse_sizes, show_size
-from common.spec.strategies import Framework
+from parity.common.base.errors import RunError, SpecError
+from parity.common.base.units import parse_sizes, show_size
+from parity.common.commands import add_command, write_json
+from parity.common.planning.collectives.bench import DTYPES, Plan
+from parity.common.planning.collectives.operations import OPERATIONS
+from parity.common.planning.collectives.run import Row, collect
+from parity.common.report.terminal import table_console
+from parity.common.spec.strategies import Framework
 
 _LARGEST = 2**31
 

@@ -12,19 +12,21 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, make_folder, page_or_data, recorded, write_json
-from common.diagnose.diagnose import diagnose
-from common.diagnose.replays import Inside
-from common.diagnose.result import Diagnosis
-from common.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
-from common.foreign.pairs.again import diagnose_records
-from common.launch.replay import Replayer
-from common.launch.worker import require
-from common.parity.align import check_alignment, differences
-from common.parity.result import Result, folders
-from common.record import RunRecord, read_record
-from common.report.diagnosis import EXIT_CODES, to_json, write_diagnosis_json
-from common.report.terminal_diagnosis import print_diagnosis
+from parity.common.base.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.files import numbered_folders
+from parity.common.commands import add_command, make_folder, recorded, write_json
+from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.replays import Inside
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import require
+from parity.common.external.pairs.replay import diagnose_records
+from parity.common.parity.align import check_alignment, differences
+from parity.common.parity.result import Result
+from parity.common.record import RunRecord, read_record
+from parity.common.report.diagnosis import EXIT_CODES, to_json, write_diagnosis_json
+from parity.common.report.files import page_or_data
+from parity.common.report.terminal_diagnosis import print_diagnosis
 
 _MOST_FIELDS = 6
 _REPLAYS = "replays"
@@ -101,7 +103,7 @@ def after_run(result: Result, folder: Path) -> None:
         for number, (candidate, c) in enumerate(zip(candidates, result.comparisons, strict=True), start=1)
         if c.verdict == "divergent"
     ]
-    floors = [read_record(path) for path in folders(folder / "floor")]
+    floors = [read_record(path) for path in numbered_folders(folder / "floor")]
     told: set[str] = set()
     for number, candidate in divergent:
         print()
@@ -170,7 +172,7 @@ def diagnosis_of(
 
 def write_reports(diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    from common.report.html_diagnosis import write_diagnosis_html
+    from parity.common.report.html.diagnosis import write_diagnosis_html
 
     page, data = path.with_suffix(".html"), path.with_suffix(".json")
     write_diagnosis_json(diagnosis, data)

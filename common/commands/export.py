@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from common.commands import add_command
-from common.foreign.carry import End, carry
+from parity.common.commands import add_command
+from parity.common.external.checkpoints import End, carry
 
 
 def add(commands: Any) -> None:

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.commands import add_command
-from common.errors import ForeignError, SpecError
-from common.foreign.linting.lint import Audit, Difference, Unread, audit
-from common.foreign.linting.settings import ROWS, said
-from common.foreign.outline import Outline
-from common.foreign.process.worker import ForeignWorker
-from common.foreign.target import Target
-from common.foreign.weights.mapping import read_mapping
-from common.report.terminal import table_console
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.commands import add_command
+from parity.common.external.lint.lint import Audit, Difference, Unread, audit
+from parity.common.external.lint.settings import ROWS, said
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.report.terminal import table_console
+from parity.common.spec.external.mapping import read_mapping
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.target import Target
 
 _TARGETS = ("y", "targets", "labels")
 # Rows of a file that are looked at: shapes matter, numbers do not.
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         began = []
         for framework in ("tensorflow", "torch"):
             # In float32: as the user trains, and initial values are the same numbers.
-            worker = stack.enter_context(ForeignWorker(framework, targets[framework], precision="float32"))
+            worker = stack.enter_context(ExternalWorker(framework, targets[framework], precision="float32"))
             began.append(threads.submit(_outline, worker, inputs, optimizers[framework]))
         keras, torch = [each.result() for each in began]
     found = audit(keras, torch, layers)
@@ -120,7 +120,7 @@ def _rows_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _outline(
-    worker: ForeignWorker, inputs: dict[str, np.ndarray[Any, Any]] | None, optimizer: str | None
+    worker: ExternalWorker, inputs: dict[str, np.ndarray[Any, Any]] | None, optimizer: str | None
 ) -> Outline:
     """With images, torch's come with the channels first, and as they are where it does not take them so."""
     if inputs is None:
@@ -135,12 +135,12 @@ def _outline(
         forms = [moved, inputs] if images else [inputs, moved]
     try:
         return worker.outline(forms[0], optimizer)
-    except ForeignError as error:
+    except ExternalModelError as error:
         if len(forms) == 1:
             raise
         try:
             return worker.outline(forms[1], optimizer)
-        except ForeignError:
+        except ExternalModelError:
             raise error from None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from common.commands import add_command, add_spec_flags
-from common.launch import kubernetes
-from common.launch.process import on_each_node
-from common.launch.shell import choose_spec
-from common.spec import Placement
-from common.spec.run import check_run
+from parity.common.commands import add_command, add_spec_flags
+from parity.common.execution.checks import check_run
+from parity.common.execution.operating_system import on_each_node
+from parity.common.execution.shell import choose_spec
+from parity.common.planning import kubernetes
+from parity.common.spec import Placement
 
 # Pods come up minutes apart where nodes must be made or images fetched.
 _TIMEOUT_SECONDS = 900

@@ -8,17 +8,18 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, page_or_data
-from common.commands.verdict import conclude
-from common.diagnose.result import Diagnosis
-from common.errors import SpecError
-from common.foreign.pairs.asked import Asked, SampleFile, parsed_loss, parsed_optimizer
-from common.foreign.pairs.pair import ASKED, Outcome, Way, compare_pair
-from common.foreign.target import Target
-from common.launch.worker import require
-from common.report.diagnosis import EXIT_CODES, write_diagnosis_json
-from common.report.terminal_diagnosis import print_diagnosis
-from common.spec import Placement
+from parity.common.base.errors import SpecError
+from parity.common.commands import add_command
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.execution.worker import require
+from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.report.diagnosis import EXIT_CODES, write_diagnosis_json
+from parity.common.report.files import page_or_data
+from parity.common.report.terminal_diagnosis import print_diagnosis
+from parity.common.report.verdict import conclude
+from parity.common.spec import Placement
+from parity.common.spec.external.target import Target
 
 
 def add(commands: Any) -> None:
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         placements = [Placement.from_text(text, **usual) for text in options.placement]
     for framework in ("tensorflow", "torch"):
         require(framework)
-    way = Way(
+    way = PairOptions(
         placements,
         options.replicas,
         options.device,
@@ -134,7 +135,7 @@ def _concluded(outcome: Outcome, folder: Path) -> int:
 
 def _write(outcome: Outcome, found: Diagnosis, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    from common.report.html_pair import write_pair_html
+    from parity.common.report.html.pair import write_pair_html
 
     page, data = path.with_suffix(".html"), path.with_suffix(".json")
     write_diagnosis_json(found, data)
@@ -142,7 +143,7 @@ def _write(outcome: Outcome, found: Diagnosis, path: Path) -> str:
     return page_or_data(page, data, lambda: write_pair_html(found, outcome.outlines, asked, page))
 
 
-def _asked(options: argparse.Namespace) -> Asked:
+def _asked(options: argparse.Namespace) -> PairRequest:
     for flag in ("steps", "global_batch", "replicas"):
         if getattr(options, flag) < 1:
             raise SpecError(
@@ -157,7 +158,7 @@ def _asked(options: argparse.Namespace) -> Asked:
         raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
     ours = None if own[0] is not None else options.optimizer or "sgd,learning_rate=0.01"
     names = tuple(filter(None, options.inputs.split(",")))
-    return Asked(
+    return PairRequest(
         keras=Target.of(options.keras),
         torch=Target.of(options.torch),
         loss=parsed_loss(options.loss),

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common.commands import make_folder, page_or_data, write_json
-from common.errors import AlignmentError, SpecError
-from common.foreign.scripts.recorded import diagnose_recorded, mapped, unwrapped
-from common.foreign.weights.mapping import read_mapping
-from common.parity.align import differences
-from common.parity.result import budget_of
-from common.record import RunRecord, read_record
-from common.report.diagnosis import EXIT_CODES
-from common.report.recorded import print_recorded, to_json
+from parity.common.base.errors import AlignmentError, SpecError
+from parity.common.commands import make_folder, write_json
+from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
+from parity.common.parity.align import differences
+from parity.common.parity.result import budget_of
+from parity.common.record import RunRecord, read_record
+from parity.common.report.diagnosis import EXIT_CODES
+from parity.common.report.files import page_or_data
+from parity.common.report.recorded import print_recorded, to_json
+from parity.common.spec.external.mapping import read_mapping
 
 MAPPING_HELP = (
     "recorded scripts: mapping.yaml, by which a torch script's tensors get Keras's names and layouts"
@@ -59,7 +60,7 @@ def diagnose(records: Sequence[RunRecord], options: argparse.Namespace) -> int:
         make_folder(options.out)
         told = options.out / "diagnosis.json"
         write_json(told, to_json(found))
-        from common.report.html_recorded import write_recorded_html
+        from parity.common.report.html.recorded import write_recorded_html
 
         page = told.with_suffix(".html")
         shown = page_or_data(page, told, lambda: write_recorded_html(found, reference, candidate, page))

@@ -8,17 +8,18 @@ from typing import Any
 
 from rich.console import Console
 
-from common.commands import add_command, add_spec_flags, page_or_data
-from common.errors import SpecError
-from common.launch import scale, session
-from common.launch.scale import DEFAULT_PLACEMENTS, Question
-from common.launch.shell import choose_spec
-from common.parity.result import PROJECTED_DEVICES
-from common.report.files import write_scale_json
-from common.report.terminal import table_console
-from common.report.terminal_scaling import print_scale
-from common.scaling.links import PRESETS, parse_link
-from common.spec import TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.commands import add_command, add_spec_flags
+from parity.common.execution import session
+from parity.common.execution.shell import choose_spec
+from parity.common.report.files import page_or_data, write_scale_json
+from parity.common.report.terminal import table_console
+from parity.common.report.terminal_scaling import print_scale
+from parity.common.scaling import experiment
+from parity.common.scaling.experiment import DEFAULT_PLACEMENTS, Question
+from parity.common.scaling.links import PRESETS, parse_link
+from parity.common.scaling.projection import PROJECTED_DEVICES
+from parity.common.spec import TrainSpec
 
 _ROUNDS, _STEPS = 5, 60
 
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"{question.spec.name}-scale"
     if options.overwrite:
         session.remove(folder)
-    scale.run_scale(question, folder, Console(stderr=True))
+    experiment.run_scale(question, folder, Console(stderr=True))
     return report(folder)
 
 
@@ -91,7 +92,7 @@ def question_of(options: argparse.Namespace) -> Question:
     if options.link is not None:
         parse_link(options.link)
     usual = {"device": options.device, "pin": True, "stop_at_step": _steps(spec, options)}
-    placements = scale.placements_of(
+    placements = experiment.placements_of(
         options.placement or DEFAULT_PLACEMENTS, _counts(options.replicas), **usual
     )
     return Question.parse(
@@ -129,8 +130,8 @@ def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:
 
 def report(folder: Path) -> int:
     """Analyse a session, write its reports and say what was found."""
-    result = scale.read_scale(folder)
-    from common.report.html import write_scale_html
+    result = experiment.read_scale(folder)
+    from parity.common.report.html.comparison import write_scale_html
 
     page, data = folder / "report.html", folder / "report.json"
     write_scale_json(result, data)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.commands import add_command
-from common.errors import RunError
-from common.launch.submit import read_submission
-from common.launch.submit_status import REPORT, State, report_of, states_of
+from parity.common.base.errors import RunError
+from parity.common.commands import add_command
+from parity.common.planning.submission.status import REPORT, State, report_of, states_of
+from parity.common.planning.submission.submit import read_submission
 
 NOT_ENDED = 4
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 1.0, 15.0

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.commands import add_command
-from common.errors import RecordError
-from common.record import RunRecord, read_record
+from parity.common.base.errors import RecordError
+from parity.common.commands import add_command
+from parity.common.record import RunRecord, read_record
 
 _ROWS_AT_ONCE = 1 << 12
 _WIDTH = 14

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from common.commands import add_command, add_spec_flags
-from common.errors import SpecError
-from common.launch.scale import Question
-from common.launch.shell import choose_spec
-from common.launch.submit import SCRIPTS, Job, Size, comparison, script, submit, sweep
-from common.launch.submit_scale import placements_of
-from common.spec import TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.commands import add_command, add_spec_flags
+from parity.common.execution.shell import choose_spec
+from parity.common.planning.submission.submit import SCRIPTS, Job, Size, comparison, script, submit, sweep
+from parity.common.planning.submission.sweep import placements_of
+from parity.common.scaling.experiment import Question
+from parity.common.spec import TrainSpec
 
 _STEPS = 60
 

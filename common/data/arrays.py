@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from common.data.files import located, present
-from common.data.samples import Array, Ids, Opened, Rows, Source, Stored
-from common.errors import SpecError
-from common.spec import sources as spec
+from parity.common.base.errors import SpecError
+from parity.common.data.files import located, present
+from parity.common.data.samples import Array, Ids, Opened, Rows, Source, Stored
+from parity.common.spec import sources as spec
 
 _YOURS = "give the path of a file that you have"
 _LOCAL_HEADER = 30
@@ -141,7 +141,7 @@ def open_tokens(source: spec.Tokens) -> Opened:
 
 
 class TokenWindows(Source):
-    """See common.spec.sources.Tokens."""
+    """See parity.common.spec.sources.Tokens."""
 
     def __init__(self, source: spec.Tokens, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Augmentation in NumPy, whole batches at once; see common.spec.augment for what each op means.
+"""Augmentation in NumPy, whole batches at once; see parity.common.spec.augment for what each op means.
 
 No sum runs over more than one sample and no product is of matrices, so a sample's bits do not depend on
 the batch it is in.
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common import rng
-from common.data.samples import Array, Fetch, Ids, Rows
-from common.errors import SpecError
-from common.spec import augment as spec
+from parity.common.base import rng
+from parity.common.base.errors import SpecError
+from parity.common.data.samples import Array, Fetch, Ids, Rows
+from parity.common.spec import augment as spec
 
 Floats = NDArray[np.float64]
 

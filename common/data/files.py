@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.samples import Array
-from common.errors import SpecError
+from parity.common.base.errors import SpecError
+from parity.common.data.samples import Array
 
 
 def located(path: str) -> Path:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from common.data.files import located, present, present_folder
-from common.data.samples import Array, Ids, Opened, Rows, Source, Stored
-from common.errors import MissingPackageError, SpecError, how_to_install
-from common.spec import sources as spec
+from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
+from parity.common.data.files import located, present, present_folder
+from parity.common.data.samples import Array, Ids, Opened, Rows, Source, Stored
+from parity.common.spec import sources as spec
 
 # IDX.
 
@@ -194,7 +194,7 @@ def _pillow() -> Any:
 
 
 class PictureFolder(Source):
-    """Pictures decoded when asked for; see common.spec.sources.ImageFolder."""
+    """Pictures decoded when asked for; see parity.common.spec.sources.ImageFolder."""
 
     def __init__(self, source: spec.ImageFolder, folder: Path, classes: list[str]) -> None:
         self._source = source

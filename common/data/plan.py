@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common import rng
-from common.spec import Placement, TrainSpec
+from parity.common.base import rng
+from parity.common.spec import Placement, TrainSpec
 
 Ids = NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import rng
+from parity.common.base import rng
 
 Ids = NDArray[np.int64]
 Array = NDArray[Any]

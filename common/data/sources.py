@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from common.data import arrays, images, tables
-from common.data.augment import augmented
-from common.data.files import check_pin, digest_of_arrays, digest_of_files
-from common.data.samples import (
+from parity.common.base.errors import SpecError
+from parity.common.data import arrays, images, tables
+from parity.common.data.augment import augmented
+from parity.common.data.files import check_pin, digest_of_arrays, digest_of_files
+from parity.common.data.samples import (
     Array,
     Arrays,
     Change,
@@ -24,11 +25,10 @@ from common.data.samples import (
     Source,
     Standardised,
 )
-from common.data.synthetic import SyntheticSource
-from common.errors import SpecError
-from common.spec import sources as spec
-from common.spec.data import DataSpec
-from common.spec.train import TrainSpec
+from parity.common.data.synthetic import SyntheticSource
+from parity.common.spec import sources as spec
+from parity.common.spec.data import DataSpec
+from parity.common.spec.train import TrainSpec
 
 # Samples in memory are converted at once where that takes no more bytes, else batch by batch.
 _CONVERT_AT_ONCE = 1 << 27

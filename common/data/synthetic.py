@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from common import rng
-from common.data.samples import Array, Ids, Rows, Source
-from common.spec.sources import Synthetic
+from parity.common.base import rng
+from parity.common.data.samples import Array, Ids, Rows, Source
+from parity.common.spec.sources import Synthetic
 
 # A linear rule looks at so many entries of an input.
 _TERMS = 8
@@ -21,7 +21,7 @@ Words = NDArray[np.uint64]
 
 
 class SyntheticSource(Source):
-    """See common.spec.sources.Synthetic."""
+    """See parity.common.spec.sources.Synthetic."""
 
     size = None
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from common.data.files import located, present
-from common.data.samples import Array, Opened, Stored
-from common.errors import MissingPackageError, SpecError, how_to_install
-from common.spec import sources as spec
+from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
+from parity.common.data.files import located, present
+from parity.common.data.samples import Array, Opened, Stored
+from parity.common.spec import sources as spec
 
 Column = Sequence[Any]
 Table = dict[str, Column]

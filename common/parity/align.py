@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from common.errors import AlignmentError
-from common.record import RunRecord
-from common.spec import Described, Placement
+from parity.common.base.errors import AlignmentError
+from parity.common.record import RunRecord
+from parity.common.spec import Placement, ScriptInfo
 
 
 def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
@@ -70,7 +70,7 @@ def _taken(record: RunRecord) -> str:
 def _question(record: RunRecord) -> dict[str, object]:
     """What two records must have in common."""
     described = record.terms
-    return described.identity() if isinstance(described, Described) else described.to_dict()
+    return described.identity() if isinstance(described, ScriptInfo) else described.to_dict()
 
 
 def _span(record: RunRecord) -> str:

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import AlignmentError
-from common.parity.deviation import (
+from parity.common.base.errors import AlignmentError
+from parity.common.execution.session import MINIMUM_MEMBERS
+from parity.common.parity.deviation import (
     Curve,
     column_deviation,
     curve_deviation,
@@ -32,7 +33,7 @@ from common.parity.deviation import (
     skipped,
     state_deviations,
 )
-from common.record import RunRecord
+from parity.common.record import RunRecord
 
 CURVES = ("loss_sum", "gradient_norm", "parameter_norm", "update_norm")
 STATES = ("first_gradients", "final")
@@ -51,7 +52,6 @@ FLOAT64 = {
 # All else: budget = this multiple of the ensemble's floor. In 36 of 36 studied runs an honest pair
 # stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
 FLOOR_MULTIPLE = 8.0
-MINIMUM_MEMBERS = 4
 # A budget above this cannot tell a defect from noise any more. Where rounding has grown that
 # far, a run is judged on the steps before; fewer than MINIMUM_SHARP_STEPS of them are too few.
 BLIND_ABOVE = 0.1

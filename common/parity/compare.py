@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import AlignmentError
-from common.parity import described
-from common.parity.align import check_alignment
-from common.parity.budget import CURVES, STATES, Budget
-from common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
-from common.parity.grain import LARGEST_SHARE, low_share
-from common.parity.splits import SplitAudit, audit, first_unequal_step
-from common.record import RunRecord
-from common.spec.run import known_departure
-from common.state import State, null_directions, tensor_of
+from parity.common.base.errors import AlignmentError
+from parity.common.execution.checks import known_departure
+from parity.common.parity import scripts
+from parity.common.parity.align import check_alignment
+from parity.common.parity.budget import CURVES, STATES, Budget
+from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
+from parity.common.parity.low_precision import LARGEST_SHARE, low_share
+from parity.common.parity.splits import SplitAudit, audit, first_unequal_step
+from parity.common.record import RunRecord
+from parity.common.state.canonical import State, tensor_of, zero_gradient_directions
 
 Verdict = Literal["parity", "divergent", "inconclusive"]
 EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
@@ -99,12 +99,12 @@ def compare(
     """
     check_alignment(reference, candidate)
     _check_data(reference, candidate)
-    skip = described.left_out(reference, candidate)
+    skip = scripts.left_out(reference, candidate)
     checks = []
-    if described.IDS not in skip:
+    if scripts.IDS not in skip:
         checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
     checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
-    if described.RATE not in skip:
+    if scripts.RATE not in skip:
         checks.append(
             _exact("learning rate", "learning_rate", reference, candidate, rate_rounding(reference))
         )
@@ -118,7 +118,7 @@ def compare(
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
     if budget is not None:
-        ledger = {} if reference.planned is None else null_directions(reference.planned)
+        ledger = {} if reference.planned is None else zero_gradient_directions(reference.planned)
         tensors = {}
         for which in (which for which in STATES if which not in skip):
             ours, theirs = reference.state(which), candidate.state(which)
@@ -134,19 +134,19 @@ def compare(
         ]
         first, last = ([tensors[which]] if which in tensors else [] for which in STATES)
         checks += [*first, *curves, *last]
-        if described.EVALUATION not in skip:
+        if scripts.EVALUATION not in skip:
             checks.append(_evaluation(reference, candidate, budget.evaluation))
     checks += [_replicas(record) for record in (reference, candidate) if _several_digested(record)]
-    if described.INVARIANTS not in skip:
+    if scripts.INVARIANTS not in skip:
         checks.append(_invariants(reference, candidate))
     verdict, reason = _conclude(checks, budget, reference.terms.precision)
-    if verdict == "parity" and described.UNNAMED in skip.values():
-        verdict, reason = "inconclusive", described.UNNAMED
+    if verdict == "parity" and scripts.UNNAMED in skip.values():
+        verdict, reason = "inconclusive", scripts.UNNAMED
     if verdict == "divergent":
         parts = [part for part in (*reference.parts, *candidate.parts) if part.planned is not None]
         known = [known_departure(part.spec, part.placement) for part in parts]
         reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
-    unjudged = described.in_words(skip, reference, candidate) if skip else ""
+    unjudged = scripts.in_words(skip, reference, candidate) if skip else ""
     return Comparison(
         reference.label,
         candidate.label,

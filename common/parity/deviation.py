@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from common.record import RunRecord
-from common.state import State
+from parity.common.record import RunRecord
+from parity.common.state.canonical import State
 
 Curve = NDArray[np.float64]
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import RecordError
-from common.parity.align import check_alignment
-from common.parity.budget import Budget, ensemble_budget, proof_budget, widest
-from common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
-from common.parity.splits import SplitAudit, audit
-from common.record import RunRecord, read_record
-from common.scaling.analyse import analyse
-from common.scaling.result import Scaling
+from parity.common.base.errors import RecordError
+from parity.common.base.files import numbered_folders
+from parity.common.parity.align import check_alignment
+from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
+from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
+from parity.common.parity.splits import SplitAudit, audit
+from parity.common.record import RunRecord, read_record
+from parity.common.scaling.analyse import analyse
+from parity.common.scaling.projection import PROJECTED_DEVICES
+from parity.common.scaling.result import Scaling
 
 # How far a report's projection goes.
-PROJECTED_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -96,21 +96,11 @@ def _is_base(record: RunRecord, label: str) -> bool:
 
 def read_session(folder: Path) -> Result:
     """Judge what `parity run` left in a folder: runs/, floor/ and timing/round_N/."""
-    records = [read_record(path) for path in folders(folder / "runs")]
+    records = [read_record(path) for path in numbered_folders(folder / "runs")]
     if not records:
         raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")
-    floors = [read_record(path) for path in folders(folder / "floor")]
-    rounds = [[read_record(path) for path in folders(r)] for r in folders(folder / "timing")]
+    floors = [read_record(path) for path in numbered_folders(folder / "floor")]
+    rounds = [
+        [read_record(path) for path in numbered_folders(r)] for r in numbered_folders(folder / "timing")
+    ]
     return judge(records, floors, rounds)
-
-
-def folders(parent: Path) -> list[Path]:
-    """Sub-folders in the order of the numbers that start their names."""
-    if not parent.is_dir():
-        return []
-    return sorted((p for p in parent.iterdir() if p.is_dir()), key=lambda p: (_number(p.name), p.name))
-
-
-def _number(name: str) -> int:
-    found = re.search(r"\d+", name)
-    return int(found.group()) if found else 0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.data.plan import BatchPlan, Ids
-from common.record import RunRecord, mixing
-from common.record.samples import BLOCK_STEPS
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.record import RunRecord, mixing
+from parity.common.record.samples import BLOCK_STEPS
 
 # Of steps that a record keeps as digests, so many sample ids are computed again from the plan, and at least
 # the first and the last block of steps.

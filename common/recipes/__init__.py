@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from common.errors import SpecError
-from common.recipes.digits import digits_cnn, digits_mlp, digits_transformer
-from common.recipes.images import (
+from parity.common.base.errors import SpecError
+from parity.common.recipes.digits import digits_cnn, digits_mlp, digits_transformer
+from parity.common.recipes.images import (
     autoencoder,
     lenet5,
     mobilenet_v2,
@@ -22,9 +22,9 @@ from common.recipes.images import (
     vit_small,
     vit_tiny,
 )
-from common.recipes.tables import wide_and_deep
-from common.recipes.text import bert_base, gpt2, gru_tagger, lstm_classifier
-from common.spec import TrainSpec
+from parity.common.recipes.tables import wide_and_deep
+from parity.common.recipes.text import bert_base, gpt2, gru_tagger, lstm_classifier
+from parity.common.spec import TrainSpec
 
 RECIPES: dict[str, Callable[..., TrainSpec]] = {
     recipe.__name__: recipe

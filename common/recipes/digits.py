@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
-from common.spec.layers import (
+from parity.common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
+from parity.common.spec.layers import (
     Activation,
     BatchNorm,
     Conv2D,

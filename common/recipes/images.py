@@ -6,13 +6,13 @@ own: --set data.source='{kind: cifar10, path: ...}' or image_folder, and data.tr
 
 from __future__ import annotations
 
-from common.models import vision
-from common.spec import SGD, Adam, AdamW, ModelSpec, TrainSpec, WarmupCosine
-from common.spec.augment import AugmentSpec, ColourJitter, Crop, Cutout, Flip, Mixup, Noise, Normalise
-from common.spec.data import DataSpec
-from common.spec.layers import Dropout
-from common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from common.spec.sources import Synthetic
+from parity.common.recipes.models import vision
+from parity.common.spec import SGD, Adam, AdamW, ModelSpec, TrainSpec, WarmupCosine
+from parity.common.spec.augment import AugmentSpec, ColourJitter, Crop, Cutout, Flip, Mixup, Noise, Normalise
+from parity.common.spec.data import DataSpec
+from parity.common.spec.layers import Dropout
+from parity.common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
+from parity.common.spec.sources import Synthetic
 
 
 def _data(model: ModelSpec, classes: int, tiny: bool, *augment: AugmentSpec) -> DataSpec:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.models import sequence
-from common.spec import AdamW, TrainSpec
-from common.spec.data import DataSpec
-from common.spec.losses import BinaryCrossEntropy
-from common.spec.sources import Synthetic
+from parity.common.recipes.models import sequence
+from parity.common.spec import AdamW, TrainSpec
+from parity.common.spec.data import DataSpec
+from parity.common.spec.losses import BinaryCrossEntropy
+from parity.common.spec.sources import Synthetic
 
 
 def wide_and_deep(tiny: bool = False) -> TrainSpec:

@@ -5,12 +5,12 @@ Your own text: --set data.source='{kind: tokens, path: train.bin, length: 1024}'
 
 from __future__ import annotations
 
-from common.models import sequence
-from common.spec import Adam, AdamW, TrainSpec, WarmupCosine
-from common.spec.augment import MaskTokens
-from common.spec.data import DataSpec
-from common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from common.spec.sources import Synthetic
+from parity.common.recipes.models import sequence
+from parity.common.spec import Adam, AdamW, TrainSpec, WarmupCosine
+from parity.common.spec.augment import MaskTokens
+from parity.common.spec.data import DataSpec
+from parity.common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
+from parity.common.spec.sources import Synthetic
 
 
 def gpt2(tiny: bool = False) -> TrainSpec:

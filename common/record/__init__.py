@@ -11,14 +11,14 @@ memory/rank_N.json     bytes that process held: parameters, slots, all tensors, 
 initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
 summary.json           written last: the run is complete
 resumed/001/, ...      the same again of each time that the run went on from a checkpoint
-checkpoints/           what it would go on from (`common.checkpoint`)
+checkpoints/           what it would go on from (`parity.common.checkpoint`)
 start.json             where the run goes on, as rank 0 has told the others
 
 All that grows is flushed step by step, so the record is complete up to its last whole step
 whatever kills the run.
 """
 
-from common.record.header import (
+from parity.common.record.header import (
     FORMAT,
     SCHEMA,
     STEP_FIELDS,
@@ -27,10 +27,10 @@ from common.record.header import (
     claim_folder,
     git_revision,
 )
-from common.record.parts import branch, next_part, parts_of, run_of
-from common.record.reader import Column, RunRecord, Taps, read_record
-from common.record.samples import Ids, Received
-from common.record.writer import RecordWriter, ScalarSink
+from parity.common.record.parts import branch, next_part, parts_of, run_of
+from parity.common.record.reader import Column, RunRecord, Taps, read_record
+from parity.common.record.samples import Ids, Received
+from parity.common.record.writer import RecordWriter, ScalarSink
 
 __all__ = [
     "FORMAT",

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from common.errors import RecordError
-from common.files import replacing
-from common.spec import Spec
-from common.spec.base import explain
-from common.spec.io import unique_keys
+from parity.common.base.errors import RecordError
+from parity.common.base.files import replacing
+from parity.common.spec import Spec
+from parity.common.spec.base import explain
+from parity.common.spec.io import unique_keys
 
 SpecT = TypeVar("SpecT", bound=Spec)
 # What is larger was written by no run of ours: of a run's facts, and of rows of text or of sample ids.

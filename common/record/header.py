@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
-from common import __version__
-from common.errors import RecordError
-from common.record.files import parse, read_json
-from common.spec import Described, Placement, Spec, TrainSpec
-from common.spec.described import KIND
+from parity import __version__
+from parity.common.base.errors import RecordError
+from parity.common.record.files import parse, read_json
+from parity.common.spec import Placement, ScriptInfo, Spec, TrainSpec
+from parity.common.spec.script_info import KIND
 
 FORMAT = "parity-run-record"
 SCHEMA = 2
@@ -42,7 +42,7 @@ def _tag(data: Any) -> str:
 
 # What a run was trained on, or what is known of a script's.
 Terms = Annotated[
-    Annotated[TrainSpec, Tag("spec")] | Annotated[Described, Tag(KIND)],
+    Annotated[TrainSpec, Tag("spec")] | Annotated[ScriptInfo, Tag(KIND)],
     Discriminator(_tag),
 ]
 
@@ -75,7 +75,7 @@ class Summary(Spec):
     eval_correct: int = 0
 
 
-def header_of(spec: TrainSpec | Described, placement: Placement, facts: dict[str, Any]) -> Header:
+def header_of(spec: TrainSpec | ScriptInfo, placement: Placement, facts: dict[str, Any]) -> Header:
     """The header of a run that begins now."""
     return Header(
         digest=spec.fingerprint(),

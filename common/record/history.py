@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from common.record.reader import read_record
-from common.reference import RateKeeper
-from common.spec import TrainSpec
+from parity.common.record.reader import read_record
+from parity.common.reference import StepScalars
+from parity.common.spec import TrainSpec
 
 
-def rates_at(spec: TrainSpec, history: str | None, step: int) -> RateKeeper:
+def rates_at(spec: TrainSpec, history: str | None, step: int) -> StepScalars:
     """What gives the scalars of a step, having been told the steps before it that a record holds."""
-    keeper = RateKeeper(spec)
+    keeper = StepScalars(spec)
     for number, loss_sum, count, norm in _rows_before(history, step):
         # Only gradients that have overflowed keep a step from being an update.
         keeper.observe(int(number), loss_sum, count, spec.loss_scale is None or bool(np.isfinite(norm)))

@@ -15,9 +15,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.errors import RecordError
-from common.files import partial_of
-from common.record.header import claim_folder
+from parity.common.base.errors import RecordError
+from parity.common.base.files import partial_of
+from parity.common.record.header import claim_folder
 
 FOLDER = "resumed"
 _NAME = re.compile(r"\d{3,6}")

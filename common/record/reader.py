@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import RecordError
-from common.invariants import Breach
-from common.record.breaches import read_breaches
-from common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
-from common.record.header import STEP_FIELDS, Header, Summary, read_header
-from common.record.parts import check_gaps, kept_steps, parts_of
-from common.record.samples import Ids, Received
-from common.record.script_taps import ScriptTaps, read_taps
-from common.spec import Described, Placement, TrainSpec
-from common.state import State, load_state
+from parity.common.base.errors import RecordError
+from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
+from parity.common.record.header import STEP_FIELDS, Header, Summary, read_header
+from parity.common.record.invariants import Violation
+from parity.common.record.parts import check_gaps, kept_steps, parts_of
+from parity.common.record.samples import Ids, Received
+from parity.common.record.script_taps import ScriptTaps, read_taps
+from parity.common.record.violations import read_violations
+from parity.common.spec import Placement, ScriptInfo, TrainSpec
+from parity.common.state.canonical import State, load_state
 
 Column = NDArray[np.float64]
 Each = TypeVar("Each")
@@ -53,7 +53,7 @@ class RunRecord:
     renamed: Callable[[str, State], State] | None = None
 
     @property
-    def terms(self) -> TrainSpec | Described:
+    def terms(self) -> TrainSpec | ScriptInfo:
         """What is known of what was trained: a spec, or a description of someone's script."""
         return self.header.spec
 
@@ -103,7 +103,7 @@ class RunRecord:
         if self.planned is not None:
             return self.placement.label
         described = self.terms
-        assert isinstance(described, Described)
+        assert isinstance(described, ScriptInfo)
         return f"{described.framework} script x{described.world_size}"
 
     @cached_property
@@ -157,13 +157,13 @@ class RunRecord:
         return columns
 
     @cached_property
-    def breaches(self) -> tuple[Breach, ...]:
-        """What the run broke of `common.invariants`, by step."""
+    def breaches(self) -> tuple[Violation, ...]:
+        """What the run broke of `parity.common.record.invariants`, by step."""
         if self.joined:
             *earlier, last = self.joined
             kept = [b for part in earlier for b in part.breaches if b.step <= part.steps[-1]]
             return (*kept, *last.breaches)
-        return read_breaches(self.folder / "breaches")
+        return read_violations(self.folder / "breaches")
 
     @cached_property
     def taps(self) -> Taps | None:

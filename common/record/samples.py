@@ -20,10 +20,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.data.plan import BatchPlan
-from common.errors import RecordError
-from common.record import mixing
-from common.record.files import append, read_words
+from parity.common.base.errors import RecordError
+from parity.common.data.plan import BatchPlan
+from parity.common.record import mixing
+from parity.common.record.files import append, read_words
 
 Ids = NDArray[np.int64]
 

@@ -17,16 +17,16 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from common.errors import RecordError
-from common.foreign.outline import Outline
-from common.foreign.weights.mapping import Mapping, read_mapping
-from common.record.files import write_json
-from common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
-from common.record.samples import Ids, SampleWriter
-from common.record.script_taps import Digest, TapWriter, is_tapped
-from common.record.writer import ROW
-from common.spec import Described, Placement
-from common.state import State, save_state
+from parity.common.base.errors import RecordError
+from parity.common.record.files import write_json
+from parity.common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
+from parity.common.record.samples import Ids, SampleWriter
+from parity.common.record.script_taps import Digest, TapWriter, is_tapped
+from parity.common.record.writer import ROW
+from parity.common.spec import Placement, ScriptInfo
+from parity.common.spec.external.mapping import Mapping, read_mapping
+from parity.common.spec.external.outline import Outline
+from parity.common.state.canonical import State, save_state
 
 NAN = math.nan
 OUTLINE = "outline.json"
@@ -103,7 +103,7 @@ class ScriptRecorder:
     def __init__(
         self,
         out: str | Path | None,
-        described: Described,
+        described: ScriptInfo,
         facts: dict[str, Any],
         order: int | None,
         every: int | None,

@@ -1,7 +1,7 @@
 """What the layers of a recorded script gave: three numbers of each output, in `taps/` of its record.
 
     sum of squares    of all elements
-    projection        <sum over the samples of x_s, r>, r = `common.taps.script_vector`
+    projection        <sum over the samples of x_s, r>, r = `parity.common.record.taps.script_vector`
     moved             the same of x with its second axis moved to the end: channels first as channels last
 
 So the order of the samples and the layout of channels do not matter, and exchanged channels or another padding show.
@@ -18,8 +18,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import RecordError
-from common.record.files import ROWS_LIMIT, read_columns, read_json, write_json
+from parity.common.base.errors import RecordError
+from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, write_json
 
 Digest = Sequence[float]
 NUMBERS = 3

@@ -13,13 +13,13 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common.data.plan import BatchPlan
-from common.invariants import Invariants
-from common.record.breaches import BreachWriter
-from common.record.files import append, write_json
-from common.record.header import STEP_FIELDS, Summary, header_of
-from common.record.samples import Ids, SampleWriter
-from common.spec import Placement, TrainSpec
+from parity.common.data.plan import BatchPlan
+from parity.common.record.files import append, write_json
+from parity.common.record.header import STEP_FIELDS, Summary, header_of
+from parity.common.record.invariants import Invariants
+from parity.common.record.samples import Ids, SampleWriter
+from parity.common.record.violations import ViolationWriter
+from parity.common.spec import Placement, TrainSpec
 
 Numbers = tuple[float, ...]
 ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
@@ -55,7 +55,7 @@ class RecordWriter:
             replicas: the replicas this process holds; the one with replica 0 is the primary.
             facts: versions, devices, threads and the data's digest, for the header.
             scalars: also receives every step's scalars, for TensorBoard.
-            kept: of `RateKeeper.kept`, where the run goes on from a checkpoint.
+            kept: of `StepScalars.kept`, where the run goes on from a checkpoint.
         """
         self.folder = folder
         self.primary = 0 in replicas
@@ -74,10 +74,10 @@ class RecordWriter:
                 for path in _by_replica(folder / "digests", replicas, "jsonl")
             ]
         self._taps: list[IO[bytes]] = []
-        self._breaches: BreachWriter | None = None
+        self._breaches: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
         if self._full and replicas and placement.replay is None:
-            self._breaches = BreachWriter(folder / "breaches", replicas.start)
+            self._breaches = ViolationWriter(folder / "breaches", replicas.start)
             self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0
         self._started = self._last = time.perf_counter()

@@ -4,22 +4,15 @@ Scalars that change from step to step (learning rate, bias corrections) are comp
 float64 and handed to both trainers, so no framework can compute them in a narrower type.
 """
 
-from common.reference.loss_scale import ScaleKeeper
-from common.reference.losses import softmax_cross_entropy
-from common.reference.optimizers import (
-    AVERAGE,
-    clip,
-    clip_factor,
-    initial_slots,
-    step_scalars,
-    update,
-)
-from common.reference.schedules import RateKeeper, learning_rate
+from parity.common.reference.loss_scale import ScaleKeeper
+from parity.common.reference.losses import softmax_cross_entropy
+from parity.common.reference.optimizers import AVERAGE, clip, clip_factor, initial_slots, step_scalars, update
+from parity.common.reference.schedules import StepScalars, learning_rate
 
 __all__ = [
     "AVERAGE",
-    "RateKeeper",
     "ScaleKeeper",
+    "StepScalars",
     "clip",
     "clip_factor",
     "initial_slots",

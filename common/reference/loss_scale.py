@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.reference.optimizers.base import known
-from common.spec.train import TrainSpec
+from parity.common.reference.optimizers.base import known
+from parity.common.spec.train import TrainSpec
 
 # Within these, neither a scaled loss nor a scaled count leaves the normal float32 numbers.
 SMALLEST, LARGEST = 2.0**-64, 2.0**64

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spec import losses as spec
-from common.spec.losses import LossBase
+from parity.common.spec import losses as spec
+from parity.common.spec.losses import LossBase
 
 Array = NDArray[Any]
 

@@ -7,13 +7,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from common.data.plan import BatchPlan
-from common.reference.loss_scale import ScaleKeeper
-from common.reference.optimizers import step_scalars
-from common.reference.optimizers.base import known
-from common.spec import schedules as spec_of
-from common.spec.schedules import ScheduleBase, Warmup
-from common.spec.train import TrainSpec
+from parity.common.data.plan import BatchPlan
+from parity.common.reference.loss_scale import ScaleKeeper
+from parity.common.reference.optimizers import step_scalars
+from parity.common.reference.optimizers.base import known
+from parity.common.spec import schedules as spec_of
+from parity.common.spec.schedules import ScheduleBase, Warmup
+from parity.common.spec.train import TrainSpec
 
 
 def learning_rate(spec: TrainSpec, step: int) -> float:
@@ -28,7 +28,7 @@ def base_rate(spec: TrainSpec) -> float:
     return rate if base is None else rate * spec.global_batch_size / base
 
 
-class RateKeeper:
+class StepScalars:
     """The scalars of each step of one run; it watches the losses for a plateau, and for skipped updates.
 
     `observe` must be told every step in order, or `restore` what another was told.
@@ -94,7 +94,7 @@ class _Plateau:
         self._bad = self._cooldown = 0
 
     def kept(self) -> dict[str, float | None]:
-        """As that of `RateKeeper`."""
+        """As that of `StepScalars`."""
         best = None if math.isinf(self._best) else self._best
         sums = {"plateau_sum": self._sum, "plateau_count": self._count, "plateau_best": best}
         return {
@@ -105,7 +105,7 @@ class _Plateau:
         }
 
     def restore(self, kept: Mapping[str, float | None]) -> None:
-        """As that of `RateKeeper`."""
+        """As that of `StepScalars`."""
         best = kept["plateau_best"]
         self._best = math.inf if best is None else best
         self._sum, self._count = known(kept["plateau_sum"]), known(kept["plateau_count"])

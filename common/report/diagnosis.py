@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from common import __version__
-from common.diagnose.result import Diagnosis, Finding, Seen, StepSeen
-from common.report.files import finite, write_data
-from common.trace import STAGES
+from parity import __version__
+from parity.common.diagnosis.result import Diagnosis, Finding, Seen, StepSeen
+from parity.common.record.trace import STAGES
+from parity.common.report.files import finite, write_data
 
 TITLES = {
     "ids": "sample ids",

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from common import __version__
-from common.files import replacing
-from common.parity.result import Result
-from common.record import RunRecord
-from common.scaling.result import Scaling
+from parity import __version__
+from parity.common.base.errors import MissingPackageError
+from parity.common.base.files import replacing
+from parity.common.parity.result import Result
+from parity.common.record import RunRecord
+from parity.common.scaling.result import Scaling
 
 if TYPE_CHECKING:
-    from common.launch.scale import ScaleResult
+    from parity.common.scaling.experiment import ScaleResult
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -176,3 +177,12 @@ def _xml_text(text: str) -> str:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def page_or_data(page: Path, data: Path, write: Callable[[], None]) -> str:
+    """Have a page written; says where what is for people lies: there, or in `data` where a package for pages is missing."""
+    try:
+        write()
+    except MissingPackageError as error:
+        return f"{data} (no HTML: {error})"
+    return str(page)

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from common import __version__
-from common.foreign.scripts.recorded import RecordedDiagnosis
-from common.foreign.scripts.stage import Stage
+from parity import __version__
+from parity.common.external.scripts.recorded import RecordedDiagnosis
+from parity.common.external.scripts.stage import Stage
 
 _HEADLINE = {
     "parity": ("bold green", "✓"),

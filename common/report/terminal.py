@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.parity.compare import Check, Comparison
-from common.parity.result import Result
-from common.scaling.result import Ratio
+from parity.common.parity.compare import Check, Comparison
+from parity.common.parity.result import Result
+from parity.common.scaling.result import Ratio
 
 _STYLE = {"parity": "bold green", "divergent": "bold red", "inconclusive": "bold yellow"}
 _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}

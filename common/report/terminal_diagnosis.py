@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from common.diagnose.result import Diagnosis, Finding, Seen, StepSeen
-from common.report.diagnosis import (
+from parity.common.diagnosis.result import Diagnosis, Finding, Seen, StepSeen
+from parity.common.report.diagnosis import (
     StageSeen,
     amount,
     excess,

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.report.html_scaling import error_words, interval, number, titled, usual
-from common.scaling.result import Projection, Ratio, Scaling, Target
+from parity.common.report.html.scaling import error_words, interval, number, titled, usual
+from parity.common.scaling.result import Projection, Ratio, Scaling, Target
 
 if TYPE_CHECKING:
-    from common.launch.scale import ScaleResult
+    from parity.common.scaling.experiment import ScaleResult
 
 _MARK = {True: "[bold green]✓[/bold green]", False: "[bold yellow]?[/bold yellow]"}
 

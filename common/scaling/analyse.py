@@ -7,16 +7,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from common.errors import RecordError
-from common.record import RunRecord
-from common.scaling.laws import Speedups, fit_laws, serial_fraction
-from common.scaling.links import Network, parse_link
-from common.scaling.phases import loss_of, phase_times
-from common.scaling.projection import project
-from common.scaling.result import Configuration, Interval, LawFit, Mode, Projection, Ratio, Scaling
-from common.scaling.statistics import DRIFT, FEWEST_ROUNDS, NOISE_RULE, Rounds, Timing, conclude, timing_of
-from common.scaling.target import time_to_accuracy, time_to_loss
-from common.spec import Placement
+from parity.common.base.errors import RecordError
+from parity.common.record import RunRecord
+from parity.common.scaling.laws import Speedups, fit_laws, serial_fraction
+from parity.common.scaling.links import Network, parse_link
+from parity.common.scaling.phases import loss_of, phase_times
+from parity.common.scaling.projection import project
+from parity.common.scaling.result import Configuration, Interval, LawFit, Mode, Projection, Ratio, Scaling
+from parity.common.scaling.statistics import (
+    DRIFT,
+    FEWEST_ROUNDS,
+    NOISE_RULE,
+    Rounds,
+    Timing,
+    conclude,
+    timing_of,
+)
+from parity.common.scaling.target import time_to_accuracy, time_to_loss
+from parity.common.spec import Placement
 
 # A placement with its global batch: what a round has one run of.
 Key = tuple[str, int]

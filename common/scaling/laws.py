@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.scaling.result import Interval, LawFit, Mode, Residual
-from common.scaling.statistics import Numbers, percentiles, small_sample_factor
+from parity.common.scaling.result import Interval, LawFit, Mode, Residual
+from parity.common.scaling.statistics import Numbers, percentiles, small_sample_factor
 
 # Speedups beyond the first replica that a fit needs: one more than it has parameters.
 _NEEDED = {"Amdahl": 2, "Gustafson": 2, "Universal Scalability Law": 3}

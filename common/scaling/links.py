@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import SpecError
+from parity.common.base.errors import SpecError
 
 ALGORITHMS = ("ring", "tree", "recursive doubling", "recursive halving")
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import RecordError
-from common.record import RunRecord
-from common.scaling.result import Cause, Configuration, Loss, PhaseTimes
+from parity.common.base.errors import RecordError
+from parity.common.record import RunRecord
+from parity.common.scaling.result import Cause, Configuration, Loss, PhaseTimes
 
 COMPUTE = ("data", "forward", "backward", "optimizer")
 PHASES = (*COMPUTE, "communication", "exposed_communication", "step")

@@ -17,16 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from common.scaling.links import (
-    ALGORITHMS,
-    LOOPBACK,
-    Link,
-    Network,
-    fastest,
-    network_seconds,
-    terms,
-)
-from common.scaling.result import (
+from parity.common.scaling.links import ALGORITHMS, LOOPBACK, Link, Network, fastest, network_seconds, terms
+from parity.common.scaling.result import (
     Configuration,
     Mode,
     PhaseTimes,
@@ -37,6 +29,9 @@ from common.scaling.result import (
 
 # A strategy with one of these messages divides the optimizer's work among the replicas.
 _DIVIDING = {"reduce_scatter", "broadcast"}
+
+
+PROJECTED_DEVICES = 1024
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from common.record import RunRecord
-from common.scaling.result import Conclusion, Interval
+from parity.common.record import RunRecord
+from parity.common.scaling.result import Conclusion, Interval
 
 Numbers = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from common.record import RunRecord
-from common.scaling.result import Configuration, Target
-from common.scaling.statistics import Numbers
+from parity.common.record import RunRecord
+from parity.common.scaling.result import Configuration, Target
+from parity.common.scaling.statistics import Numbers
 
 # A loss counts as reached where the median of this many steps up to then has reached it.
 WINDOW = 9

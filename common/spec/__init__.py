@@ -1,16 +1,16 @@
 """What is trained (TrainSpec) and how it is run (Placement), as frozen, validated data."""
 
-from common.spec.base import Convention, Spec
-from common.spec.described import Described
-from common.spec.io import dump_json, dump_yaml, json_schema, load_spec, override
-from common.spec.layers import LayerSpec, Node, ParameterSpec
-from common.spec.model import ModelSpec, walk
-from common.spec.optimizers import SGD, Adam, AdamW
-from common.spec.placement import Placement
-from common.spec.replay import Replay
-from common.spec.schedules import Constant, WarmupCosine
-from common.spec.strategies import STRATEGIES
-from common.spec.train import TrainSpec
+from parity.common.spec.base import Convention, Spec
+from parity.common.spec.io import dump_json, dump_yaml, json_schema, load_spec, override
+from parity.common.spec.layers import LayerSpec, Node, ParameterSpec
+from parity.common.spec.model import ModelSpec, walk
+from parity.common.spec.optimizers import SGD, Adam, AdamW
+from parity.common.spec.placement import Placement
+from parity.common.spec.replay import Replay
+from parity.common.spec.schedules import Constant, WarmupCosine
+from parity.common.spec.script_info import ScriptInfo
+from parity.common.spec.strategies import STRATEGIES
+from parity.common.spec.train import TrainSpec
 
 __all__ = [
     "SGD",
@@ -19,13 +19,13 @@ __all__ = [
     "AdamW",
     "Constant",
     "Convention",
-    "Described",
     "LayerSpec",
     "ModelSpec",
     "Node",
     "ParameterSpec",
     "Placement",
     "Replay",
+    "ScriptInfo",
     "Spec",
     "TrainSpec",
     "WarmupCosine",

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
+from parity.common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
 
 Side = tuple[PositiveInt, PositiveInt]
 Share = Annotated[Number, Field(ge=0, le=1)]

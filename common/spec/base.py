@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
-from common.errors import SpecError
+from parity.common.base.errors import SpecError
 
 Convention = Literal["keras", "torch"]
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from common.errors import SpecError
-from common.spec.augment import AugmentSpec
-from common.spec.base import NonNegativeInt, PositiveInt, Spec
-from common.spec.sources import Digits, SourceSpec
+from parity.common.base.errors import SpecError
+from parity.common.spec.augment import AugmentSpec
+from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.sources import Digits, SourceSpec
 
 
 class DataSpec(Spec):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.errors import SpecError
-from common.spec.model import walk
-from common.spec.placement import Placement
-from common.spec.strategies import DeepSpeed
-from common.spec.train import TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.spec.model import walk
+from parity.common.spec.placement import Placement
+from parity.common.spec.strategies import DeepSpeed
+from parity.common.spec.train import TrainSpec
 
 _AUTO = "auto"
 # DeepSpeed's name of a setting of its optimizers -> the spec's fields.

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from common.errors import SpecError
-from common.spec.base import Spec
-from common.spec.train import TrainSpec
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Spec
+from parity.common.spec.train import TrainSpec
 
 # The largest recipe takes a sixteenth of it; of more, a parser would be at work for minutes.
 _SIZE_LIMIT = 1024 * 1024

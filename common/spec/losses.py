@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from common.errors import SpecError
-from common.spec.base import Number, Spec
-from common.spec.layers import Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Number, Spec
+from parity.common.spec.layers import Shape
 
 
 class LossBase(Spec):

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from common.spec.base import NonNegativeInt, PositiveInt, Spec
-from common.spec.layers import AnyLayer, Imported, LayerSpec, Node, Sequential, Shape
-from common.spec.layers.shifts import mark_shifts
+from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.layers import AnyLayer, Imported, LayerSpec, Node, Sequential, Shape
+from parity.common.spec.layers.shifts import mark_shifts
 
 
 class ModelSpec(Spec):

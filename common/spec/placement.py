@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, PositiveInt, Spec
-from common.spec.replay import Replay
-from common.spec.saving import Saving
-from common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.replay import Replay
+from parity.common.spec.saving import Saving
+from parity.common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
 
 # ((first epoch, micro-batches), ...)
 Accumulation = tuple[tuple[int, int], ...]

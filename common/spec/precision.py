@@ -35,7 +35,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Strict
 
-from common.spec.base import PositiveInt, Spec
+from parity.common.spec.base import PositiveInt, Spec
 
 Precision = Literal["float64", "float32", "bfloat16_mixed", "float16_mixed", "float8_mixed"]
 

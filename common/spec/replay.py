@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from common.spec.base import NonNegativeInt, Spec
+from parity.common.spec.base import NonNegativeInt, Spec
 
 
 class Replay(Spec):
@@ -12,7 +12,7 @@ class Replay(Spec):
 
     Steps `first_step` to `stop` - 1 are trained, one after another. Then each step that `forced` has
     inputs for is taken once more, by itself: it begins with the state found there, and wherever a tensor
-    is named there it goes on with that one, once its own has been kept (`common/trace.py`).
+    is named there it goes on with that one, once its own has been kept (`common/record/trace.py`).
     """
 
     first_step: NonNegativeInt = 0

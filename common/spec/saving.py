@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict
 
-from common.spec.base import NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 
 
 class Saving(Spec):

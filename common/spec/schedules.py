@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
+from parity.common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
 
 
 class Warmup(Spec):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
+from parity.common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
 
 ClassOrInput = Literal["class", "input"]
 _TARGET = "input: the model reconstructs what it is given"

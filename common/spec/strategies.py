@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from common.spec.base import PositiveInt, Spec
+from parity.common.spec.base import PositiveInt, Spec
 
 Framework = Literal["tensorflow", "torch"]
 

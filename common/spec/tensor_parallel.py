@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from common.errors import SpecError
-from common.spec.layers import Activation, Dense, Node, Residual, Sequential
-from common.spec.layers.attention import AttentionBase
-from common.spec.model import walk
+from parity.common.base.errors import SpecError
+from parity.common.spec.layers import Activation, Dense, Node, Residual, Sequential
+from parity.common.spec.layers.attention import AttentionBase
+from parity.common.spec.model import walk
 
 Cut = Literal["heads", "columns", "rows"]
 

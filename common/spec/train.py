@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from common.errors import SpecError
-from common.spec.base import Convention, NonNegativeInt, PositiveInt, Spec
-from common.spec.data import DataSpec
-from common.spec.losses import LossSpec, SoftmaxCrossEntropy
-from common.spec.model import ModelSpec, walk
-from common.spec.optimizers import OptimizerSpec
-from common.spec.precision import LOW, NUDGE, LossScale, Precision
-from common.spec.schedules import Constant, ScheduleSpec
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Convention, NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.data import DataSpec
+from parity.common.spec.losses import LossSpec, SoftmaxCrossEntropy
+from parity.common.spec.model import ModelSpec, walk
+from parity.common.spec.optimizers import OptimizerSpec
+from parity.common.spec.precision import LOW, NUDGE, LossScale, Precision
+from parity.common.spec.schedules import Constant, ScheduleSpec
 
 
 class TrainSpec(Spec):

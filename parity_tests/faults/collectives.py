@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from common.collectives.bench import Plan
+from parity.common.planning.collectives.bench import Plan
 
 
 def _measure(package: str, fault: str, plan: Plan, folder: Path) -> None:
@@ -33,14 +33,14 @@ def _measure(package: str, fault: str, plan: Plan, folder: Path) -> None:
 
 def torch_all_reduce(plan: Plan, folder: Path) -> None:
     """The last rank's sum is wrong in one number."""
-    _measure("torch_impl", "all_reduce", plan, folder)
+    _measure("parity.torch_impl", "all_reduce", plan, folder)
 
 
 def torch_scatter(plan: Plan, folder: Path) -> None:
     """The last rank's part is wrong in one number."""
-    _measure("torch_impl", "scatter", plan, folder)
+    _measure("parity.torch_impl", "scatter", plan, folder)
 
 
 def tensorflow_all_gather(plan: Plan, folder: Path) -> None:
     """The last rank's whole is wrong in one number."""
-    _measure("tf_impl", "all_gather", plan, folder)
+    _measure("parity.tf_impl", "all_gather", plan, folder)

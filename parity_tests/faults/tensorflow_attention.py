@@ -9,10 +9,10 @@ from unittest.mock import patch
 import numpy as np
 import tensorflow as tf
 
-from common.spec import layers as spec
+from parity.common.spec import layers as spec
+from parity.tf_impl.layers import attention, recurrent
 from parity_tests.faults.tensorflow_base import fault
 from parity_tests.faults.tensorflow_layers import as_float32, built_as
-from tf_impl.layers import attention, recurrent
 
 
 def _query(factor: Callable[[Any], float]) -> Any:

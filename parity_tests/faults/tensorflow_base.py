@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from parity.tf_impl import train
 from parity_tests.rerouted import rerouted
-from tf_impl import train
 
 _FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 

@@ -11,11 +11,11 @@ from unittest.mock import patch
 import numpy as np
 import tensorflow as tf
 
-from common.data import augment
-from common.data.plan import BatchPlan, Ids
-from common.data.samples import Samples
+from parity.common.data import augment
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.samples import Samples
+from parity.tf_impl import data
 from parity_tests.faults.tensorflow_base import fault
-from tf_impl import data
 
 # The order.
 

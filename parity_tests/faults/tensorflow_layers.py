@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.spec import layers as spec
+from parity.common.spec import layers as spec
+from parity.tf_impl import losses, step
+from parity.tf_impl.layers import convolution, core, random, registry
+from parity.tf_impl.model import Model
 from parity_tests.faults.tensorflow_base import fault
-from tf_impl import losses, step
-from tf_impl.layers import convolution, core, random, registry
-from tf_impl.model import Model
 
 
 def built_as(kind: type, **change: Any) -> Any:

@@ -9,13 +9,13 @@ from unittest.mock import patch
 import numpy as np
 import tensorflow as tf
 
-from common import reference
-from common.spec.optimizers import SGD, Adam, AdamW, OptimizerBase
+from parity.common import reference
+from parity.common.spec.optimizers import SGD, Adam, AdamW, OptimizerBase
+from parity.tf_impl import state
+from parity.tf_impl.optimizers import Optimizer, base
+from parity.tf_impl.strategy import Strategy
 from parity_tests.faults.tensorflow_base import fault
 from parity_tests.faults.tensorflow_reduction import replica
-from tf_impl import state
-from tf_impl.optimizers import Optimizer, base
-from tf_impl.strategy import Strategy
 
 # Clipping.
 
@@ -152,13 +152,13 @@ def momentum_folds_the_learning_rate() -> Iterator[None]:  # 18: Keras's momentu
 
 @fault
 def adam_without_bias_correction() -> Iterator[None]:  # 17
-    real = reference.RateKeeper.scalars
+    real = reference.StepScalars.scalars
 
     def scalars(self: Any, number: int) -> Any:
         given = real(self, number)
         return {**given, "step_size": given["learning_rate"], "second_correction": 1.0}
 
-    with patch.object(reference.RateKeeper, "scalars", scalars):
+    with patch.object(reference.StepScalars, "scalars", scalars):
         yield
 
 
@@ -175,13 +175,13 @@ def adam_steps_by_the_learning_rate() -> Iterator[None]:  # 17: the same in the 
 
 @fault
 def adam_epsilon_in_the_other_place() -> Iterator[None]:  # 17
-    real = reference.RateKeeper.__init__
+    real = reference.StepScalars.__init__
 
     def init(self: Any, spec: Any) -> None:
         optimizer = spec.optimizer.model_copy(update={"epsilon_place": "inside"})
         real(self, spec.model_copy(update={"optimizer": optimizer}))
 
-    with patch.object(reference.RateKeeper, "__init__", init):
+    with patch.object(reference.StepScalars, "__init__", init):
         yield
 
 
@@ -256,9 +256,9 @@ def gradients_one_step_late() -> Iterator[None]:  # an update that does not wait
 
 
 def _rate(change: Callable[[Callable[[int], float], int], float]) -> Any:
-    real = reference.RateKeeper.rate
+    real = reference.StepScalars.rate
     return patch.object(
-        reference.RateKeeper, "rate", lambda self, step: change(lambda other: real(self, other), step)
+        reference.StepScalars, "rate", lambda self, step: change(lambda other: real(self, other), step)
     )
 
 

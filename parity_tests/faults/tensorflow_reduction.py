@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import tensorflow as tf
 
+from parity.tf_impl import losses, step
+from parity.tf_impl.model import Model
+from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.strategy import Strategy
 from parity_tests.faults.tensorflow_base import fault
-from tf_impl import losses, step
-from tf_impl.model import Model
-from tf_impl.optimizers import Optimizer
-from tf_impl.strategy import Strategy
 
 # (strategy, sum over replicas, this replica's gradients of its loss sum, its count) -> what is taken for the sum
 Change = Callable[[Strategy, Callable[[list], list], list, tf.Tensor], list]

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from common.data import plan, sources
-from common.data.plan import BatchPlan
-from common.data.samples import Samples
+from parity.common.data import plan, sources
+from parity.common.data.plan import BatchPlan
+from parity.common.data.samples import Samples
+from parity.torch_impl import data
 from parity_tests.faults.torch_ground import fault
-from torch_impl import data
 
 
 @fault

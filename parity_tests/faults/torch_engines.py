@@ -9,8 +9,8 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+from parity.torch_impl import data
 from parity_tests.faults.torch_ground import fault
-from torch_impl import data
 
 
 @fault
@@ -75,7 +75,7 @@ def backward_of_lightning_doubled() -> Iterator[None]:
 
 @fault
 def backward_of_deepspeed_doubled() -> Iterator[None]:
-    from torch_impl.strategy.deepspeed import import_deepspeed
+    from parity.torch_impl.strategy.deepspeed import import_deepspeed
 
     with _backward_doubled(import_deepspeed(on_gpu=False).DeepSpeedEngine):
         yield

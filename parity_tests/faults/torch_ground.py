@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 import torch
 
+from parity.torch_impl import losses, optimizers, train
+from parity.torch_impl.model import local
+from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
 from parity_tests.rerouted import rerouted
-from torch_impl import losses, optimizers, train
-from torch_impl.model import local
-from torch_impl.strategy.carrier import Carrier
 
 Manager = Callable[[], AbstractContextManager[None]]
 _IN_RANK: dict[str, Manager] = {}
@@ -84,7 +84,7 @@ def other_rule(kind: type, rule: Callable[[Any], list[torch.Tensor]]) -> Any:
 
 def sums_by_themselves() -> Any:
     """Loss sum and count in a message of their own, as in everyone's code but ours: not with the gradients."""
-    return patch.object(Carrier, "possible", staticmethod(lambda replicas: False))
+    return patch.object(PiggybackedAllReduce, "possible", staticmethod(lambda replicas: False))
 
 
 @contextmanager

@@ -11,15 +11,15 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from common.spec.layers import Flatten
+from parity.common.spec.layers import Flatten
+from parity.torch_impl import context, layers
+from parity.torch_impl.layers.attention import Attention, SelfAttention
+from parity.torch_impl.layers.convolution import Conv2D
+from parity.torch_impl.layers.core import Dense
+from parity.torch_impl.layers.normalization import BatchNorm, LayerNorm
+from parity.torch_impl.layers.recurrent import GRU, LSTM, Recurrent
+from parity.torch_impl.model import Model
 from parity_tests.faults.torch_ground import fault, spec_changed
-from torch_impl import context, layers
-from torch_impl.layers.attention import Attention, SelfAttention
-from torch_impl.layers.convolution import Conv2D
-from torch_impl.layers.core import Dense
-from torch_impl.layers.normalization import BatchNorm, LayerNorm
-from torch_impl.layers.recurrent import GRU, LSTM, Recurrent
-from torch_impl.model import Model
 
 
 @fault

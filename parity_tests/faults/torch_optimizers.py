@@ -10,17 +10,11 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
-from common import reference
-from common.spec.optimizers import SGD, Adam, AdamW
-from parity_tests.faults.torch_ground import (
-    averaged,
-    fault,
-    hook_on_buckets,
-    other_optimizer,
-    other_rule,
-)
-from torch_impl import losses, optimizers, step, strategy
-from torch_impl.optimizers.descent import sgd
+from parity.common import reference
+from parity.common.spec.optimizers import SGD, Adam, AdamW
+from parity.torch_impl import losses, optimizers, step, strategy
+from parity.torch_impl.optimizers.descent import sgd
+from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, other_optimizer, other_rule
 
 CLIP_AT = 2.0  # optimizer.clip_global_norm of the cases that clip
 
@@ -230,9 +224,9 @@ def momentum_folds_the_learning_rate() -> Iterator[
 
 def _schedule(number_of: Any) -> Any:
     """A schedule that is at another step: number_of(spec, number)."""
-    real = reference.RateKeeper.scalars
+    real = reference.StepScalars.scalars
     return patch.object(
-        reference.RateKeeper, "scalars", lambda self, number: real(self, number_of(self._spec, number))
+        reference.StepScalars, "scalars", lambda self, number: real(self, number_of(self._spec, number))
     )
 
 
@@ -270,9 +264,9 @@ def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is record
 def learning_rate_scaled_by_replicas() -> Iterator[
     None
 ]:  # 25: the linear scaling rule, which the spec has not asked for
-    real = reference.RateKeeper.rate
+    real = reference.StepScalars.rate
     with patch.object(
-        reference.RateKeeper, "rate", lambda self, number: real(self, number) * dist.get_world_size()
+        reference.StepScalars, "rate", lambda self, number: real(self, number) * dist.get_world_size()
     ):
         yield
 

@@ -10,18 +10,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import (
-    FullyShardedDataParallel,
-    MixedPrecision,
-    MixedPrecisionPolicy,
-    fully_shard,
-)
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 
-from common import reference
+from parity.common import reference
+from parity.torch_impl import layers, losses, optimizers, step, strategy, train
+from parity.torch_impl.layers import products
+from parity.torch_impl.strategy import sharded
 from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_themselves
-from torch_impl import layers, losses, optimizers, step, strategy, train
-from torch_impl.layers import products
-from torch_impl.strategy import sharded
 
 
 @fault
@@ -49,12 +44,12 @@ def loss_in_float32() -> Iterator[None]:  # 33
 
 @fault
 def learning_rate_in_float32() -> Iterator[None]:  # 33
-    real = reference.RateKeeper.scalars
+    real = reference.StepScalars.scalars
 
     def scalars(self: Any, number: int) -> Any:
         return {name: float(np.float32(value)) for name, value in real(self, number).items()}
 
-    with patch.object(reference.RateKeeper, "scalars", scalars):
+    with patch.object(reference.StepScalars, "scalars", scalars):
         yield
 
 

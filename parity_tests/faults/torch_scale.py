@@ -9,9 +9,9 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+from parity.torch_impl import losses, optimizers, step, strategy
+from parity.torch_impl.strategy.base import Strategy
 from parity_tests.faults.torch_ground import fault, scaled_gradient
-from torch_impl import losses, optimizers, step, strategy
-from torch_impl.strategy.base import Strategy
 
 
 def _summed(number: torch.Tensor) -> torch.Tensor:

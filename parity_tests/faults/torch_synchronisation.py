@@ -12,10 +12,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from parity.torch_impl import optimizers, state, strategy
+from parity.torch_impl.strategy import replicated, sharded, tensor_parallel
+from parity.torch_impl.strategy.groups import begin_sum
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, sums_by_themselves
-from torch_impl import optimizers, state, strategy
-from torch_impl.strategy import replicated, sharded, tensor_parallel
-from torch_impl.strategy.groups import begin_sum
 
 
 @fault

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.foreign.carry import answered
-from parity_tests.foreign_models import carry_keras
+from parity.common.external.checkpoints import answered
+from parity.tf_impl.external import names
+from parity.tf_impl.external.checkpoints import read, write
+from parity_tests.external_models import carry_keras
 from parity_tests.peers import Arrays
-from tf_impl.foreign import names
-from tf_impl.foreign.carry import read, write
 
 keras.config.set_floatx("float64")
 

@@ -10,12 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import ParityError
-from common.weights import Weights
+from parity.common.base.errors import ParityError
+from parity.common.checkpoint.weights import Weights
+from parity.tf_impl import convert, losses
+from parity.tf_impl.context import Context
+from parity.tf_impl.inference import load
 from parity_tests.peers import Arrays
-from tf_impl import convert, losses
-from tf_impl.context import Context
-from tf_impl.inference import load
 
 
 def evaluate(facts: dict[str, Any], arrays: Arrays) -> Arrays:

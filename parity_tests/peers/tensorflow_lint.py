@@ -1,4 +1,4 @@
-"""Outlines of the models of `foreign_models/lint_keras.py`."""
+"""Outlines of the models of `external_models/lint_keras.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from parity_tests.foreign_models import lint_keras
+from parity.tf_impl.external.outline import outline
+from parity_tests.external_models import lint_keras
 from parity_tests.peers import Arrays
-from tf_impl.foreign.outline import outline
 
 
 def outlines(facts: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common.spec.losses import LossBase, parse_loss
+from parity.common.spec.losses import LossBase, parse_loss
+from parity.tf_impl.context import Context
+from parity.tf_impl.losses import correct, loss_sum_and_count
 from parity_tests.peers import Arrays
-from tf_impl.context import Context
-from tf_impl.losses import correct, loss_sum_and_count
 
 
 def loss(facts: dict[str, Any], arrays: Arrays) -> Arrays:

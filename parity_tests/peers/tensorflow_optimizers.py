@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 from keras.src.optimizers import nadam
 
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.tf_impl import state
+from parity.tf_impl.model import build_model
+from parity.tf_impl.optimizers import build_optimizer
+from parity.tf_impl.strategy import open_strategy
 from parity_tests.peers import Arrays
-from tf_impl import state
-from tf_impl.model import build_model
-from tf_impl.optimizers import build_optimizer
-from tf_impl.strategy import open_strategy
 
 
 def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
@@ -29,7 +29,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     model = build_model(spec, strategy)
     optimizer = build_optimizer(spec.optimizer, model, strategy)
     state.load(arrays, model, optimizer)
-    rates, results = RateKeeper(spec), {}
+    rates, results = StepScalars(spec), {}
     for step in range(facts["steps"]):
         gradients = [tf.constant(arrays[f"{step}/{name}"]) for name in model.parameters]
         scalars = {name: tf.constant(v, spec.precision) for name, v in rates.scalars(step).items()}

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import keras
 import tensorflow as tf
 
+from parity.tf_impl.layers.products import Low, set_low, sums_in_float32
 from parity_tests.peers import Arrays, tensorflow_layers
-from tf_impl.layers.products import Low, set_low, sums_in_float32
 
 
 def forward_backward(facts: dict[str, Any], arrays: Arrays) -> Arrays:

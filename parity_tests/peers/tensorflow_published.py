@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.spec import ModelSpec
+from parity.common.spec import ModelSpec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers import build_layer
+from parity.tf_impl.model import tensors_of
 from parity_tests import published
 from parity_tests.peers import Arrays
-from tf_impl.context import Context
-from tf_impl.layers import build_layer
-from tf_impl.model import tensors_of
 
 
 def ours(facts: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from common.foreign.carry import answered
-from parity_tests.foreign_models import carry_torch
+from parity.common.external.checkpoints import answered
+from parity.torch_impl.external.checkpoints import read, write
+from parity_tests.external_models import carry_torch
 from parity_tests.peers import Arrays
-from torch_impl.foreign.carry import read, write
 
 
 def train(facts: dict[str, Any], arrays: Arrays) -> Arrays:

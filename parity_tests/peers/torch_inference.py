@@ -12,11 +12,11 @@ import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from common.errors import ParityError
+from parity.common.base.errors import ParityError
+from parity.torch_impl import convert, losses
+from parity.torch_impl.context import Context
+from parity.torch_impl.inference import load
 from parity_tests.peers import Arrays
-from torch_impl import convert, losses
-from torch_impl.context import Context
-from torch_impl.inference import load
 
 
 def evaluate(facts: dict[str, Any], arrays: Arrays) -> Arrays:

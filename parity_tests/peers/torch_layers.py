@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from common.spec import ModelSpec
+from parity.common.spec import ModelSpec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers import build_layer
+from parity.torch_impl.model import tensors_of
+from parity.torch_impl.random import sample_words
 from parity_tests.peers import Arrays
-from torch_impl.context import Context
-from torch_impl.layers import build_layer
-from torch_impl.model import tensors_of
-from torch_impl.random import sample_words
 
 
 def forward_backward(facts: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -1,4 +1,4 @@
-"""Outlines of the models of `foreign_models/lint_torch.py`."""
+"""Outlines of the models of `external_models/lint_torch.py`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity_tests.foreign_models import lint_torch
+from parity.torch_impl.external.outline import outline
+from parity_tests.external_models import lint_torch
 from parity_tests.peers import Arrays
-from torch_impl.foreign.outline import outline
 
 
 def outlines(facts: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.spec.losses import LossBase, parse_loss
+from parity.common.spec.losses import LossBase, parse_loss
+from parity.torch_impl.context import Context
+from parity.torch_impl.losses import correct, loss_sum_and_count
 from parity_tests.peers import Arrays
-from torch_impl.context import Context
-from torch_impl.losses import correct, loss_sum_and_count
 
 
 def loss(facts: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -14,17 +14,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.spec import Placement, TrainSpec
-from common.state import initial_state
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import initial_state
+from parity.torch_impl import data, runtime, state
+from parity.torch_impl.model import build_model
+from parity.torch_impl.optimizers import build_optimizer
+from parity.torch_impl.step import Step
+from parity.torch_impl.strategy import open_strategy
+from parity.torch_impl.strategy.blocks import Checkpointed, wrap_blocks
 from parity_tests.peers import Arrays
-from torch_impl import data, runtime, state
-from torch_impl.model import build_model
-from torch_impl.optimizers import build_optimizer
-from torch_impl.step import Step
-from torch_impl.strategy import open_strategy
-from torch_impl.strategy.blocks import Checkpointed, wrap_blocks
 
 
 class Live(TorchDispatchMode):
@@ -37,7 +37,7 @@ class Live(TorchDispatchMode):
 
     @property
     def now(self) -> int:
-        """Looked up anew each time: a sharding strategy makes storages smaller and larger."""
+        """StepTrace up anew each time: a sharding strategy makes storages smaller and larger."""
         storages = [reference() for reference in self._storages.values()]
         return sum(storage.nbytes() for storage in storages if storage is not None)
 

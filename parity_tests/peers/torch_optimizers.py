@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.torch_impl import state
+from parity.torch_impl.model import build_model
+from parity.torch_impl.optimizers import build_optimizer
+from parity.torch_impl.strategy import open_strategy
 from parity_tests.peers import Arrays
-from torch_impl import state
-from torch_impl.model import build_model
-from torch_impl.optimizers import build_optimizer
-from torch_impl.strategy import open_strategy
 
 
 def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
@@ -30,7 +30,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     model = build_model(spec, strategy)
     optimizer = build_optimizer(spec.optimizer, model, strategy)
     state.load(arrays, model, optimizer)
-    rates, results = RateKeeper(spec), {}
+    rates, results = StepScalars(spec), {}
     for step in range(facts["steps"]):
         gradients = [tensor.shard(arrays[f"{step}/{name}"]) for name, tensor in model.parameters.items()]
         gradients = optimizer.join(gradients)

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import torch
 
+from parity.torch_impl.layers.products import Low, set_low, sums_in_float32
 from parity_tests.peers import Arrays, torch_layers
-from torch_impl.layers.products import Low, set_low, sums_in_float32
 
 
 def forward_backward(facts: dict[str, Any], arrays: Arrays) -> Arrays:

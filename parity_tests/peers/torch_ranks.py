@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from common.data import sources
-from common.data.plan import BatchPlan
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
-from common.state import initial_state
-from torch_impl import data, runtime, state
-from torch_impl.layers import attention
-from torch_impl.model import build_model, local
-from torch_impl.optimizers import build_optimizer
-from torch_impl.step import build_step, evaluate
-from torch_impl.strategy import open_strategy, replicated, sharded
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import initial_state
+from parity.torch_impl import data, runtime, state
+from parity.torch_impl.layers import attention
+from parity.torch_impl.model import build_model, local
+from parity.torch_impl.optimizers import build_optimizer
+from parity.torch_impl.step import build_step, evaluate
+from parity.torch_impl.strategy import open_strategy, replicated, sharded
 
 STEPS = 2
 
@@ -47,7 +47,7 @@ def observe(spec_data: dict[str, Any], placement_data: dict[str, Any], folder: P
     _spy_on(strategy, model, facts)
     step = build_step(spec, model, optimizer, strategy, recording=True)
     samples, eval_samples = sources.load_for(spec)
-    plan, rates = BatchPlan.of(spec, placement), RateKeeper(spec)
+    plan, rates = BatchPlan.of(spec, placement), StepScalars(spec)
     for number, batch in enumerate(data.batches(plan, samples, strategy, range(STEPS))):
         facts |= {"buckets": [], "passes": 0}
         step(batch, rates.scalars(number), number)

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from common.reference import RateKeeper
-from common.spec import Placement, TrainSpec
-from common.state import slot_name
+from parity.common.reference import StepScalars
+from parity.common.spec import Placement, TrainSpec
+from parity.common.state.canonical import slot_name
+from parity.torch_impl import state
+from parity.torch_impl.model import build_model
+from parity.torch_impl.optimizers import RuleOptimizer, build_optimizer, groups_of
+from parity.torch_impl.strategy import open_strategy
 from parity_tests.peers import Arrays
-from torch_impl import state
-from torch_impl.model import build_model
-from torch_impl.optimizers import RuleOptimizer, build_optimizer, groups_of
-from torch_impl.strategy import open_strategy
 
 
 def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
@@ -35,7 +35,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
             group["wholes"] = group["params"]
             group["params"] = [nn.Parameter(half) for half in _halves(group["wholes"])]
     optimizer = RuleOptimizer(groups)
-    rates, results = RateKeeper(spec), {}
+    rates, results = StepScalars(spec), {}
     for step in range(facts["steps"]):
         for name, tensor in model.parameters.items():
             tensor.live.grad = tensor.shard(arrays[f"{step}/{name}"])

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from parity.tf_impl.recorder import Recorder, RecorderCallback
 from parity_tests.recorded import (
     BARE,
     BATCH,
@@ -30,7 +31,6 @@ from parity_tests.recorded import (
     run_snippet,
     weights,
 )
-from tf_impl.recorder import Recorder, RecorderCallback
 
 
 def model_of(scale: float = 1.0) -> keras.Model:

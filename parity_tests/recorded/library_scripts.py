@@ -50,7 +50,7 @@ def with_lightning(out: Path | None, parts: int) -> np.ndarray:
     """Trainer.fit."""
     import lightning.pytorch as pl
 
-    from torch_impl.recorders.lightning import RecorderCallback
+    from parity.torch_impl.recorders.lightning import RecorderCallback
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -103,7 +103,7 @@ def with_transformers(out: Path | None, parts: int) -> np.ndarray:
 
     from transformers import TrainingArguments
 
-    from torch_impl.recorders.transformers import RecorderCallback
+    from parity.torch_impl.recorders.transformers import RecorderCallback
 
     module = Module()
     optimizer = optimizer_of(module, {})
@@ -138,7 +138,7 @@ def with_accelerate(out: Path | None, parts: int) -> np.ndarray:
     """A loop with an Accelerator."""
     from accelerate import Accelerator
 
-    from torch_impl.recorders.accelerate import AcceleratedRecorder
+    from parity.torch_impl.recorders.accelerate import AcceleratedRecorder
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=parts)
     module = model_of()

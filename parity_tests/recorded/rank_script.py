@@ -11,9 +11,9 @@ import torch.multiprocessing as processes
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from parity.torch_impl.recorder import Recorder
 from parity_tests.recorded import BATCH, STEPS, batch, data
 from parity_tests.recorded.torch_scripts import model_of, optimizer_of
-from torch_impl.recorder import Recorder
 
 RANKS = 2
 

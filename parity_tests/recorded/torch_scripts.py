@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from parity.torch_impl.recorder import Recorder
 from parity_tests.recorded import (
     BARE,
     BATCH,
@@ -32,7 +33,6 @@ from parity_tests.recorded import (
     run_snippet,
     weights,
 )
-from torch_impl.recorder import Recorder
 
 
 def model_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, TrainSpec
 
 
 def owns_loop(placement: Placement) -> bool:
@@ -25,4 +25,4 @@ def build(spec: TrainSpec, model: Any, strategy: Any) -> tuple[Any, Any]:
 
 
 def _engine(placement: Placement) -> Any:
-    return importlib.import_module(f"tf_impl.engines.{placement.engine}_fit")
+    return importlib.import_module(f"parity.tf_impl.engines.{placement.engine}_fit")

@@ -19,15 +19,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.data.plan import BatchPlan, Ids
-from common.data.samples import Samples
-from common.errors import SpecError
-from common.spec import Placement, TrainSpec
-from common.spec.model import walk
-from tf_impl.engines import stock
-from tf_impl.model import Model
-from tf_impl.step import StepResult
-from tf_impl.strategy import Strategy
+from parity.common.base.errors import SpecError
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.samples import Samples
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.model import walk
+from parity.tf_impl.engines import stock
+from parity.tf_impl.model import Model
+from parity.tf_impl.step import StepResult
+from parity.tf_impl.strategy import Strategy
 
 
 def check(spec: TrainSpec, placement: Placement) -> None:

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import SpecError
-from common.spec import losses, optimizers
-from common.spec.losses import LossBase
-from common.spec.optimizers import OptimizerBase
-from common.state import parameter_specs
-from tf_impl.model import Model
+from parity.common.base.errors import SpecError
+from parity.common.spec import losses, optimizers
+from parity.common.spec.losses import LossBase
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import parameter_specs
+from parity.tf_impl.model import Model
 
 _MOMENTS = {"first_moment": "_momentums", "second_moment": "_velocities"}
 

@@ -4,7 +4,7 @@ Variables carry the canonical tensor names as attributes (`kernel`, `gamma`, ...
 layout, so no translation table is needed on this side.
 """
 
-from tf_impl.layers import (
+from parity.tf_impl.layers import (
     attention,
     containers,
     convolution,
@@ -17,7 +17,7 @@ from tf_impl.layers import (
     recurrent,
     resizing,
 )
-from tf_impl.layers.registry import EmptySafe, build_layer
+from parity.tf_impl.layers.registry import EmptySafe, build_layer
 
 __all__ = [
     "EmptySafe",

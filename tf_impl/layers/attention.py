@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.context import Context
-from tf_impl.layers.products import Products
-from tf_impl.layers.random import keep_mask
-from tf_impl.layers.registry import Contextual, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.products import Products
+from parity.tf_impl.layers.random import keep_mask
+from parity.tf_impl.layers.registry import Contextual, build_layer, call, register
 
 
 class Attention(Products, Contextual):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.context import Context
-from tf_impl.layers.random import keep_mask
-from tf_impl.layers.registry import Contextual, Function, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.random import keep_mask
+from parity.tf_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
 class Children(Contextual):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.layers.products import Products
-from tf_impl.layers.registry import EmptySafe, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.layers.products import Products
+from parity.tf_impl.layers.registry import EmptySafe, register
 
 
 class _Convolution(Products):

@@ -7,11 +7,11 @@ import math
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.context import Context
-from tf_impl.layers.products import Products
-from tf_impl.layers.registry import Contextual, Function, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.products import Products
+from parity.tf_impl.layers.registry import Contextual, Function, register
 
 
 class Dense(Products, keras.layers.Dense):

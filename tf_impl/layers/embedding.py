@@ -5,11 +5,11 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.context import Context
-from tf_impl.layers.products import Products
-from tf_impl.layers.registry import Contextual, Function, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.products import Products
+from parity.tf_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
 def _rows(table: tf.Tensor, tokens: tf.Tensor, padding_id: int | None = None) -> tf.Tensor:

@@ -7,16 +7,16 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from common.errors import ForeignError
-from common.foreign.process.blame import blame
-from common.foreign.process.passed import tensors_in
-from common.foreign.process.resolve import stand_in
-from common.foreign.target import Target
-from common.imported import chosen, drawing, forget_object, one_input, probed_shape
-from common.spec import TrainSpec
-from tf_impl.context import Context
-from tf_impl.foreign import names
-from tf_impl.layers.registry import Contextual
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.pass_result import tensors_in
+from parity.common.external.process.resolve import prepare_import_path
+from parity.common.external.process.user_errors import blame
+from parity.common.spec import TrainSpec
+from parity.common.spec.external.target import Target
+from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
+from parity.tf_impl.context import Context
+from parity.tf_impl.external import names
+from parity.tf_impl.layers.registry import Contextual
 
 
 class ImportedModel(Contextual):
@@ -49,7 +49,7 @@ class ImportedModel(Contextual):
         """What the user's model makes of inputs.
 
         Raises:
-            ForeignError: it failed, or gives several tensors and none was chosen.
+            ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
         try:
             result = self.model(inputs, training=training)
@@ -61,24 +61,24 @@ class ImportedModel(Contextual):
         """The variable of every tensor that the spec names.
 
         Raises:
-            ForeignError: the model has other tensors than the spec says.
+            ExternalModelError: the model has other tensors than the spec says.
         """
         live = names.tensors(self.model)
         named = {tensor.name for tensor in self.layer.keras_tensors}
         for name in names.trained(self.model):
             if name not in named:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target} has a variable {name!r} that the spec's keras_tensors lack"
                 )
         found = {}
         for tensor in self.layer.keras_tensors:
             if tensor.name not in live:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target} has no tensor {tensor.name!r}, which the spec's keras_tensors name"
                 )
             shape = tuple(live[tensor.name].shape)
             if shape != tensor.shape:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target}: {tensor.name} is of shape {shape}, the spec says {tensor.shape}"
                 )
             found[tensor.name] = live[tensor.name].value
@@ -89,15 +89,15 @@ def build(spec: TrainSpec) -> ImportedModel:
     """The user's model of a resolved spec, within the scope of a strategy, its values still its own.
 
     Raises:
-        ForeignError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
+        ExternalModelError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
             describes.
     """
     # Only here: it has settings of its own for the processes that it is made for.
-    from tf_impl.foreign import load
+    from parity.tf_impl.external import load
 
     layer = spec.model.imported
     target = Target.of(layer.keras, layer.keras_arguments)
-    stand_in(Path.cwd(), "tensorflow")
+    prepare_import_path(Path.cwd(), "tensorflow")
     forget_object(target, keras.Layer)
     made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
@@ -126,7 +126,7 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     outputs = root.outputs(inputs, training=False)
     probed_shape(tuple(outputs.shape), spec, root.target)
     if root.model.losses:
-        raise ForeignError(
+        raise ExternalModelError(
             f"{root.target} adds {len(root.model.losses)} terms to the loss (regularizers, add_loss), which the torch"
             " model would not; leave them out, and give the spec loss.l2 or optimizer.weight_decay"
         )

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.context import Context
-from tf_impl.layers.registry import Contextual, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.registry import Contextual, register
 
 
 class BatchNorm(Contextual):

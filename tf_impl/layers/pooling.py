@@ -5,9 +5,9 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from common.spec import layers as spec
-from tf_impl.layers.registry import EmptySafe, Function, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.tf_impl.layers.registry import EmptySafe, Function, register
 
 
 class _Pool(keras.layers.Layer):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from common.spec import TrainSpec
+from parity.common.spec import TrainSpec
 
 # A product of two tensors: linear in each of them.
 Bilinear = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]

@@ -7,14 +7,14 @@ import math
 import keras
 import tensorflow as tf
 
-from common import rng
-from common.spec import Node
-from common.spec import layers as spec
-from common.spec.layers import Shape
-from common.spec.layers.random import threshold
-from tf_impl.context import Context
-from tf_impl.layers.registry import Contextual, register
-from tf_impl.random import sample_words
+from parity.common.base import rng
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.common.spec.layers import Shape
+from parity.common.spec.layers.random import threshold
+from parity.tf_impl.context import Context
+from parity.tf_impl.layers.registry import Contextual, register
+from parity.tf_impl.random import sample_words
 
 
 def keep_mask(x: tf.Tensor, context: Context, path: str, shape: Shape, rate: float) -> tf.Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from common.spec import Node
-from tf_impl.context import Context
+from parity.common.spec import Node
+from parity.tf_impl.context import Context
 
 _BUILDERS: dict[type, Callable[[Node], keras.layers.Layer]] = {}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from common.spec.optimizers import Adam, Adamax, AdamW, Nadam
-from tf_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adam, Adamax, AdamW, Nadam
+from parity.tf_impl.optimizers.base import Update, register
 
 
 def moments(given: Update) -> tuple[tf.Tensor, tf.Tensor]:

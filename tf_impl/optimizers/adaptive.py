@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from common.spec.optimizers import Adadelta, Adagrad, RMSprop
-from tf_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adadelta, Adagrad, RMSprop
+from parity.tf_impl.optimizers.base import Update, register
 
 
 def _root(spec: RMSprop | Adagrad, square: tf.Tensor) -> tf.Tensor:

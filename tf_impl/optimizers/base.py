@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from common.reference import AVERAGE
-from common.spec.optimizers import OptimizerBase
-from common.state import slots_of
-from tf_impl.model import Model
-from tf_impl.strategy import Strategy
+from parity.common.reference import AVERAGE
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import slots_of
+from parity.tf_impl.model import Model
+from parity.tf_impl.strategy import Strategy
 
 
 class Update(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from common.spec.optimizers import SGD, Lion
-from tf_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import SGD, Lion
+from parity.tf_impl.optimizers.base import Update, register
 
 
 @register(SGD)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from common.spec.optimizers import Adafactor, Lamb, Muon
-from tf_impl.optimizers.adam import moments
-from tf_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adafactor, Lamb, Muon
+from parity.tf_impl.optimizers.adam import moments
+from parity.tf_impl.optimizers.base import Update, register
 
 
 @register(Adafactor)

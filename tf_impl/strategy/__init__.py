@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.spec import Placement
-from tf_impl.strategy.base import Strategy
-from tf_impl.strategy.mirrored import Mirrored
-from tf_impl.strategy.multi_worker import MultiWorker
+from parity.common.spec import Placement
+from parity.tf_impl.strategy.base import Strategy
+from parity.tf_impl.strategy.mirrored import Mirrored
+from parity.tf_impl.strategy.multi_worker import MultiWorker
 
 __all__ = ["Strategy", "open_strategy"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from common.launch.place import place_of
-from common.spec import Placement
-from tf_impl import runtime
+from parity.common.execution.process_context import process_context
+from parity.common.spec import Placement
+from parity.tf_impl import runtime
 
 if TYPE_CHECKING:
-    from tf_impl.model import Model
+    from parity.tf_impl.model import Model
 
 
 class Strategy:
@@ -20,7 +20,7 @@ class Strategy:
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
-        self.place = place = place_of(placement)
+        self.place = place = process_context(placement)
         self.rank = place.rank
         self.native = self._native()
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from common.errors import RunError
-from common.files import replacing
-from common.launch.place import Place, place_of, starts_ranks
-from common.launch.ranks import reached
-from common.spec import Placement
-from tf_impl.strategy import watchdog
+from parity.common.base.errors import RunError
+from parity.common.base.files import replacing
+from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
+from parity.common.execution.ranks import reached
+from parity.common.spec import Placement
+from parity.tf_impl.strategy import watchdog
 
 _POLL_SECONDS = 0.02
 _LOST = (
@@ -30,10 +30,10 @@ _LOST = (
 )
 
 
-class Meeting:
+class WorkerRendezvous:
     """The workers' addresses in rank order, and a limit to waiting for them. Use as a context manager."""
 
-    def __init__(self, placement: Placement, place: Place) -> None:
+    def __init__(self, placement: Placement, place: ProcessContext) -> None:
         self._place = place
         self._seconds = placement.timeout_seconds
         self._port: socket.socket | None = None
@@ -95,7 +95,7 @@ def lost_peers(placement: Placement, record: Path) -> Iterator[None]:
             r"(Collective ops is aborted by|Collective has timed out|recvmsg|Socket)[^\n]*", said
         )
         raise RunError(
-            f"rank {place_of(placement).rank} on {socket.gethostname()} {what}"
+            f"rank {process_context(placement).rank} on {socket.gethostname()} {what}"
             f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__})"
             f"{'' if starts_ranks(placement) else reached(record)}; the first rank to fail says why"
         ) from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tf_impl import runtime
-from tf_impl.strategy.base import Strategy
+from parity.tf_impl import runtime
+from parity.tf_impl.strategy.base import Strategy
 
 _CROSS_DEVICE = {
     "one_device": tf.distribute.ReductionToOneDevice,

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from common.spec import Placement
-from tf_impl import runtime
-from tf_impl.strategy.base import Strategy
-from tf_impl.strategy.cluster import Meeting
-from tf_impl.strategy.loopback import accept_only_this_machine
-from tf_impl.strategy.watchdog import listens
+from parity.common.spec import Placement
+from parity.tf_impl import runtime
+from parity.tf_impl.strategy.base import Strategy
+from parity.tf_impl.strategy.cluster import WorkerRendezvous
+from parity.tf_impl.strategy.loopback import accept_only_this_machine
+from parity.tf_impl.strategy.watchdog import listens
 
 if TYPE_CHECKING:
-    from tf_impl.model import Model
+    from parity.tf_impl.model import Model
 
 _LEAVE_SECONDS = 10
 _Kind = tf.distribute.experimental.CommunicationImplementation
@@ -41,7 +41,7 @@ class MultiWorker(Strategy):
         if placement.processes == 1:
             os.environ.pop("TF_CONFIG", None)
             return _native(placement, options)
-        with Meeting(placement, self.place) as self._workers:
+        with WorkerRendezvous(placement, self.place) as self._workers:
             task = {"type": "worker", "index": self.rank}
             handler = signal.getsignal(signal.SIGTERM)
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": self._workers}, "task": task})

@@ -11,11 +11,11 @@ import importlib.util
 from types import ModuleType
 from typing import Any
 
-from common.errors import MissingPackageError, RunError, SpecError, how_to_install
-from common.spec import Placement, TrainSpec
-from common.spec.deepspeed import check_deepspeed
-from common.spec.run import check_elementwise
-from torch_impl import runtime
+from parity.common.base.errors import MissingPackageError, RunError, SpecError, how_to_install
+from parity.common.execution.checks import check_elementwise
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.deepspeed import check_deepspeed
+from parity.torch_impl import runtime
 
 # engine, or strategy that needs one -> package, which is also the name of the extra that installs it.
 _PACKAGES = {
@@ -88,7 +88,7 @@ def starts_ranks(placement: Placement) -> bool:
 
 
 def _module(placement: Placement) -> ModuleType:
-    return importlib.import_module(f"torch_impl.engines.{placement.engine}")
+    return importlib.import_module(f"parity.torch_impl.engines.{placement.engine}")
 
 
 def strategy_of(placement: Placement) -> type[Any] | None:

@@ -11,16 +11,16 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor
 
-from common.data.plan import BatchPlan
-from common.spec import Placement
-from torch_impl.engines.joining import describe_group
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import checkpoint_blocks
-from torch_impl.strategy.groups import timeout_of
-from torch_impl.strategy.replicated import ddp_options
+from parity.common.data.plan import BatchPlan
+from parity.common.spec import Placement
+from parity.torch_impl.engines.joining import describe_group
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.blocks import checkpoint_blocks
+from parity.torch_impl.strategy.groups import timeout_of
+from parity.torch_impl.strategy.replicated import ddp_options
 
 if TYPE_CHECKING:
-    from torch_impl.model import Model
+    from parity.torch_impl.model import Model
 
 
 class Accelerate(Strategy):

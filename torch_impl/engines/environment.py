@@ -6,9 +6,9 @@ import os
 
 from lightning.fabric.plugins.environments import ClusterEnvironment
 
-from common.launch.place import Place
-from common.spec import Placement
-from torch_impl.engines.joining import describe_group
+from parity.common.execution.process_context import ProcessContext
+from parity.common.spec import Placement
+from parity.torch_impl.engines.joining import describe_group
 
 
 class RankEnvironment(ClusterEnvironment):
@@ -18,7 +18,7 @@ class RankEnvironment(ClusterEnvironment):
     detect.
     """
 
-    def __init__(self, place: Place, placement: Placement) -> None:
+    def __init__(self, place: ProcessContext, placement: Placement) -> None:
         describe_group(place, placement)
         self._place = place
 

@@ -9,17 +9,17 @@ import lightning.fabric
 from lightning.fabric.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 
-from common.spec import Placement
-from torch_impl.engines.environment import RankEnvironment
-from torch_impl.engines.joining import quiet
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import checkpoint_blocks
-from torch_impl.strategy.groups import timeout_of
-from torch_impl.strategy.replicated import ddp_options
-from torch_impl.strategy.sharded import FSDP2
+from parity.common.spec import Placement
+from parity.torch_impl.engines.environment import RankEnvironment
+from parity.torch_impl.engines.joining import quiet
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.blocks import checkpoint_blocks
+from parity.torch_impl.strategy.groups import timeout_of
+from parity.torch_impl.strategy.replicated import ddp_options
+from parity.torch_impl.strategy.sharded import FSDP2
 
 if TYPE_CHECKING:
-    from torch_impl.model import Model
+    from parity.torch_impl.model import Model
 
 
 class Fabric(Strategy):

@@ -12,15 +12,15 @@ from unittest.mock import patch
 
 import torch.distributed as dist
 
-from common.launch.place import Place
-from common.spec import Placement
-from torch_impl.strategy.groups import timeout_of
+from parity.common.execution.process_context import ProcessContext
+from parity.common.spec import Placement
+from parity.torch_impl.strategy.groups import timeout_of
 
 # The store that rank 0 serves must live as long as the process group.
 _served: list[dist.Store] = []
 
 
-def describe_group(place: Place, placement: Placement) -> None:
+def describe_group(place: ProcessContext, placement: Placement) -> None:
     """Describe the process group in the variables from which an engine joins it.
 
     A launcher's place says where rank 0 listens. Processes that we started ourselves meet at a file: through it

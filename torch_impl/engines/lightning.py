@@ -26,18 +26,18 @@ from lightning.pytorch.strategies import (
 from torch import Tensor
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-from common.errors import RunError
-from common.launch.place import place_of
-from common.spec import Placement, TrainSpec
-from torch_impl import runtime
-from torch_impl.engines.environment import RankEnvironment
-from torch_impl.engines.joining import local_store, quiet
-from torch_impl.step import added
-from torch_impl.strategy import STRATEGIES
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import checkpoint_blocks
-from torch_impl.strategy.groups import timeout_of
-from torch_impl.strategy.replicated import ddp_options
+from parity.common.base.errors import RunError
+from parity.common.execution.process_context import process_context
+from parity.common.spec import Placement, TrainSpec
+from parity.torch_impl import runtime
+from parity.torch_impl.engines.environment import RankEnvironment
+from parity.torch_impl.engines.joining import local_store, quiet
+from parity.torch_impl.step import added
+from parity.torch_impl.strategy import STRATEGIES
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.blocks import checkpoint_blocks
+from parity.torch_impl.strategy.groups import timeout_of
+from parity.torch_impl.strategy.replicated import ddp_options
 
 Begin = Callable[[Strategy], Any]
 
@@ -46,7 +46,7 @@ def run(spec: TrainSpec, placement: Placement, begin: Begin) -> None:
     """Be one rank of a training; `begin(strategy)` builds the run, as in `train.py`."""
     module = _Training(placement, begin)
     alone = placement.strategy == "single"
-    environment = [] if alone else [RankEnvironment(place_of(placement), placement)]
+    environment = [] if alone else [RankEnvironment(process_context(placement), placement)]
     _trainer(spec, placement, plugins=environment, strategy=_strategy(placement)).fit(module)
     module.close()
 

@@ -4,7 +4,7 @@ Activations keep canonical shapes between layers (images NHWC). A convolution se
 NCHW, which for a contiguous NHWC tensor is exactly PyTorch's channels_last memory format.
 """
 
-from torch_impl.layers import (
+from parity.torch_impl.layers import (
     attention,
     containers,
     convolution,
@@ -17,7 +17,7 @@ from torch_impl.layers import (
     recurrent,
     resizing,
 )
-from torch_impl.layers.registry import build_layer, native_layout
+from parity.torch_impl.layers.registry import build_layer, native_layout
 
 __all__ = [
     "attention",

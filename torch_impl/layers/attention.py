@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.context import Context
-from torch_impl.layers.products import Products
-from torch_impl.layers.random import keep_mask
-from torch_impl.layers.registry import Contextual, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.products import Products
+from parity.torch_impl.layers.random import keep_mask
+from parity.torch_impl.layers.registry import Contextual, build_layer, call, register
 
 
 class AllHeads:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.context import Context
-from torch_impl.layers.random import keep_mask
-from torch_impl.layers.registry import Contextual, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.random import keep_mask
+from parity.torch_impl.layers.registry import Contextual, build_layer, call, register
 
 
 class Children(Contextual):

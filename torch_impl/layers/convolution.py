@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.layers.products import Products
-from torch_impl.layers.registry import register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.layers.products import Products
+from parity.torch_impl.layers.registry import register
 
 
 def _padding(node: Node) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

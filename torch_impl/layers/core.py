@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.context import Context
-from torch_impl.layers.products import Products
-from torch_impl.layers.registry import Contextual, Function, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.products import Products
+from parity.torch_impl.layers.registry import Contextual, Function, register
 
 
 class Dense(Products, nn.Linear):
@@ -50,7 +50,7 @@ def activation(node: Node) -> nn.Module:
     slope = node.spec.negative_slope
     if node.spec.function == "leaky_relu":
         return Function(lambda x: F.leaky_relu(x, slope))
-    # Looked up here, since a test puts another in its place.
+    # StepTrace up here, since a test puts another in its place.
     return Function(F.gelu if node.spec.function == "gelu" else _FUNCTIONS[node.spec.function])
 
 

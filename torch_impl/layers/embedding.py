@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.context import Context
-from torch_impl.layers.products import Products
-from torch_impl.layers.registry import Contextual, Function, build_layer, call, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.products import Products
+from parity.torch_impl.layers.registry import Contextual, Function, build_layer, call, register
 
 
 class Table(nn.Module):

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.errors import ForeignError
-from common.foreign.process.blame import blame
-from common.foreign.process.passed import tensors_in
-from common.foreign.process.resolve import stand_in
-from common.foreign.target import Target
-from common.imported import chosen, drawing, forget_object, one_input, probed_shape
-from common.spec import TrainSpec
-from torch_impl.context import Context
-from torch_impl.foreign import load, names
-from torch_impl.layers.registry import Contextual
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.pass_result import tensors_in
+from parity.common.external.process.resolve import prepare_import_path
+from parity.common.external.process.user_errors import blame
+from parity.common.spec import TrainSpec
+from parity.common.spec.external.target import Target
+from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
+from parity.torch_impl.context import Context
+from parity.torch_impl.external import load, names
+from parity.torch_impl.layers.registry import Contextual
 
 
 class ImportedModel(Contextual):
@@ -57,7 +57,7 @@ class ImportedModel(Contextual):
         """What the user's module makes of canonical inputs, in canonical layout.
 
         Raises:
-            ForeignError: it failed, or gives several tensors and none was chosen.
+            ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
         try:
             result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
@@ -70,25 +70,25 @@ class ImportedModel(Contextual):
         """Of every tensor that the spec names: the module that owns it, the attribute, whether it is trained.
 
         Raises:
-            ForeignError: the model has other tensors than the spec says.
+            ExternalModelError: the model has other tensors than the spec says.
         """
         live = names.tensors(self.model)
         named = {tensor.name for tensor in self.layer.torch_tensors}
         ours = {id(live[name]) for name in named & live.keys()}
         for name, tensor in live.items():
             if isinstance(tensor, nn.Parameter) and name not in named and id(tensor) not in ours:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target} has a parameter {name!r} that the spec's torch_tensors lack"
                 )
         found = {}
         for tensor in self.layer.torch_tensors:
             if tensor.name not in live:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target} has no tensor {tensor.name!r}, which the spec's torch_tensors name"
                 )
             shape = tuple(live[tensor.name].shape)
             if shape != tensor.shape:
-                raise ForeignError(
+                raise ExternalModelError(
                     f"{self.target}: {tensor.name} is of shape {shape}, the spec says {tensor.shape}"
                 )
             path, _, attribute = tensor.name.rpartition(".")
@@ -113,12 +113,12 @@ def build(spec: TrainSpec) -> ImportedModel:
     """The user's model of a resolved spec, on the CPU, in the spec's precision, its values still its own.
 
     Raises:
-        ForeignError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
+        ExternalModelError: it cannot be imported or built, does not take the spec's inputs, or is another than the spec
             describes.
     """
     layer = spec.model.imported
     target = Target.of(layer.torch, layer.torch_arguments)
-    stand_in(Path.cwd(), "torch")
+    prepare_import_path(Path.cwd(), "torch")
     forget_object(target, nn.Module)
     made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
@@ -132,7 +132,9 @@ def build(spec: TrainSpec) -> ImportedModel:
         if isinstance(tensor, nn.Parameter):
             tensor.requires_grad_(trained)
         elif trained:
-            raise ForeignError(f"{target}: {attribute} is a buffer, and the spec's torch_tensors train it")
+            raise ExternalModelError(
+                f"{target}: {attribute} is a buffer, and the spec's torch_tensors train it"
+            )
     root.unused = _unused(root, spec)
     return root
 
@@ -166,7 +168,7 @@ def _unused(root: ImportedModel, spec: TrainSpec) -> list[tuple[nn.Module, str]]
         name: (owner, attribute) for name, (owner, attribute, trained) in root.tensors().items() if trained
     }
     if not outputs.requires_grad:
-        raise ForeignError(
+        raise ExternalModelError(
             f"{root.target}: its output depends on no trained tensor, so nothing would be trained"
         )
     live = [getattr(owner, attribute) for owner, attribute in found.values()]

@@ -9,10 +9,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.context import Context
-from torch_impl.layers.registry import Contextual, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.registry import Contextual, register
 
 
 class _SynchronisedNorm(torch.autograd.Function):

@@ -12,8 +12,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.errors import RunError
-from common.spec import TrainSpec
+from parity.common.base.errors import RunError
+from parity.common.spec import TrainSpec
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import math
 
 from torch import Tensor, nn
 
-from common import rng
-from common.spec import Node
-from common.spec import layers as spec
-from common.spec.layers import Shape
-from common.spec.layers.random import threshold
-from torch_impl.context import Context
-from torch_impl.layers.registry import Contextual, register
-from torch_impl.random import sample_words
+from parity.common.base import rng
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.common.spec.layers import Shape
+from parity.common.spec.layers.random import threshold
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.registry import Contextual, register
+from parity.torch_impl.random import sample_words
 
 
 def keep_mask(x: Tensor, context: Context, path: str, shape: Shape, rate: float) -> Tensor:

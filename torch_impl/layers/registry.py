@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from common.spec import Node
-from torch_impl.context import Context
+from parity.common.spec import Node
+from parity.torch_impl.context import Context
 
 # Canonical tensor name -> (attribute of the module, axes that turn canonical into native layout).
 Layout = dict[str, tuple[str, tuple[int, ...]]]

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.spec import Node
-from common.spec import layers as spec
-from torch_impl.layers.registry import Function, register
+from parity.common.spec import Node
+from parity.common.spec import layers as spec
+from parity.torch_impl.layers.registry import Function, register
 
 
 def _resizing(node: Node) -> nn.Module:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from common.spec.optimizers import Adam, Adamax, AdamW, Nadam
-from torch_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adam, Adamax, AdamW, Nadam
+from parity.torch_impl.optimizers.base import Update, register
 
 
 def moments(given: Update) -> tuple[list[Tensor], list[Tensor]]:

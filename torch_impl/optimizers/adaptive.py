@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from common.spec.optimizers import Adadelta, Adagrad, RMSprop
-from torch_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adadelta, Adagrad, RMSprop
+from parity.torch_impl.optimizers.base import Update, register
 
 
 def _root(spec: RMSprop | Adagrad, square: list[Tensor]) -> list[Tensor]:

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.errors import SpecError
-from common.reference import AVERAGE
-from common.spec.optimizers import OptimizerBase
-from common.spec.run import check_elementwise
-from common.state import slots_of
-from torch_impl.model import CanonicalTensor, Model, local
-from torch_impl.strategy import Strategy
+from parity.common.base.errors import SpecError
+from parity.common.execution.checks import check_elementwise
+from parity.common.reference import AVERAGE
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import slots_of
+from parity.torch_impl.model import CanonicalTensor, Model, local
+from parity.torch_impl.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Op
     """The optimizer of a resolved spec, its slots at their initial values."""
     spec = model.own_rules(spec)
     if strategy.placement.strategy == "zero_redundancy":
-        from torch_impl.optimizers.zero import ZeroOptimizer
+        from parity.torch_impl.optimizers.zero import ZeroOptimizer
 
         return ZeroOptimizer(spec, model, strategy)
     if strategy.placement.strategy == "deepspeed":
-        from torch_impl.strategy.deepspeed_parts import DeepSpeedOptimizer
+        from parity.torch_impl.strategy.deepspeed_parts import DeepSpeedOptimizer
 
         return DeepSpeedOptimizer(spec, model, strategy)
     return Optimizer(spec, model, strategy)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from common.spec.optimizers import SGD, Lion
-from torch_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import SGD, Lion
+from parity.torch_impl.optimizers.base import Update, register
 
 
 @register(SGD)

@@ -10,9 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from common.spec.optimizers import Adafactor, Lamb, Muon
-from torch_impl.optimizers.adam import moments
-from torch_impl.optimizers.base import Update, register
+from parity.common.spec.optimizers import Adafactor, Lamb, Muon
+from parity.torch_impl.optimizers.adam import moments
+from parity.torch_impl.optimizers.base import Update, register
 
 
 @register(Adafactor)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.reference import AVERAGE
-from common.reference.optimizers import initial_slots
-from common.spec.optimizers import OptimizerBase
-from common.spec.run import check_elementwise
-from torch_impl.model import Model
-from torch_impl.optimizers.base import average_into, changes_of
+from parity.common.execution.checks import check_elementwise
+from parity.common.reference import AVERAGE
+from parity.common.reference.optimizers import initial_slots
+from parity.common.spec.optimizers import OptimizerBase
+from parity.torch_impl.model import Model
+from parity.torch_impl.optimizers.base import average_into, changes_of
 
 
 class RuleOptimizer(torch.optim.Optimizer):
@@ -38,7 +38,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         """Say what the next calls of `step` are to use.
 
         Args:
-            scalars: of the step, as RateKeeper gives them.
+            scalars: of the step, as StepScalars gives them.
             gradient_factor: times `tensor.grad` it is the global mean gradient, clipped by global norm
                 where the spec says so. Clipping by value is done here.
         """

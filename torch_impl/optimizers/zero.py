@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from common.spec.optimizers import OptimizerBase
-from common.state import slots_of
-from torch_impl.model import CanonicalTensor, Model, Shards, gather_all
-from torch_impl.optimizers.base import Optimizer
-from torch_impl.optimizers.rule import RuleOptimizer, groups_of
-from torch_impl.strategy import Strategy
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import slots_of
+from parity.torch_impl.model import CanonicalTensor, Model, Shards, gather_all
+from parity.torch_impl.optimizers.base import Optimizer
+from parity.torch_impl.optimizers.rule import RuleOptimizer, groups_of
+from parity.torch_impl.strategy import Strategy
 
 
 class ZeroOptimizer(Optimizer):

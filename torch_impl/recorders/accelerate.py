@@ -18,7 +18,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from torch_impl.recorder import Recorder
+from parity.torch_impl.recorder import Recorder
 
 
 class AcceleratedRecorder(Recorder):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from common.errors import RecordError
+from parity.common.base.errors import RecordError
 
 
 def size_of(batch: Any) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from common.errors import RecordError
-from torch_impl.recorder import Recorder
-from torch_impl.recorders.batches import size_of
+from parity.common.base.errors import RecordError
+from parity.torch_impl.recorder import Recorder
+from parity.torch_impl.recorders.batches import size_of
 
 
 class RecorderCallback(pl.Callback):
@@ -49,7 +49,7 @@ class RecorderCallback(pl.Callback):
             raise RecordError(
                 f"RecorderCallback sees one optimizer under automatic optimization, received"
                 f" {len(trainer.optimizers)}{'' if pl_module.automatic_optimization else ', and steps by hand'};"
-                " use torch_impl.recorder.Recorder"
+                " use parity.torch_impl.recorder.Recorder"
             )
         several = trainer.world_size > 1
         self._taken = trainer.global_step

@@ -14,8 +14,8 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from torch_impl.recorder import Recorder
-from torch_impl.recorders.batches import size_of
+from parity.torch_impl.recorder import Recorder
+from parity.torch_impl.recorders.batches import size_of
 
 
 class RecorderCallback(TrainerCallback):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from common.spec import Placement
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.data_parallel import DataParallel
-from torch_impl.strategy.deepspeed import DeepSpeed
-from torch_impl.strategy.replicated import DDP, Manual, ZeroRedundancy
-from torch_impl.strategy.sharded import FSDP1, FSDP2
-from torch_impl.strategy.tensor_parallel import TensorParallel
+from parity.common.spec import Placement
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.data_parallel import DataParallel
+from parity.torch_impl.strategy.deepspeed import DeepSpeed
+from parity.torch_impl.strategy.replicated import DDP, Manual, ZeroRedundancy
+from parity.torch_impl.strategy.sharded import FSDP1, FSDP2
+from parity.torch_impl.strategy.tensor_parallel import TensorParallel
 
 __all__ = ["STRATEGIES", "Strategy", "open_strategy"]
 
@@ -27,6 +27,6 @@ STRATEGIES: dict[str, type[Strategy]] = {
 
 def open_strategy(placement: Placement) -> Strategy:
     """The strategy of a placement; joins the process group that the launcher's environment describes."""
-    from torch_impl import engines  # which builds on these strategies
+    from parity.torch_impl import engines  # which builds on these strategies
 
     return (engines.strategy_of(placement) or STRATEGIES[placement.strategy])(placement)

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from common.launch.place import place_of
-from common.spec import Placement
-from torch_impl import runtime
-from torch_impl.strategy.groups import Sums, begin_sum, norm_of, timeout_of
+from parity.common.execution.process_context import process_context
+from parity.common.spec import Placement
+from parity.torch_impl import runtime
+from parity.torch_impl.strategy.groups import Sums, begin_sum, norm_of, timeout_of
 
 if TYPE_CHECKING:
-    from torch_impl.model import CanonicalTensor, Model
+    from parity.torch_impl.model import CanonicalTensor, Model
 
 
 class Strategy:
@@ -42,7 +42,7 @@ class Strategy:
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
-        self.place = place = place_of(placement)
+        self.place = place = process_context(placement)
         self.rank = place.rank
         gpu = runtime.uses_gpu(placement)
         self.device = f"cuda:{place.local_rank % torch.cuda.device_count()}" if gpu else "cpu"
@@ -163,7 +163,7 @@ class Strategy:
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:
         """The whole parameters that this rank's passes compute with; collective where they are sharded."""
-        from torch_impl.model import gather_all, local
+        from parity.torch_impl.model import gather_all, local
 
         return gather_all(tensors, [local(tensor.live.detach()) for tensor in tensors])
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from common.spec import Placement
-from torch_impl.context import Context
-from torch_impl.layers.registry import Contextual, call
+from parity.common.spec import Placement
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.registry import Contextual, call
 
 
 def blocks_of(module: nn.Module) -> Iterator[tuple[nn.ModuleList, int]]:

@@ -6,9 +6,9 @@ import os
 
 from torch import nn
 
-from common.errors import MissingPackageError, SpecError
-from common.spec import Placement
-from torch_impl import runtime
+from parity.common.base.errors import MissingPackageError, SpecError
+from parity.common.spec import Placement
+from parity.torch_impl import runtime
 
 # Those that were seen to keep parity; parity_tests/strategies.py has a row for every one.
 _ABLE = ("single", "ddp", "fsdp2")

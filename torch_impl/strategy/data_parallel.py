@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from common.spec import Placement
-from torch_impl.context import Context
-from torch_impl.layers.registry import Contextual, call
-from torch_impl.strategy.base import Strategy
+from parity.common.spec import Placement
+from parity.torch_impl.context import Context
+from parity.torch_impl.layers.registry import Contextual, call
+from parity.torch_impl.strategy.base import Strategy
 
 if TYPE_CHECKING:
-    from torch_impl.model import Model
+    from parity.torch_impl.model import Model
 
 
 class DataParallel(Strategy):

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch import Tensor
 
-from common.spec import Placement
-from common.spec.deepspeed import deepspeed_config
-from torch_impl import runtime
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.groups import Sums
+from parity.common.spec import Placement
+from parity.common.spec.deepspeed import deepspeed_config
+from parity.torch_impl import runtime
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.groups import Sums
 
 if TYPE_CHECKING:
-    from torch_impl.model import CanonicalTensor, Model
+    from parity.torch_impl.model import CanonicalTensor, Model
 
 
 class DeepSpeed(Strategy):
@@ -37,12 +37,12 @@ class DeepSpeed(Strategy):
         super().__init__(placement)
         self._stage = placement.options.stage
         fixed = len(placement.accumulation) == 1
-        # Told the number of micro-batches, it divides each loss by it.
+        # ResumeDecision the number of micro-batches, it divides each loss by it.
         self.averages_over = placement.replicas * (placement.accumulation[0][1] if fixed else 1)
 
     def wrap(self, model: Model) -> None:
-        from torch_impl.optimizers.rule import RuleOptimizer, groups_of
-        from torch_impl.strategy.deepspeed_parts import Flat, find_parts
+        from parity.torch_impl.optimizers.rule import RuleOptimizer, groups_of
+        from parity.torch_impl.strategy.deepspeed_parts import Flat, find_parts
 
         self.rule = RuleOptimizer(groups_of(model.spec.optimizer, model))
         self.rule.changes = {}
@@ -81,7 +81,7 @@ class DeepSpeed(Strategy):
         return self.begin_sum(values)
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:
-        from torch_impl.model import gather_all
+        from parity.torch_impl.model import gather_all
 
         if self._stage < 3:
             return [tensor.held[0] for tensor in tensors]

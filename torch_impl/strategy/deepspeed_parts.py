@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.spec.optimizers import OptimizerBase
-from torch_impl.model import CanonicalTensor, Model, Shards
-from torch_impl.optimizers.base import Optimizer
-from torch_impl.optimizers.rule import RuleOptimizer
+from parity.common.spec.optimizers import OptimizerBase
+from parity.torch_impl.model import CanonicalTensor, Model, Shards
+from parity.torch_impl.optimizers.base import Optimizer
+from parity.torch_impl.optimizers.rule import RuleOptimizer
 
 
 @dataclass(frozen=True, eq=False)

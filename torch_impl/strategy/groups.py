@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from common.spec import Placement
+from parity.common.spec import Placement
 
 # Waits for sums that have been begun, and gives them.
 Sums = Callable[[], list[Tensor]]

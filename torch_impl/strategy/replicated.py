@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from common.spec import Placement, strategies
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import checkpoint_blocks
-from torch_impl.strategy.carrier import Carrier
+from parity.common.spec import Placement, strategies
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.blocks import checkpoint_blocks
+from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
 
 if TYPE_CHECKING:
-    from torch_impl.model import Model
+    from parity.torch_impl.model import Model
 
 
 def ddp_options(placement: Placement) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class DDP(Strategy):
         options, like = ddp_options(self.placement), next(iter(model.parameters.values())).live
         # These options look in the forward pass for what there is to reduce.
         looks = options["find_unused_parameters"] or options["static_graph"]
-        if Carrier.possible(self.averages_over) and not looks:
+        if PiggybackedAllReduce.possible(self.averages_over) and not looks:
             # Loss sum, count, and that by which the replicas are compared.
-            self._carrier = Carrier(model.module, like, self.averages_over, most=3)
+            self._carrier = PiggybackedAllReduce(model.module, like, self.averages_over, most=3)
         model.module = DistributedDataParallel(model.module, **options)
         if self._carrier is not None:
             self._carrier.wrapped()

@@ -20,14 +20,14 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from common.spec import Placement
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
-from torch_impl.strategy.carrier import Carrier
-from torch_impl.strategy.groups import Sums, begin_sum
+from parity.common.spec import Placement
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
+from parity.torch_impl.strategy.groups import Sums, begin_sum
+from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
 
 if TYPE_CHECKING:
-    from torch_impl.model import Model
+    from parity.torch_impl.model import Model
 
 
 class Sharded(Strategy):
@@ -80,9 +80,9 @@ class FSDP2(Sharded):
         offload = CPUOffloadPolicy(pin_memory=pinned) if options.cpu_offload else OffloadPolicy()
         # It needs the root's parameters to be whole from the forward pass to the backward pass, and others beside it.
         whole = not (options.reshard or blocks or options.cpu_offload)
-        if whole and Carrier.possible(self.averages_over):
+        if whole and PiggybackedAllReduce.possible(self.averages_over):
             like = next(iter(model.parameters.values())).live
-            self._carrier = Carrier(model.module, like, self.averages_over, self.mesh.size(-1))
+            self._carrier = PiggybackedAllReduce(model.module, like, self.averages_over, self.mesh.size(-1))
         for module in (*blocks, model.module):
             fully_shard(module, mesh=self.mesh, reshard_after_forward=options.reshard, offload_policy=offload)
         if self._carrier is not None:
@@ -138,7 +138,7 @@ class FSDP1(Sharded):
 
     def _find_shards(self, model: Model, shapes: dict[str, tuple[int, ...]]) -> None:
         """Learn how many elements of each parameter every rank has: units are cut wherever it falls."""
-        from torch_impl.model import Shards
+        from parity.torch_impl.model import Shards
 
         group = self.mesh.get_group("shard")
         mine = torch.tensor([model.tensors[name].live.numel() for name in shapes], device=self.device)

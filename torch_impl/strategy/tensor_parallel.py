@@ -12,14 +12,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from common.spec import Node, Placement
-from common.spec.tensor_parallel import division
-from torch_impl.layers.attention import AllHeads
-from torch_impl.strategy.base import Strategy
-from torch_impl.strategy.groups import Sums, begin_sum
+from parity.common.spec import Node, Placement
+from parity.common.spec.tensor_parallel import division
+from parity.torch_impl.layers.attention import AllHeads
+from parity.torch_impl.strategy.base import Strategy
+from parity.torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
-    from torch_impl.model import CanonicalTensor, Model
+    from parity.torch_impl.model import CanonicalTensor, Model
 
 
 class TensorParallel(Strategy):

@@ -1,8 +1,8 @@
 """NumPy formulas of the optimizers, and the scalars that both trainers are handed."""
 
 # The rules register themselves.
-from common.reference.optimizers import adam, adaptive, descent, matrix
-from common.reference.optimizers.base import (
+from parity.common.reference.optimizers import adam, adaptive, descent, matrix
+from parity.common.reference.optimizers.base import (
     AVERAGE,
     InitialSlot,
     clip,

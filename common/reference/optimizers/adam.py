@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from common.reference.optimizers.base import (
+from parity.common.reference.optimizers.base import (
     Array,
     InitialSlot,
     Slots,
@@ -15,7 +15,7 @@ from common.reference.optimizers.base import (
     like_weight,
     register,
 )
-from common.spec.optimizers import Adam, Adamax, AdamBase, AdamW, Moments, Nadam
+from parity.common.spec.optimizers import Adam, Adamax, AdamBase, AdamW, Moments, Nadam
 
 MOMENTS = like_weight("first_moment", "second_moment")
 

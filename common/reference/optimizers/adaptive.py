@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.reference.optimizers.base import (
+from parity.common.reference.optimizers.base import (
     Array,
     InitialSlot,
     Slots,
@@ -13,7 +13,7 @@ from common.reference.optimizers.base import (
     like_weight,
     register,
 )
-from common.spec.optimizers import Adadelta, Adagrad, RMSprop
+from parity.common.spec.optimizers import Adadelta, Adagrad, RMSprop
 
 
 def _root(spec: RMSprop | Adagrad, square: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.spec.optimizers import OptimizerBase
+from parity.common.spec.optimizers import OptimizerBase
 
 Array = NDArray[np.floating]
 Slots = dict[str, Array]

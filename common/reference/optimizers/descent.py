@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.reference.optimizers.base import Array, InitialSlot, Slots, Update, like_weight, register
-from common.spec.optimizers import SGD, Lion
+from parity.common.reference.optimizers.base import Array, InitialSlot, Slots, Update, like_weight, register
+from parity.common.spec.optimizers import SGD, Lion
 
 
 def _momentum(spec: SGD, shape: tuple[int, ...]) -> dict[str, InitialSlot]:

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from common.reference.optimizers.adam import MOMENTS, moments
-from common.reference.optimizers.base import Array, InitialSlot, Slots, Update, known, register
-from common.spec.optimizers import Adafactor, Lamb, Muon
+from parity.common.reference.optimizers.adam import MOMENTS, moments
+from parity.common.reference.optimizers.base import Array, InitialSlot, Slots, Update, known, register
+from parity.common.spec.optimizers import Adafactor, Lamb, Muon
 
 
 def _adafactor_slots(spec: Adafactor, shape: tuple[int, ...]) -> dict[str, InitialSlot]:

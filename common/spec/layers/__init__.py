@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
-from common.spec.layers.attention import CrossAttention, SelfAttention
-from common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
-from common.spec.layers.containers import Add, Concatenate, Container, Identity, Repeat, Residual, Sequential
-from common.spec.layers.convolution import (
+from parity.common.spec.layers.attention import CrossAttention, SelfAttention
+from parity.common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
+from parity.common.spec.layers.containers import (
+    Add,
+    Concatenate,
+    Container,
+    Identity,
+    Repeat,
+    Residual,
+    Sequential,
+)
+from parity.common.spec.layers.convolution import (
     Conv1D,
     Conv1DTranspose,
     Conv2D,
@@ -21,7 +29,7 @@ from common.spec.layers.convolution import (
     DepthwiseConv2D,
     SeparableConv2D,
 )
-from common.spec.layers.core import (
+from parity.common.spec.layers.core import (
     Activation,
     ActivityPenalty,
     Dense,
@@ -31,7 +39,7 @@ from common.spec.layers.core import (
     Reshape,
     Slice,
 )
-from common.spec.layers.embedding import (
+from parity.common.spec.layers.embedding import (
     ClassToken,
     Embedding,
     PositionEmbedding,
@@ -40,9 +48,9 @@ from common.spec.layers.embedding import (
     TakeToken,
     TiedEmbedding,
 )
-from common.spec.layers.imported import ForeignTensor, Imported, Pair
-from common.spec.layers.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
-from common.spec.layers.pooling import (
+from parity.common.spec.layers.imported import ExternalTensor, Imported, Pair
+from parity.common.spec.layers.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from parity.common.spec.layers.pooling import (
     AveragePool1D,
     AveragePool2D,
     GlobalAveragePool,
@@ -52,9 +60,9 @@ from common.spec.layers.pooling import (
     Patchify,
     ZeroPad2D,
 )
-from common.spec.layers.random import Dropout
-from common.spec.layers.recurrent import GRU, LSTM, SimpleRNN
-from common.spec.layers.resizing import Resize, UpSampling2D
+from parity.common.spec.layers.random import Dropout
+from parity.common.spec.layers.recurrent import GRU, LSTM, SimpleRNN
+from parity.common.spec.layers.resizing import Resize, UpSampling2D
 
 __all__ = [
     "GRU",
@@ -78,8 +86,8 @@ __all__ = [
     "DepthwiseConv2D",
     "Dropout",
     "Embedding",
+    "ExternalTensor",
     "Flatten",
-    "ForeignTensor",
     "GlobalAveragePool",
     "GlobalMaxPool",
     "GroupNorm",

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from common.errors import SpecError
-from common.spec.base import Number, PositiveInt
-from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
-from common.spec.layers.containers import Container
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
+from parity.common.spec.layers.containers import Container
 
 
 class AttentionBase(LayerSpec):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from common.errors import SpecError
-from common.initializers import check_initializer
-from common.spec.base import Spec
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Spec
+from parity.common.spec.initializers import check_initializer
 
 Shape = tuple[int, ...]
 Initializer = Annotated[str, AfterValidator(check_initializer)]

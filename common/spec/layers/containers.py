@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from common.errors import SpecError
-from common.spec.base import Number, PositiveInt
-from common.spec.layers.base import LayerSpec, Node, Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.layers.base import LayerSpec, Node, Shape
 
 if TYPE_CHECKING:
-    from common.spec.layers import AnyLayer
+    from parity.common.spec.layers import AnyLayer
 
 
 class Container(LayerSpec):

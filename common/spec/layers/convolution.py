@@ -7,11 +7,20 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, PositiveInt
-from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
-from common.spec.layers.core import Dense
-from common.spec.layers.windows import MEANING, Explicit, Pairs, Sizes, Windowed, dilated, per_axis, same_pads
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, PositiveInt
+from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
+from parity.common.spec.layers.core import Dense
+from parity.common.spec.layers.windows import (
+    MEANING,
+    Explicit,
+    Pairs,
+    Sizes,
+    Windowed,
+    dilated,
+    per_axis,
+    same_pads,
+)
 
 _KERAS = {**Dense.conventions["keras"], "same_by": "stride"}
 _TORCH = {**Dense.conventions["torch"], "same_by": "kernel"}

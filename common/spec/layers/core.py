@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, Number, PositiveInt
-from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, Number, PositiveInt
+from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 
 
 class Dense(LayerSpec):

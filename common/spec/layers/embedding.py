@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, PositiveInt
-from common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
-from common.spec.layers.containers import Container, child_names
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, PositiveInt
+from parity.common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
+from parity.common.spec.layers.containers import Container, child_names
 
 if TYPE_CHECKING:
-    from common.spec.layers import AnyLayer
+    from parity.common.spec.layers import AnyLayer
 
 # DIFFERENCES row 45.
 _TABLE = {"keras": {"initializer": "uniform_0.05"}, "torch": {"initializer": "normal_1"}}

@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, PositiveInt, Spec
-from common.spec.layers.base import LayerSpec, ParameterSpec, Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
+from parity.common.spec.layers.base import LayerSpec, ParameterSpec, Shape
 
 _TARGET = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 TorchLayout = Literal["channels_first", "as_is"]
 
 
-class ForeignTensor(Spec):
+class ExternalTensor(Spec):
     """A weight or a buffer of a user's model, by its own name and in its own layout.
 
     trainable: whether training updates it; the module that is trained is told so.
@@ -31,14 +31,14 @@ class ForeignTensor(Spec):
     null_direction: str | None = None
 
     @model_validator(mode="after")
-    def _buffers_are_not_trained(self) -> ForeignTensor:
+    def _buffers_are_not_trained(self) -> ExternalTensor:
         if self.buffer and self.trainable:
             raise ValueError(f"tensor {self.name!r} is a buffer, and buffers are not trainable")
         return self
 
 
 class Pair(Spec):
-    """Tensors that are the same numbers in both models. `rule`: how; see `common/foreign/weights/rules.py`.
+    """Tensors that are the same numbers in both models. `rule`: how; see `common/spec/external/rules.py`.
 
     Of a line of mapping.yaml what decides the curve: not where it was found.
     """
@@ -73,8 +73,8 @@ class Imported(LayerSpec):
     torch: str = Field(pattern=_TARGET)
     keras_arguments: dict[str, Any] = {}
     torch_arguments: dict[str, Any] = {}
-    keras_tensors: tuple[ForeignTensor, ...]
-    torch_tensors: tuple[ForeignTensor, ...]
+    keras_tensors: tuple[ExternalTensor, ...]
+    torch_tensors: tuple[ExternalTensor, ...]
     mapping: tuple[Pair, ...] = Field(min_length=1)
     output: tuple[PositiveInt, ...]
     keras_output: str = ""
@@ -122,7 +122,7 @@ class Imported(LayerSpec):
         return self
 
     @property
-    def mapped(self) -> tuple[ForeignTensor, ...]:
+    def mapped(self) -> tuple[ExternalTensor, ...]:
         """The Keras tensors that are part of the state."""
         paired = {name for pair in self.mapping for name in pair.keras}
         return tuple(tensor for tensor in self.keras_tensors if tensor.name in paired)

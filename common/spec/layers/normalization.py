@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.errors import SpecError
-from common.spec.base import Number, PositiveInt
-from common.spec.layers.base import LayerSpec, ParameterSpec, Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.layers.base import LayerSpec, ParameterSpec, Shape
 
 
 def _affine(

@@ -7,10 +7,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import SpecError
-from common.spec.base import PositiveInt
-from common.spec.layers.base import LayerSpec, Shape
-from common.spec.layers.windows import MEANING, Explicit, Pairs, Sizes, Windowed, pairs_per_axis, per_axis
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import PositiveInt
+from parity.common.spec.layers.base import LayerSpec, Shape
+from parity.common.spec.layers.windows import (
+    MEANING,
+    Explicit,
+    Pairs,
+    Sizes,
+    Windowed,
+    pairs_per_axis,
+    per_axis,
+)
 
 
 class Pool(Windowed):

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.spec.base import Number
-from common.spec.layers.base import LayerSpec, Shape
+from parity.common.spec.base import Number
+from parity.common.spec.layers.base import LayerSpec, Shape
 
 
 class Dropout(LayerSpec):

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from common.spec.base import Number, PositiveInt
-from common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 
 _KERAS = {
     "padded_outputs": "repeat_one_way",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from common.spec.base import Number, PositiveInt
-from common.spec.layers.base import LayerSpec, Shape
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.layers.base import LayerSpec, Shape
 
 
 class _Resizing(LayerSpec):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from common.spec.layers.base import Node
-from common.spec.layers.containers import Add, Concatenate, Container, Repeat, Residual, Sequential
+from parity.common.spec.layers.base import Node
+from parity.common.spec.layers.containers import Add, Concatenate, Container, Repeat, Residual, Sequential
 
 _REASON = "the norm that follows subtracts it again"
 _FOLLOWS = "it follows a shift before it that makes no difference"

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from common.errors import SpecError
-from common.spec.base import NonNegativeInt, PositiveInt
-from common.spec.layers.base import LayerSpec, Shape
+from parity.common.base.errors import SpecError
+from parity.common.spec.base import NonNegativeInt, PositiveInt
+from parity.common.spec.layers.base import LayerSpec, Shape
 
 # One number for all axes, or one for each.
 Sizes = PositiveInt | tuple[PositiveInt, ...]

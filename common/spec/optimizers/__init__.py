@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from common.spec.optimizers.adam import Adam, Adamax, AdamBase, AdamW, Moments, Nadam
-from common.spec.optimizers.adaptive import Adadelta, Adagrad, RMSprop
-from common.spec.optimizers.base import OptimizerBase, WeightAverage
-from common.spec.optimizers.descent import SGD, Lion
-from common.spec.optimizers.matrix import Adafactor, Lamb, Muon
+from parity.common.spec.optimizers.adam import Adam, Adamax, AdamBase, AdamW, Moments, Nadam
+from parity.common.spec.optimizers.adaptive import Adadelta, Adagrad, RMSprop
+from parity.common.spec.optimizers.base import OptimizerBase, WeightAverage
+from parity.common.spec.optimizers.descent import SGD, Lion
+from parity.common.spec.optimizers.matrix import Adafactor, Lamb, Muon
 
 OptimizerSpec = Annotated[
     SGD | Adam | AdamW | RMSprop | Adagrad | Adadelta | Adamax | Nadam | Lion | Adafactor | Muon | Lamb,

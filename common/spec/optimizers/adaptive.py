@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.spec.base import Number
-from common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.base import Number
+from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
 
 EpsilonPlace = Literal["in_root", "after_root"]
 

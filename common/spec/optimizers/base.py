@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from common.spec.base import Convention, Number, PositiveInt, Spec
+from parity.common.spec.base import Convention, Number, PositiveInt, Spec
 
 # The rows that every optimizer has in common; weight decay is off unless a class says otherwise.
 KERAS: Mapping[str, Any] = {"clip_epsilon": 0.0, "weight_decay": 0.0, "weight_decay_mode": "decoupled"}

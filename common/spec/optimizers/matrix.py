@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.spec.base import Number, PositiveInt
-from common.spec.optimizers.adam import AdamW, Moments
-from common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.base import Number, PositiveInt
+from parity.common.spec.optimizers.adam import AdamW, Moments
+from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
 
 _WHOLE_TORCH = {**TORCH, "weight_decay_mode": "decoupled"}
 

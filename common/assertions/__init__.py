@@ -1,0 +1,1 @@
+"""What a test asserts of a Keras model and its PyTorch port."""

@@ -1,0 +1,146 @@
+"""What a test gives an assertion, checked and made into what `parity pair` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import SpecError
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.spec.external.target import Target
+
+Array = NDArray[Any]
+Inputs = Array | Sequence[Array] | Mapping[str, Array] | str | Path
+
+SAMPLES = "samples.npz"
+_TARGETS = "targets"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far tensors may be apart, relative to the largest element; in which precision; and why so far."""
+
+    limit: float
+    precision: Literal["float64", "float32"]
+    reason: str
+
+
+TOLERANCES = {
+    "exact": Tolerance(1e-10, "float64", "sums in another order, in float64"),
+    "keras_constants": Tolerance(
+        1e-7,
+        "float64",
+        "as exact, but for constants that Keras takes through float32: GELU, LeakyReLU, the scale of attention",
+    ),
+    "float32": Tolerance(1e-4, "float32", "sums in another order, in float32, through some dozens of layers"),
+}
+
+
+def tolerance_of(name: str) -> Tolerance:
+    """One of TOLERANCES; raises SpecError with their names."""
+    if name not in TOLERANCES:
+        known = ", ".join(f"{key!r} ({value.limit:g})" for key, value in TOLERANCES.items())
+        raise SpecError(f"tolerance is one of {known}; received {name!r}")
+    return TOLERANCES[name]
+
+
+def named(inputs: Inputs) -> dict[str, Array]:
+    """Arrays by name: of Keras's inputs, or of their places."""
+    if isinstance(inputs, str | Path):
+        sample = SampleFile.of(Path(inputs), (), None)
+        return sample.rows(0, sample.samples, False)[0]
+    if isinstance(inputs, Mapping):
+        named = {str(name): np.asarray(array) for name, array in inputs.items()}
+    elif isinstance(inputs, list | tuple) and inputs and all(hasattr(each, "shape") for each in inputs):
+        named = {f"input_{number}": np.asarray(array) for number, array in enumerate(inputs)}
+    else:
+        named = {"x": np.asarray(inputs)}
+    for name, array in named.items():
+        if array.dtype.kind not in "biuf" or not array.ndim or not len(array):
+            raise SpecError(
+                f"inputs: {name} is of type {array.dtype} and shape {array.shape}; give numbers, one row a sample"
+            )
+    return named
+
+
+def _check_names(keras: str, torch: str) -> None:
+    for name, given in (("keras", keras), ("torch", torch)):
+        if not isinstance(given, str):
+            raise SpecError(
+                f"{name} is the name of what builds the model, 'package.module:attribute', since it is imported in a"
+                f" process of its own framework; received a {type(given).__name__}"
+            )
+
+
+def forward_asked(
+    keras: str,
+    torch: str,
+    arrays: dict[str, Array],
+    chosen: Tolerance,
+    weights: Literal["keras", "torch"],
+    path: Path,
+) -> PairRequest:
+    """A pair of which only the forward pass is asked; its samples are written to `path`."""
+    _check_names(keras, torch)
+    rows = len(next(iter(arrays.values())))
+    np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
+    data = SampleFile.of(path, tuple(arrays), _TARGETS)
+    return PairRequest(
+        keras=Target.of(keras),
+        torch=Target.of(torch),
+        data=data,
+        loss=parsed_loss("mean_squared_error"),
+        optimizer=parsed_optimizer("sgd,learning_rate=0.01"),
+        optimizers=None,
+        steps=1,
+        global_batch=rows,
+        precision=chosen.precision,
+        weights=weights,
+        without_dropout=False,
+    )
+
+
+def training_asked(
+    keras: str,
+    torch: str,
+    data: Path,
+    loss: str,
+    optimizers: tuple[str | None, str | None, str | None],
+    rest: dict[str, Any],
+) -> PairRequest:
+    """A pair that is trained.
+
+    optimizers: of both, Keras's own, torch's own. rest: fields of PairRequest.
+    """
+    _check_names(keras, torch)
+    ours, *own = optimizers
+    if (own[0] is None) != (own[1] is None) or (ours is not None and own[0] is not None):
+        raise SpecError("give optimizer, or keras_optimizer and torch_optimizer together, or none of them")
+    for name in ("steps", "global_batch"):
+        if not isinstance(rest[name], int) or rest[name] < 1:
+            raise SpecError(f"{name} is a whole number above 0; received {rest[name]!r}")
+    return PairRequest(
+        keras=Target.of(keras),
+        torch=Target.of(torch),
+        data=SampleFile.of(data, (), None),
+        loss=parsed_loss(loss),
+        optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
+        optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,
+        **rest,
+    )
+
+
+def written(data: str | Path | Mapping[str, Array], folder: Path) -> Path:
+    """The samples as a file, written into `folder` where they are arrays."""
+    if isinstance(data, str | Path):
+        return Path(data)
+    if not isinstance(data, Mapping):
+        raise SpecError(f"data is an .npz file, or arrays by name; received a {type(data).__name__}")
+    path = folder / SAMPLES
+    np.savez(path, **{str(name): np.asarray(array) for name, array in data.items()})  # type: ignore[arg-type]
+    return path

@@ -1,0 +1,354 @@
+"""What a test asserts of a Keras model and its torch port: `same_forward`, `same_training`.
+
+Framework-free, and pytest-free: the plugin is `parity_pytest.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping as AnyMapping
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from rich.console import Console
+
+from parity.common.assertions.arguments import (
+    SAMPLES,
+    Array,
+    Inputs,
+    Tolerance,
+    forward_asked,
+    named,
+    tolerance_of,
+    training_asked,
+    written,
+)
+from parity.common.assertions.failures import place_of, told_of, where_of, write_page
+from parity.common.base.errors import ExternalModelError, ParityError
+from parity.common.diagnosis.result import Finding, Seen
+from parity.common.execution.session import Workers
+from parity.common.external.lint.lint import lint
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.explain import Suspect
+from parity.common.external.pairs.pair import MAPPING, Outcome, PairOptions, Processes, compare_pair
+from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.setup import (
+    LoadedPair,
+    bench_of,
+    check_mapped,
+    copy_weights,
+    map_pair,
+    open_pair,
+    turn_off_dropout,
+)
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.report.verdict import write_reports
+from parity.common.spec.external.mapping import Mapping, write_mapping
+from parity.common.spec.external.target import Target
+from parity.common.spec.strategies import Framework
+
+REPORT = "report.html"
+_PAIR = "pair"
+_SHOWN = 8
+_QUIET = Console(quiet=True)
+# Of a diagnosis, what a forward pass shows.
+_STAGES = ("before", "forward", "evaluation")
+
+
+class Assertions:
+    """Asserts; its two framework processes stay for the next assertion. Use as a context manager, or close it."""
+
+    def __init__(self) -> None:
+        self._sides: dict[tuple[Framework, str], ExternalWorker] = {}
+        self._workers: Workers | None = None
+        self._logs = Path()
+
+    def __enter__(self) -> Assertions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        while self._sides:
+            self._sides.popitem()[1].close()
+        self._end_training()
+
+    def same_forward(
+        self,
+        keras: str,
+        torch: str,
+        inputs: Inputs,
+        *,
+        folder: Path,
+        mapping: str | Path | None = None,
+        tolerance: str = "exact",
+        weights: Literal["keras", "torch"] = "keras",
+        training: bool = False,
+    ) -> None:
+        """Assert that two models compute the same outputs from the same weights and inputs.
+
+        Args:
+            keras, torch: what builds each: 'package.module:attribute', imported in its own framework's process.
+            inputs: in Keras's layout, one row a sample: an array; several by the names of Keras's inputs, or in
+                their order; or an .npz file of them.
+            folder: for what a failure leaves: report.html, mapping.yaml, samples.npz. It is made then, and
+                replaced.
+            mapping: mapping.yaml; None: one is proposed and tried.
+            tolerance: one of `arguments.TOLERANCES`.
+            weights: whose initial weights both get.
+            training: whether both are called in training.
+
+        Raises:
+            AssertionError: they do not; the text says where they part, and why.
+            ParityError: they could not be compared, in one line.
+        """
+        chosen = tolerance_of(tolerance)
+        arrays = named(inputs)
+        with _Scratch(folder) as scratch:
+            asked = forward_asked(keras, torch, arrays, chosen, weights, scratch / SAMPLES)
+            ours, theirs = self._pair(asked, asked.precision)
+            opened = open_pair(asked, ours, theirs)
+            found = map_pair(opened, None if mapping is None else Path(mapping))
+            write_mapping(scratch / MAPPING, found)
+            check_mapped(found, opened.outlines, folder / MAPPING)
+            if training:
+                turn_off_dropout(asked, opened)
+            copy_weights(asked, opened, found)
+            seen = _outputs(asked, opened, found, training)
+            if not seen:
+                raise ExternalModelError(f"{keras} and {torch} give no tensors; nothing could be compared")
+            if all(one.deviation <= chosen.limit for one in seen):
+                return
+            text = _explained(asked, opened, found, chosen, training, seen, scratch)
+            raise AssertionError(f"{text}\n  report: {folder / REPORT}")
+
+    def same_training(
+        self,
+        keras: str,
+        torch: str,
+        data: str | Path | AnyMapping[str, Array],
+        loss: str,
+        *,
+        folder: Path,
+        optimizer: str | None = None,
+        keras_optimizer: str | None = None,
+        torch_optimizer: str | None = None,
+        steps: int = 20,
+        global_batch: int = 32,
+        replicas: int = 1,
+        mapping: str | Path | None = None,
+        precision: Literal["float64", "float32"] = "float64",
+        weights: Literal["keras", "torch"] = "keras",
+        without_dropout: bool = False,
+    ) -> None:
+        """Assert that two models train the same: `parity pair`, with its words for arguments.
+
+        Args:
+            keras, torch: as `same_forward`.
+            data: an .npz file, or arrays by name, one row a sample; the targets are called y, targets or labels.
+            loss: of both, such as 'softmax_cross_entropy' or 'mean_squared_error'.
+            folder: as `same_forward`; also the runs that differ are left there.
+            optimizer: of both, such as 'adam,learning_rate=1e-3' [sgd,learning_rate=0.01].
+            keras_optimizer, torch_optimizer: the users' own instead, 'package.module:attribute' each.
+            steps, global_batch: how many updates are made, and samples of each.
+            replicas: with more than one, both are also trained on so many.
+            mapping: as `same_forward`.
+            precision: of the training.
+            weights: as `same_forward`.
+            without_dropout: whether rates of dropout are set to 0 on both sides.
+
+        Raises:
+            AssertionError: they do not; the text says when, where and why.
+            ParityError: they could not be compared, in one line.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        text, kept = "", False
+        try:
+            asked = training_asked(
+                keras,
+                torch,
+                written(data, folder),
+                loss,
+                (optimizer, keras_optimizer, torch_optimizer),
+                {
+                    "steps": steps,
+                    "global_batch": global_batch,
+                    "precision": precision,
+                    "weights": weights,
+                    "without_dropout": without_dropout,
+                },
+            )
+            way = PairOptions(
+                None, replicas, "cpu", None if mapping is None else Path(mapping), 0, overwrite=False
+            )
+            ours, theirs = self._pair(asked, "float64")
+            processes = Processes(ours, theirs, self._training_workers())
+            text = _judged(asked, compare_pair(asked, way, folder / _PAIR, _QUIET, processes), folder)
+            kept = bool(text)
+        except ParityError as error:
+            # A process that failed may be beyond use.
+            self._end_training()
+            kept = str(folder) in str(error)
+            raise
+        finally:
+            if not kept:
+                shutil.rmtree(folder)
+                _remove_empty(folder.parent)
+        if text:
+            raise AssertionError(text)
+
+    def _training_workers(self) -> Workers:
+        if self._workers is None:
+            self._logs = Path(tempfile.mkdtemp(prefix="parity-assert-logs-"))
+            self._workers = Workers(self._logs)
+        return self._workers
+
+    def _end_training(self) -> None:
+        if self._workers is not None:
+            with self._workers:
+                self._workers = None
+            shutil.rmtree(self._logs, ignore_errors=True)
+
+    def _pair(self, asked: PairRequest, precision: str) -> tuple[ExternalWorker, ExternalWorker]:
+        """Both models, built anew; side by side where their processes start."""
+        return (
+            self._side("tensorflow", asked.keras, precision),
+            self._side("torch", asked.torch, precision),
+        )
+
+    def _side(self, framework: Framework, target: Target, precision: str) -> ExternalWorker:
+        key = framework, precision
+        held = self._sides.get(key)
+        if held is not None:
+            try:
+                held.hold(target)
+                return held
+            except ExternalModelError:
+                # Its process is gone, or broken by the model before; if it is this model, a new one says so.
+                held.close()
+        self._sides[key] = ExternalWorker(framework, target, precision=precision)
+        return self._sides[key]
+
+
+class _Scratch:
+    """A temporary folder, which becomes `folder` where a failure is told of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> _Scratch:
+        self._temporary = Path(tempfile.mkdtemp(prefix="parity-assert-"))
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None and str(self._folder) in str(error):
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(self._temporary, self._folder)
+        else:
+            shutil.rmtree(self._temporary)
+
+    def __truediv__(self, name: str) -> Path:
+        return self._temporary / name
+
+
+def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
+    """Why two trainings are not the same, for a person, with a page of it; '' where they are."""
+    result, found = outcome.result, outcome.diagnosis
+    divergent = found is not None and found.verdict != "parity"
+    if not divergent and (result is None or result.verdict == "parity"):
+        return ""
+    lines = [f"{asked.keras} and {asked.torch} do not train the same"]
+    if result is not None:
+        lines += [
+            f"  {c.candidate} against {c.reference}: {c.reason}"
+            for c in result.comparisons
+            if c.verdict != "parity"
+        ]
+    if found is not None:
+        lines += [f"  {found.when.evidence}"] if found.when else []
+        lines += [line for finding in found.findings[:_SHOWN] for line in told_of(finding, ())]
+        seen = [one for step in found.steps for one in step.free]
+        write_page(
+            folder / (REPORT if result is None else "diagnosis_1.html"), [*lines, *found.notes], seen, None
+        )
+    shown = str(folder / REPORT) if result is None else write_reports(result, folder)
+    return "\n".join([*lines, f"  report: {shown}"])
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        pass  # it is not empty
+
+
+def _outputs(asked: PairRequest, opened: LoadedPair, mapping: Mapping, training: bool) -> list[Seen]:
+    ours = opened.keras.forward(opened.inputs[0], training=training, taps=False)
+    theirs = opened.torch.forward(opened.inputs[1], training=training, taps=False)
+    return bench_of(asked, opened, mapping).outputs(ours, theirs)
+
+
+def _explained(
+    asked: PairRequest,
+    opened: LoadedPair,
+    mapping: Mapping,
+    chosen: Tolerance,
+    training: bool,
+    seen: list[Seen],
+    scratch: _Scratch,
+) -> str:
+    """Where and why, for a person; and a page of it."""
+    worst = max(seen, key=lambda one: one.deviation)
+    lines = [
+        f"{asked.keras} and {asked.torch} do not compute the same",
+        f"  {place_of(worst)}: off by {worst.deviation:.2g}{where_of(worst)}, allowed {chosen.limit:g} ({chosen.reason})",
+    ]
+    bench = bench_of(asked, opened, mapping)
+    layers = _layers(bench, training)
+    first = next((one for one in layers if one.deviation > chosen.limit), None)
+    if first is not None:
+        partner = next((p.torch for p in bench.points if f"forward/{p.name}" == first.name), None)
+        named = f"{place_of(first)} ({partner} in torch)" if partner else place_of(first)
+        lines.append(f"  first at {named}: off by {first.deviation:.2g}{where_of(first)}")
+    lines += _causes(asked, opened, bench)
+    write_page(scratch / REPORT, lines, layers, chosen.limit)
+    return "\n".join(lines)
+
+
+def _layers(bench: Bench, training: bool) -> list[Seen]:
+    """The pass layer by layer."""
+    ours = bench.keras.forward(bench.inputs[0], training=training)
+    theirs = bench.torch.forward(bench.inputs[1], training=training)
+    return [*bench.activations(bench.expected(ours, training), theirs), *bench.outputs(ours, theirs)]
+
+
+def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
+    """By experiment on the live models; the settings that differ where none can be made."""
+    suspects = [Suspect.of(difference) for difference in lint(*bench.outlines, bench.mapping.layers)]
+    lines = []
+    findings: Sequence[Finding] = ()
+    try:
+        # In training, too; there nothing may draw random numbers.
+        turn_off_dropout(replace(asked, without_dropout=True), opened)
+        shapes = [value.shape for value in bench.keras.forward(bench.inputs[0], taps=False).outputs.values()]
+        bench.targets = np.random.default_rng(0).normal(size=shapes[0])
+        findings = diagnose_pair(bench, suspects).findings
+    except ParityError as error:
+        lines.append(f"  no experiment could be made: {error}")
+    told = [finding for finding in findings if finding.stage in _STAGES]
+    for finding in told[:_SHOWN]:
+        lines += told_of(finding, suspects)
+    if not told:
+        lines += [f"  setting: {each.text}; {each.fix}" for each in suspects if each.changes == "forward"][
+            :_SHOWN
+        ]
+    return lines

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, whole files, amounts of memory, keyed random numbers, being asked to stop."""

@@ -1,0 +1,51 @@
+"""The one exception family that a person sees: one line, what was received, what to do."""
+
+from __future__ import annotations
+
+
+class ParityError(Exception):
+    """Base of every expected failure. Shown as one line without a traceback."""
+
+    exit_code = 2
+
+
+class SpecError(ParityError):
+    """A spec, a placement or an override that is not valid."""
+
+
+class RecordError(ParityError):
+    """A run record that is missing, truncated, foreign, or would be overwritten."""
+
+
+class AlignmentError(ParityError):
+    """Two records that must not be compared: different specs, unequal step sets, nothing in common."""
+
+
+class RunError(ParityError):
+    """A training run that could not start or did not finish; ends with the child's own last lines."""
+
+
+class CheckpointError(ParityError):
+    """A checkpoint that is missing, damaged, foreign or of another spec, or that cannot be written."""
+
+
+class ExternalModelError(ParityError):
+    """A user's model, script or mapping that cannot be used as it is; says what was tried."""
+
+
+class StoppedError(ParityError):
+    """A run that was asked to stop, has saved, and can go on. Its exit code is sysexits.h's EX_TEMPFAIL."""
+
+    exit_code = 75
+
+
+class MissingPackageError(ParityError):
+    """A framework or an optional library is not installed."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra, to end a message with.
+
+    It names the folder and not the package: whatever a registry has under our name is not ours.
+    """
+    return f"in the toolkit's folder run: pip install '.[{extra}]'"

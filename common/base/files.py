@@ -1,0 +1,44 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def partial_of(path: Path) -> Path:
+    """What a file or folder is called until all of it is there."""
+    return path.with_name(f"{path.name}.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, a file or a new folder, which becomes `path` once all is written. Where that fails, `path` is as it was.
+
+    The name is the file's own, so that several processes may write into one folder at once.
+    """
+    temporary = partial_of(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def numbered_folders(parent: Path) -> list[Path]:
+    """Return the sub-folders in the order of the numbers in their names; none where the folder is missing."""
+    if not parent.is_dir():
+        return []
+    return sorted((p for p in parent.iterdir() if p.is_dir()), key=lambda p: (_number(p.name), p.name))
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\d+", name)
+    return int(found.group()) if found else 0

@@ -1,0 +1,357 @@
+"""`parity run | compare | report | plan | recipes | show | doctor | ...`. Flags end here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app
+from absl.flags import argparse_flags
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from parity import __version__
+from parity.common import recipes
+from parity.common.base.errors import MissingPackageError, ParityError, SpecError
+from parity.common.base.package import MODULES
+from parity.common.commands import (
+    add_command,
+    add_spec_flags,
+    advise,
+    baseline,
+    checkpoint,
+    collectives,
+    diagnose,
+    export,
+    lint,
+    make_folder,
+    manifest,
+    pair,
+    scale,
+    status,
+    steps,
+    submit,
+)
+from parity.common.commands.recorded import MAPPING_HELP, reader_of
+from parity.common.data.plan import BatchPlan
+from parity.common.execution import session
+from parity.common.execution.shell import choose_spec
+from parity.common.execution.worker import require
+from parity.common.external.scripts.recorded import unwrapped
+from parity.common.parity.baseline import THRESHOLD
+from parity.common.parity.result import judge, read_session
+from parity.common.report.terminal import table_console
+from parity.common.report.verdict import conclude, write_reports
+from parity.common.scaling.experiment import is_scale
+from parity.common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
+from parity.common.state.canonical import parameter_specs
+
+_IDS_SHOWN = 12
+_OPTIONAL = {
+    "plotly": "HTML report",
+    "sklearn": "digits and other tables",
+    "PIL": "image folders",
+    "pyarrow": "Parquet",
+    "tensorboard": "--tensorboard",
+}
+
+
+def main() -> None:
+    """Console entry point."""
+    app.run(_dispatch, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    namespace: argparse.Namespace = _parser().parse_args(list(argv)[1:])
+    return namespace
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    try:
+        return int(options.command(options))
+    except ParityError as error:
+        print(f"parity: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe (head, say) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _parser() -> Any:
+    parser = argparse_flags.ArgumentParser(  # type: ignore[no-untyped-call]
+        prog="parity",
+        description="Train one spec in TensorFlow and in PyTorch; prove that the trainings are the same.",
+        epilog="Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
+    )
+    parser.add_argument("--version", action="version", version=f"parity {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = add_command(
+        commands, "run", _run, "train a spec on several placements, compare them, write a report"
+    )
+    add_spec_flags(run)
+    run.add_argument("--out", type=Path, default=None, help="new folder for records and report [runs/NAME]")
+    run.add_argument("--replicas", type=int, default=2, help="replicas of the default placements [2]")
+    run.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    run.add_argument(
+        "--placement",
+        action="append",
+        metavar="FRAMEWORK:STRATEGY:REPLICAS[,FIELD=VALUE...]",
+        help="what to run instead of the default, e.g. torch:ddp:4 or torch:fsdp2:4,wrap=blocks,accumulation=2;"
+        " the first is the reference; repeatable",
+    )
+    run.add_argument("--digests", action="store_true", help="check after each step that replicas are equal")
+    run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
+    run.add_argument(
+        "--diagnose",
+        action="store_true",
+        help="where a candidate is divergent, find out when, where and why: diagnosis_N.html",
+    )
+    run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
+
+    compare = add_command(
+        commands,
+        "compare",
+        _compare,
+        "compare run records, or with --baseline versions; needs neither framework",
+        "Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive. With --baseline: 0 no"
+        " regression, 1 regression, 2 usage or run error, 3 undecided.",
+    )
+    compare.add_argument("reference", type=Path, help="a record; with --baseline also a session, the old one")
+    compare.add_argument("candidates", type=Path, nargs="+", help="likewise; with --baseline the new ones")
+    compare.add_argument(
+        "--baseline",
+        action="store_true",
+        help="find regressions between versions of a framework: in numbers, speed and memory",
+    )
+    compare.add_argument(
+        "--threshold",
+        type=float,
+        default=THRESHOLD,
+        help=f"with --baseline: the share by which speed may drop [{THRESHOLD:g}]",
+    )
+    compare.add_argument(
+        "--floor", type=Path, nargs="+", default=[], help="float32: permuted runs that show the noise floor"
+    )
+    compare.add_argument(
+        "--out",
+        type=Path,
+        help="folder for report.html, report.json and report.xml; with --baseline for baseline.json",
+    )
+    compare.add_argument("--checks", action="store_true", help="list every check")
+    compare.add_argument("--mapping", type=Path, help=MAPPING_HELP)
+
+    report = add_command(commands, "report", _report, "analyse a finished session, write its reports again")
+    report.add_argument("session", type=Path, help="the folder that 'parity run' or 'parity scale' wrote")
+    report.add_argument("--checks", action="store_true", help="list every check of 'parity run'")
+
+    plan = add_command(commands, "plan", _plan, "print which replica gets which samples; needs no framework")
+    add_spec_flags(plan)
+    plan.add_argument("--replicas", type=int, default=2)
+    plan.add_argument("--steps", type=int, default=4, help="how many steps to print [4]")
+    plan.add_argument("--first-step", type=int, default=0)
+    plan.add_argument("--json", action="store_true", help="one JSON line a step, all sample ids")
+
+    add_command(commands, "recipes", _recipes, "list the recipes")
+
+    show = add_command(commands, "show", _show, "print a spec: its layer tree, or as YAML or JSON")
+    show.add_argument("recipe", nargs="?")
+    show.add_argument("--spec", help="a spec file instead of a recipe")
+    show.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    show.add_argument("--format", choices=["tree", "yaml", "json"], default="tree")
+    show.add_argument("--schema", action="store_true", help="JSON Schema of a spec, for editors")
+
+    add_command(
+        commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
+    )
+    for module in (
+        pair,
+        lint,
+        diagnose,
+        scale,
+        steps,
+        checkpoint,
+        export,
+        collectives,
+        advise,
+        submit,
+        status,
+        manifest,
+    ):
+        module.add(commands)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.replicas < 1 or options.timing_rounds < 0:
+        raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
+    texts = options.placement or session.default_placements(options.replicas)
+    usual = {"device": options.device, "pin": True, "digests": options.digests}
+    placements = [Placement.from_text(text, **usual) for text in texts]
+    folder = options.out or Path("runs") / spec.name
+    if options.overwrite:
+        session.remove(folder)
+    session.run_session(spec, placements, folder, options.timing_rounds, Console(stderr=True))
+    result = read_session(folder)
+    code = conclude(result, folder)
+    if options.diagnose and result.verdict == "divergent":
+        diagnose.after_run(result, folder)
+        write_reports(result, folder)
+    return code
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if options.baseline:
+        return baseline.run(options)
+    read = reader_of(options.mapping)
+    records = [read(path) for path in (options.reference, *options.candidates)]
+    floors = [read(path) for path in options.floor]
+    whole = unwrapped([*records, *floors])
+    result = judge(whole[: len(records)], whole[len(records) :])
+    if options.out is not None:
+        make_folder(options.out)
+    return conclude(result, options.out, options.checks)
+
+
+def _report(options: argparse.Namespace) -> int:
+    if is_scale(options.session):
+        return scale.report(options.session)
+    return conclude(read_session(options.session), options.session, options.checks)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.replicas < 1 or options.first_step < 0 or options.steps < 1:
+        raise SpecError("--replicas and --steps must be at least 1, --first-step at least 0")
+    plan = BatchPlan.of(
+        spec, Placement(framework="tensorflow", strategy="mirrored", replicas=options.replicas)
+    )
+    if not options.json:
+        print(
+            f"{spec.name}: {plan.samples} samples, global batch {plan.global_batch_size}, {plan.split} over"
+            f" {plan.replicas} replicas, tail {plan.tail}: {plan.steps_per_epoch} steps an epoch"
+        )
+    for step in range(options.first_step, options.first_step + options.steps):
+        _print_step(plan, step, options.json)
+    return 0
+
+
+def _print_step(plan: BatchPlan, step: int, as_json: bool) -> None:
+    shares = [plan.local_ids(step, replica) for replica in range(plan.replicas)]
+    if as_json:
+        ids = [share.tolist() for share in shares]
+        print(json.dumps({"step": step, "epoch": plan.epoch(step), "replicas": ids}))
+        return
+    print(f"step {step} (epoch {plan.epoch(step)}), {sum(map(len, shares))} samples")
+    for replica, share in enumerate(shares):
+        more = f" ... {share[-1]}" if len(share) > _IDS_SHOWN else ""
+        print(f"  replica {replica}: {len(share):4d}  {' '.join(map(str, share[:_IDS_SHOWN]))}{more}")
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    del options
+    table = Table("recipe", "parameters", "steps", "global batch", "what it is", box=None)
+    table.columns[0].no_wrap = True
+    for name, recipe in recipes.RECIPES.items():
+        spec = recipe()
+        about = (recipe.__doc__ or "").strip().splitlines()[0]
+        sizes = f"{_parameter_count(spec):,}", str(spec.steps), str(spec.global_batch_size)
+        table.add_row(name, *sizes, about)
+    console = table_console()
+    console.print(table)
+    small = ", ".join(name for name in recipes.RECIPES if not recipes.has_tiny(name))
+    console.print(f"All but {small} also come as NAME:tiny, made so small that they train in seconds.")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    if options.schema:
+        print(json_schema(), end="")
+        return 0
+    spec = choose_spec(options.recipe, options.spec, options.set).resolved()
+    if options.format != "tree":
+        print(dump_yaml(spec) if options.format == "yaml" else dump_json(spec), end="")
+        return 0
+    title = f"[bold]{escape(spec.name)}[/bold] {spec.model.input_shape}"
+    tree = Tree(f"{title}  {_parameter_count(spec):,} parameters, digest {spec.fingerprint()}")
+    for child in spec.model.tree().children:
+        _add_node(tree, child)
+    optimizer, schedule = spec.optimizer, spec.schedule
+    tree.add(f"optimizer {optimizer.kind}, {spec.convention} convention, schedule {schedule.kind}")
+    Console(emoji=False).print(tree, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _add_node(tree: Tree, node: Node) -> None:
+    count = sum(_size(p.shape) for p in node.parameters)
+    text = f"{escape(node.path)} [dim]{node.spec.kind}[/dim] -> {node.output_shape}"
+    branch = tree.add(text + (f"  {count:,}" if count else ""))
+    for child in node.children:
+        _add_node(branch, child)
+
+
+def _parameter_count(spec: TrainSpec) -> int:
+    return sum(_size(p.shape) for p in parameter_specs(spec).values() if p.trainable)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    del options
+    console = Console(emoji=False)
+    cores = len(os.sched_getaffinity(0))
+    console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}", highlight=False)
+    usable = 0
+    for framework, module in MODULES.items():
+        try:
+            require(framework)
+            facts = _describe(module)
+        except ParityError as error:
+            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False, soft_wrap=True)
+            continue
+        usable += 1
+        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+        devices = ", ".join(facts["gpus"]) or "no GPU"
+        console.print(f"[green]✓[/green] {framework}: {escape(versions)}; {escape(devices)}", highlight=False)
+        for name, note in facts["strategies"].items():
+            console.print(f"    {name}: {escape(note)}", highlight=False)
+        for name, note in facts["engines"].items():
+            console.print(f"    engine {name}: {escape(note)}", highlight=False, soft_wrap=True)
+    for package, use in _OPTIONAL.items():
+        there = importlib.util.find_spec(package) is not None
+        mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
+        console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}", highlight=False)
+    return 0 if usable == len(MODULES) else 2
+
+
+def _describe(module: str) -> dict[str, Any]:
+    """Ask a framework in its own process; importing both into one is not safe."""
+    child = subprocess.run(
+        [sys.executable, "-m", module, "--describe"], capture_output=True, text=True, timeout=120
+    )
+    try:
+        facts: dict[str, Any] = json.loads(child.stdout)
+    except json.JSONDecodeError:
+        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise MissingPackageError(f"is installed but does not start: {last}") from None
+    return facts
+
+
+if __name__ == "__main__":
+    main()

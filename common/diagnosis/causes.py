@@ -1,0 +1,433 @@
+"""The catalogue of causes: why two runs part.
+
+A cause is a name, a signature, an experiment and a fix. To add one: write a signature, a function of a
+`Case` (one finding, and the run that is suspected) that returns a `Match` where what the run made is what
+the cause would make, and None otherwise; add a line to `CATALOGUE`, before those that are less specific.
+
+    key         what a report and the tests call it; "setting:*" is completed by the field
+    stages      of a finding, that the signature is asked about
+    signature   exact where it can be: what is due, changed by the cause, is what was made
+    experiment  `formula`: the signature has computed both sides; `replay`: the step is taken again with the
+                corrected tensor; `by_size`: nothing but the size speaks for it
+    text, fix   one line each, filled in with the match's facts. Findings of one cause and one fix are one
+                finding in a report, so a fix does not name a layer
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.common.diagnosis.counterfactuals import Side
+from parity.common.diagnosis.evidence import Evidence
+from parity.common.diagnosis.experiments import Outcome, by_size, formula, replay
+from parity.common.diagnosis.result import Confidence, Explanation
+from parity.common.diagnosis.signatures import (
+    attention,
+    backward,
+    clipping,
+    data,
+    layers,
+    loss,
+    masks,
+    optimizer,
+    reduction,
+    rounding,
+    schedule,
+    state,
+    variants,
+)
+from parity.common.diagnosis.signatures.base import Case, Match
+
+_LOG = logging.getLogger(__name__)
+
+Signature = Callable[[Case], Match | None]
+Experiment = Callable[[Case, Match], Outcome]
+
+IDS, INPUTS, STARTS = ("ids",), ("inputs",), ("before",)
+LAYER = ("forward", "backward", "local_gradient", "buffers", "evaluation")
+TRAINED = ("forward", "backward", "local_gradient", "buffers")
+LOSS = ("loss", "backward", "evaluation")
+TOTAL, GRADIENT, CLIPPED, SCALAR = ("total",), ("gradient",), ("clipped",), ("scalar",)
+UPDATE = ("slots", "update")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a tensor is not what it should be; the fields are those of the module's docstring."""
+
+    key: str
+    stages: tuple[str, ...]
+    signature: Signature
+    experiment: Experiment
+    text: str
+    fix: str
+
+
+def only(key: str, signature: Callable[[Case], tuple[Any, ...] | None]) -> Signature:
+    """Of a signature that says (cause, words, match): its match where the cause is this one."""
+
+    def of_this(case: Case) -> Match | None:
+        found = signature(case)
+        return found[-1] if found is not None and found[0] == key else None
+
+    return of_this
+
+
+def last(signature: Callable[[Case], tuple[Any, ...] | None]) -> Signature:
+    """Of a signature that says more: its match."""
+
+    def of_any(case: Case) -> Match | None:
+        found = signature(case)
+        return None if found is None else found[-1]
+
+    return of_any
+
+
+def _ratios(stages: tuple[str, ...], signature: Any, experiment: Experiment, what: str) -> list[Cause]:
+    """The causes of gradients that are a multiple of what is due."""
+    # fmt: off
+    named = (
+        ("scaled_by_world_size", "{what} is too large by {factor}",
+         "divide by the count of the global batch once: drop the factor of the world size, or average over the replicas"),
+        ("divided_by_world_size", "{what} is too small by {factor}",
+         "sum over the replicas, do not average: what is averaged has been divided by the global count already"),
+        ("scaled_by_accumulation", "{what} is too large by {factor}",
+         "divide the sum over the micro-batches by the count of the global batch"),
+        ("divided_by_accumulation", "{what} is too small by {factor}",
+         "divide by the number of micro-batches once only, in the loop or in the wrapper"),
+        ("loss_scale_not_removed", "{what} is off by {factor}",
+         "divide the gradients by the loss scale before they are clipped and used"),
+        ("scaled_by_constant", "{what} is multiplied by {factor}",
+         "find where the loss or its gradient is multiplied by {factor}, and drop it"),
+    )
+    # fmt: on
+    return [
+        Cause(key, stages, only(key, signature), experiment, text.replace("{what}", what), fix)
+        for key, text, fix in named
+    ]
+
+
+# fmt: off
+CATALOGUE: tuple[Cause, ...] = (
+    # Which samples
+    Cause("not_reshuffled", IDS, data.not_reshuffled, formula,
+          "In epoch {epoch} the samples come in the order of an earlier one: the batch is that of step {step}",
+          "reshuffle every epoch: set_epoch on a DistributedSampler, reshuffle_each_iteration in tf.data"),
+    Cause("replicas_see_the_same", IDS, data.replicas_see_the_same, formula,
+          "All {replicas} replicas get {what}",
+          "give each replica its own share: a sampler with its rank, or a dataset sharded by it"),
+    Cause("padded_with_repeats", IDS, data.padded, formula,
+          "The sampler pads the batch with {extra} repeated samples so that the shares are equal",
+          "let the last share be smaller, and divide by the global count; DistributedSampler pads unless drop_last"),
+    Cause("replicas_overlap", IDS, data.overlap, formula,
+          "{double} samples are on more than one replica",
+          "make the shares disjoint: check where each replica's begins and ends"),
+    Cause("samples_dropped", IDS, data.dropped, formula,
+          "{missing} of {whole} samples of the batch are dropped",
+          "keep the rest that the replicas do not divide: drop_last or drop_remainder off"),
+    Cause("wrong_order", IDS, data.wrong_order, formula,
+          "The samples are those of {order}",
+          "take seed, shuffle, split and position from the batch plan"),
+    # Inputs and targets
+    Cause("labels_shifted", INPUTS, data.labels_shifted, replay,
+          "The targets are those of the batch {words}, not of their inputs",
+          "draw inputs and targets from one iterator, so that neither is ahead"),
+    Cause("labels_permuted", INPUTS, data.labels_permuted, replay,
+          "The targets of a batch are in another order than its inputs{words}",
+          "shuffle inputs and targets together"),
+    Cause("augmentation_keyed_wrongly", INPUTS, data.augmented_otherwise, formula,
+          "The inputs are augmented {words}",
+          "key augmentation by seed, epoch and sample id"),
+    Cause("float32_leak", INPUTS, data.through_float32, by_size,
+          "The {what} have been through float32",
+          "keep the {what} in float64 from the file to the model"),
+    Cause("inputs_differ", INPUTS, data.inputs_differ, by_size,
+          "The {what} of the same samples differ{words}",
+          "compare how both sides read and prepare the {what}"),
+    # What a step begins with
+    Cause("stale_parameters", STARTS, state.stale_start, formula,
+          "Replica {replicas} begins the step with old values of {names}",
+          "send updated parameters to all replicas after each step"),
+    Cause("replicas_differ_at_start", STARTS, state.replicas_start_apart, formula,
+          "Replicas {replicas} begin with other values of {names}",
+          "broadcast all parameters and buffers from replica 0 before the first step"),
+    Cause("replicas_differ_at_start", ("evaluation",), state.evaluated_apart, by_size,
+          "Replicas {replicas} are evaluated with other values of {names}",
+          "broadcast all parameters and buffers from replica 0 before the first step"),
+    Cause("setting:*", STARTS, last(state.initialized_otherwise), formula,
+          "The run begins with the initial values of {field} {value}",
+          "set {field} to {own}"),
+    # Layers
+    Cause("masks_same_on_every_replica", TRAINED, masks.masks_by_place, formula,
+          "Layer {layer} draws the same masks on every replica: {words}",
+          "key dropout by the sample, or seed each replica differently"),
+    Cause("evaluated_in_training_mode", ("evaluation",), masks.other_mode, formula,
+          "Layer {layer} ({kind}) is evaluated {words}",
+          "evaluate in inference mode: model.eval(), or training=False"),
+    Cause("trained_in_inference_mode", TRAINED, masks.other_mode, formula,
+          "Layer {layer} ({kind}) is trained {words}",
+          "train in training mode: model.train(), or training=True"),
+    Cause("float32_leak", LAYER, variants.rounded_setting, formula,
+          "Layer {layer} ({kind}) computes with a {what} that has been through float32",
+          "give the {what} as a float64 number; tf.cast of a Python float goes through float32"),
+    Cause("flatten_order", LAYER, variants.flattened_otherwise, formula,
+          "Layer {layer} flattens {words}",
+          "flatten in the order that the spec names, or permute the rows of the kernel that follows"),
+    Cause("padding_side", LAYER, variants.padding_side, formula,
+          "Layer {layer} ({kind}) puts the odd cell of its padding on the other side",
+          "pad explicitly, the odd cell at the end, as TensorFlow's SAME does"),
+    Cause("attention_scale", LAYER, lambda case: attention.attention(case, "scale"), formula,
+          "The attention of layer {layer} is {words}",
+          "scale queries by 1 / sqrt(head size)"),
+    Cause("mask_off_by_one", LAYER, lambda case: attention.attention(case, "shift"), formula,
+          "The attention of layer {layer} runs {words}",
+          "let a token attend to itself and to what is before it: the diagonal of the causal mask is 0"),
+    Cause("mask_missing", LAYER, lambda case: attention.attention(case, "mask"), formula,
+          "The attention of layer {layer} runs {words}",
+          "give attention the masks that the spec names"),
+    Cause("softmax_axis", LAYER, attention.softmax_axis, formula,
+          "Layer {layer} ({kind}) runs {words}",
+          "take the softmax over the last axis: over the keys, or over the classes"),
+    Cause("penalty_missing", LAYER, variants.activity_missing, formula,
+          "The penalty of layer {layer} on its input is left out of the loss",
+          "add the layers' own losses to the loss that is differentiated"),
+    Cause("setting:*", LAYER, last(variants.other_setting), formula,
+          "Layer {layer} ({kind}) works with {field} {value}, where the spec has {own}",
+          "set {field} of {where} to {own}"),
+    Cause("kernel_transposed", LAYER, variants.transposed, formula,
+          "Layer {layer} ({kind}) computes {words}",
+          "transpose {names} between the layouts: (in, out) and HWIO here, (out, in) and OIHW in PyTorch"),
+    Cause("kernel_flipped", LAYER, variants.flipped, formula,
+          "Layer {layer} ({kind}) computes {words}: a convolution where a cross-correlation is meant",
+          "do not flip {names} along its window"),
+    Cause("gates_swapped", LAYER, variants.gates_swapped, formula,
+          "The gates of layer {layer} ({kind}) are in the order {order}, where {own} is meant",
+          "reorder the gates of kernels and biases: Keras has i f c o and z r h, PyTorch i f g o and r z n"),
+    Cause("bias_doubled", LAYER, variants.bias_doubled, formula,
+          "Layer {layer} ({kind}) adds {names} twice",
+          "set one of two biases to zero: PyTorch's recurrent layers add two, Keras's one"),
+    Cause("bias_missing", LAYER, variants.bias_missing, formula,
+          "Layer {layer} ({kind}) does not add {names}",
+          "add the bias"),
+    Cause("setting:*", ("evaluation",), masks.averaged_weights, formula,
+          "The evaluation is made {words}",
+          "evaluate with the weights that optimizer.ema.evaluate names"),
+    Cause("masks_differ", TRAINED, masks.masks_otherwise, formula,
+          "Layer {layer} ({kind}) works {words}",
+          "draw masks by the spec's seed, the layer, the step and the sample"),
+    Cause("axes_swapped", LAYER, variants.axes_swapped, formula,
+          "Layer {layer} ({kind}) works {words}",
+          "transpose axes by name and not by count: channels last here, channels first in PyTorch"),
+    Cause("features_permuted", LAYER, variants.features_permuted, formula,
+          "Layer {layer} ({kind}) gives its output {words}",
+          "put the output in the order that the next layer's weights are in"),
+    Cause("residual_incomplete", LAYER, variants.skip_missing, formula,
+          "Residual {layer} comes out {words}",
+          "add the input to what the branch makes of it"),
+    Cause("scaled_by_constant", LAYER, variants.output_scaled, formula,
+          "Layer {layer} ({kind}) gives its output {words}",
+          "find where the layer multiplies by {factor}, and drop it"),
+    Cause("gradient_transposed", TRAINED, backward.gradients_transposed, formula,
+          "The backward pass of layer {layer} ({kind}) goes {words}",
+          "transpose the gradient of the kernel as the kernel itself"),
+    Cause("rounded_gradients", TRAINED, backward.gradients_rounded, by_size,
+          "The gradients of layer {layer} are rounded to {type} before they are added over samples and replicas",
+          "keep gradients of weights in the type of the weights: out of the autocast region"),
+    Cause("rounded_gradients", ("local_gradient", "gradient"), rounding.local_rounded, by_size,
+          "Each replica's own gradients are rounded to {type}",
+          "keep gradients of weights in the type of the weights: out of the autocast region"),
+    # The loss
+    Cause("micro_batch_means", LOSS, loss.weighted_by_micro_batch, replay,
+          "Micro-batches are averaged although their counts differ ({counts})",
+          "sum the losses of all micro-batches and divide once, by the count of the global batch"),
+    Cause("mean_of_means", LOSS, loss.weighted_by_share, replay,
+          "The replicas' means are averaged although their counts differ ({counts})",
+          "sum the losses of all replicas and divide once, by the count of the global batch"),
+    *_ratios(("backward",), loss.scaled, replay, "The gradient of the loss"),
+    *_ratios(("local_gradient",), reduction.local_scaled, formula, "Each replica's own gradient"),
+    *_ratios(TRAINED, backward.gradients_scaled, formula, "What flows back through layer {layer}"),
+    Cause("setting:*", LOSS, last(loss.other_setting), formula,
+          "The loss is taken with {field} {value}, where the spec has {own}",
+          "set {field} of the loss to {own}"),
+    Cause("penalty_missing", LOSS + TOTAL, loss.activity_missing, formula,
+          "The loss is the due one {times} the penalties on activations",
+          "add the layers' own losses to the loss once"),
+    Cause("rounded_gradients", ("backward",), loss.gradient_rounded, by_size,
+          "What flows back from the loss is rounded to {type}",
+          "compute the loss in the type of the weights"),
+    Cause("float32_leak", LOSS, loss.leaks_float32, by_size,
+          "Something of the loss is computed in float32",
+          "compute the loss in float64, from the logits to the sum"),
+    Cause("float32_leak", LAYER, layers.in_float32, by_size,
+          "Something in layer {layer} ({kind}) is computed in float32",
+          "keep constants and casts of the layer in float64; tf.cast of a Python float goes through float32"),
+    # Over the replicas
+    Cause("recorded_differently", ("total", "loss"), loss.only_reported, formula,
+          "Only the loss that is reported differs; gradients and weights are in order",
+          "report the sum of the losses over their count"),
+    Cause("totals_not_summed", TOTAL, loss.totals_never_summed, formula,
+          "Each replica takes its own {name} for the global one",
+          "sum loss and count over the replicas before the division"),
+    *_ratios(TOTAL, loss.sums_scaled, formula, "The global sum"),
+    Cause("gradients_accumulate", GRADIENT, reduction.accumulates, formula,
+          "The gradient still holds that of the step before",
+          "set gradients to zero before each step: optimizer.zero_grad()"),
+    Cause("mean_of_means", GRADIENT, reduction.weighted_by_share, replay,
+          "The replicas' means are averaged although their counts differ ({counts})",
+          "sum gradients over the replicas and divide once, by the count of the global batch"),
+    Cause("clipped_before_reduction", GRADIENT, reduction.clipped_first, replay,
+          "Each replica clips its own gradient, to {limit}, before the reduction",
+          "reduce first, then clip: Keras's clipnorm and global_clipnorm clip on each replica"),
+    *_ratios(GRADIENT, reduction.scaled, replay, "The global gradient"),
+    Cause("gradients_not_summed", GRADIENT, reduction.never_summed, replay,
+          "The gradients of the {replicas} replicas are never summed: each goes on with its own",
+          "reduce gradients over the replicas in every step: no_sync off for the last micro-batch, groups larger than one"),
+    Cause("parameter_not_reduced", GRADIENT, reduction.some_never_summed, replay,
+          "The gradient of {names} is never reduced over the replicas",
+          "put every parameter inside the wrapped module, and let the graph change where it does"),
+    Cause("gradients_not_summed", GRADIENT, reduction.replicas_left_out, replay,
+          "The global gradient leaves out replicas: it has {replicas}",
+          "reduce gradients over all replicas"),
+    Cause("penalty_missing", GRADIENT, reduction.penalty_missing, replay,
+          "The gradients are {times} the penalties on the weights",
+          "add the penalties on the weights once, to the global mean"),
+    Cause("setting:*", GRADIENT, reduction.penalty_scaled, replay,
+          "The gradients are {times} the penalties on the weights",
+          "set {field} of the loss to {own}; the gradient of l2 sum w^2 is 2 l2 w"),
+    Cause("rounded_gradients", GRADIENT, rounding.rounded_after, by_size,
+          "Gradients are rounded to {type} after the reduction",
+          "keep reduced gradients in the type of the weights"),
+    Cause("reduced_in_low_precision", GRADIENT, rounding.in_low_precision, by_size,
+          "Gradients are reduced in {type}",
+          "reduce in the type of the weights: no compression hook, reduce_dtype as wide as the weights"),
+    Cause("float32_leak", GRADIENT, rounding.leaks_float32, by_size,
+          "Something in {what} is computed in float32",
+          "keep factors and sums of the reduction in float64"),
+    # Clipping
+    Cause("clipping_off", CLIPPED, clipping.clipping_off, replay,
+          "The gradients, of norm {norm}, are not clipped",
+          "clip in every precision and engine; check which of them read the setting"),
+    Cause("clipped_by_local_norm", CLIPPED, clipping.clipped_by_share, replay,
+          "Each replica clips the gradient by the norm of its own share of it",
+          "clip by the norm of the reduced gradient"),
+    Cause("clipped_by_local_norm", CLIPPED, clipping.clipped_by_part, replay,
+          "Each part of the gradient is clipped by its own norm ({norms})",
+          "clip by the norm over all shards: sum the squares over the ranks"),
+    Cause("setting:*", CLIPPED, last(clipping.clipped_to_another_limit), replay,
+          "Gradients are clipped with {field} {value}, where the spec has {own}",
+          "set {field} of the optimizer to {own}"),
+    # Scalars
+    Cause("schedule_per_replica", SCALAR, schedule.per_replica, replay,
+          "The schedule goes {factor} steps a step, one for each replica",
+          "step the schedule once a step, whatever the number of replicas"),
+    Cause("schedule_per_micro_batch", SCALAR, schedule.per_micro_batch, replay,
+          "The schedule goes {factor} steps a step, one for each micro-batch",
+          "step the schedule once a step, after the last micro-batch"),
+    Cause("schedule_shifted", SCALAR, schedule.shifted, replay,
+          "The schedule is {words}",
+          "count steps from 0, and read the rate before the schedule is stepped"),
+    Cause("schedule_shifted", SCALAR, schedule.corrections_shifted, replay,
+          "The schedule is {words}",
+          "count the updates of the bias corrections from 1"),
+    Cause("no_bias_correction", SCALAR, schedule.uncorrected, replay,
+          "The moments are used without bias correction",
+          "correct the moments: divide by 1 - beta^t"),
+    Cause("float32_leak", SCALAR, schedule.rounded, replay,
+          "{what} has been through float32",
+          "compute rates and corrections in float64, and hand them on as float64"),
+    Cause("schedule_scaled", SCALAR, last(schedule.scaled), replay,
+          "The learning rate is multiplied by {factor}",
+          "take the learning rate of the spec; linear scaling is schedule.base_batch_size"),
+    Cause("setting:*", SCALAR, last(schedule.other_setting), replay,
+          "The scalars of the step are those of {where}.{field} {value}, where the spec has {own}",
+          "set {field} of the {where} to {own}"),
+    # The update
+    Cause("overflow_not_skipped", UPDATE, optimizer.not_skipped, formula,
+          "Replicas {replicas} do not agree on whether the step's gradients are finite",
+          "skip a step on all replicas alike, where the reduced gradients are not finite"),
+    Cause("stale_parameters", UPDATE, optimizer.stale, formula,
+          "After the step replicas {replicas} still hold the old values of {names}",
+          "send updated parameters to all replicas after each step"),
+    Cause("float32_leak", UPDATE, optimizer.rounded_setting, formula,
+          "{what} has been through float32",
+          "give numbers of the optimizer as float64; tf.cast of a Python float goes through float32"),
+    Cause("setting:*", UPDATE, last(optimizer.other_setting), formula,
+          "The optimizer works with {field} {value}, where the spec has {own}",
+          "set {field} of the optimizer to {own}"),
+    Cause("no_bias_correction", UPDATE, optimizer.uncorrected, formula,
+          "The moments are used without bias correction",
+          "correct the moments: divide by 1 - beta^t"),
+    Cause("moments_averaged", UPDATE, optimizer.moments_averaged, formula,
+          "The moments are averaged over the replicas, each made of its own gradient",
+          "update slots with the reduced gradient; aggregate them not at all, or only from one replica"),
+    Cause("one_step_late", UPDATE, optimizer.one_step_late, formula,
+          "The weights are updated with the gradient of step {step}",
+          "update with the gradient of the same step"),
+    Cause("gradients_accumulate", UPDATE, optimizer.accumulated, formula,
+          "The optimizer is given the gradients of earlier steps, too",
+          "set gradients to zero before each step: optimizer.zero_grad()"),
+    Cause("update_scaled", UPDATE, optimizer.scaled, formula,
+          "All weights change by {factor} times what is due",
+          "use the learning rate that the schedule gives"),
+    Cause("float32_leak", UPDATE, optimizer.leaks_float32, by_size,
+          "Something in {what} is computed in float32",
+          "keep slots and numbers of the optimizer in float64"),
+    Cause("replicas_differ", UPDATE, optimizer.replicas_apart, by_size,
+          "After the step replicas {replicas} hold other weights than replica 0",
+          "apply one reduced gradient on all replicas, and broadcast the weights at the start"),
+    Cause("replicas_differ", GRADIENT, reduction.gradients_differ, by_size,
+          "The replicas go on with different gradients",
+          "reduce gradients over the replicas in every step"),
+)
+# fmt: on
+
+
+def explain(evidence: Evidence) -> Explanation | None:
+    """Why a finding is there: the first cause that is confirmed, else the first that fits; None: none does.
+
+    The candidate is suspected first; where nothing explains what it makes, the reference.
+    """
+    fitting: list[Explanation] = []
+    for side, suspect in (("candidate", evidence.candidate), ("reference", evidence.reference)):
+        case = Case(evidence, "candidate" if side == "candidate" else "reference")
+        for cause in CATALOGUE:
+            if evidence.finding.stage not in cause.stages:
+                continue
+            try:
+                # Gradients may have overflowed: what comes of these is no number, and matches nothing.
+                with np.errstate(invalid="ignore", over="ignore"):
+                    match = cause.signature(case)
+            except (ArithmeticError, LookupError, ValueError):
+                # Tensors that are missing, or of other shapes than the signature takes for granted.
+                _LOG.debug("%s could not be held against %s", cause.key, evidence.finding.name, exc_info=True)
+                continue
+            if match is None:
+                continue
+            outcome = cause.experiment(case, match)
+            if outcome.verdict is None:
+                continue
+            culprit = _label(evidence, case.suspect) or suspect.label
+            found = _explanation(cause, match, outcome.verdict, outcome.seen, culprit)
+            if outcome.verdict == "confirmed":
+                return found
+            fitting.append(found)
+    return fitting[0] if fitting else None
+
+
+def _explanation(cause: Cause, match: Match, verdict: Confidence, seen: str, culprit: str) -> Explanation:
+    facts = match.facts
+    key = cause.key.replace("*", facts.get("field", "*"))
+    text, fix = cause.text.format_map(facts), cause.fix.format_map(facts)
+    return Explanation(key, text[:1].upper() + text[1:], verdict, fix, seen, culprit)
+
+
+def _label(evidence: Evidence, suspect: Side) -> str:
+    """The suspect's name in the records, where there are any."""
+    if evidence.records is None:
+        return ""
+    return evidence.records[suspect == "candidate"].label

@@ -1,0 +1,141 @@
+"""What an explanation may have tried: single layers, a step fed with a corrected tensor, another spec."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from parity.common.record import RunRecord, read_record
+from parity.common.record.trace import FORCED, Array, Trace, step_folder, write_replica
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.layers import AnyLayer, Shape
+from parity.common.spec.replay import Replay
+from parity.common.state.canonical import State, load_state, save_state
+
+if TYPE_CHECKING:
+    from parity.common.execution.replay import Replayer
+
+Side = Literal["reference", "candidate"]
+
+TRIALS, RESULTS, ERRORS = "trials", "results", "errors"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One layer on one batch, by itself.
+
+    tensors: those of the layer and of its children, `parameters/PATH/NAME` and `buffers/PATH/NAME`.
+    dy: the gradient of the loss with respect to its output; None: no backward pass.
+    """
+
+    layer: AnyLayer
+    path: str
+    input_shape: Shape
+    x: Array
+    tensors: State = field(default_factory=dict)
+    dy: Array | None = None
+    ids: Array | None = None
+    token_mask: Array | None = None
+    training: bool = True
+    step: int = 0
+    seed: int = 0
+    dtype: str = "float64"
+
+    def described(self) -> dict[str, Any]:
+        """All but the arrays, as JSON."""
+        plain = {name: getattr(self, name) for name in ("path", "training", "seed", "step", "dtype")}
+        return {"spec": self.layer.to_dict(), "input_shape": list(self.input_shape), **plain}
+
+    def arrays(self) -> State:
+        """The arrays by their names in a trial's file."""
+        given = {"x": self.x, "dy": self.dy, "ids": self.ids, "token_mask": self.token_mask}
+        found: State = {name: value for name, value in given.items() if value is not None}
+        return found | {f"tensor/{name}": value for name, value in self.tensors.items()}
+
+
+class Counterfactuals:
+    """Replays on request. Each takes a second or more, so ask for what a signature has made likely.
+
+    placements, inside: of the reference and the candidate, as they were replayed. replay: the candidate's,
+    which forced the steps found in its folder `forced`.
+    """
+
+    def __init__(
+        self,
+        replayer: Replayer,
+        folder: Path,
+        spec: TrainSpec,
+        placements: tuple[Placement, Placement],
+        inside: tuple[str | None, str | None],
+        replay: Replay,
+    ) -> None:
+        self._replayer, self._folder, self._spec = replayer, folder, spec
+        self._placements, self._inside, self._replay = placements, inside, replay
+        self._numbers = itertools.count()
+
+    def trial(self, variants: Sequence[Variant], side: Side = "reference") -> list[State | None]:
+        """What each layer makes of its input: `y`, `dx`, `gradient/NAME`, `after/buffers/...`.
+
+        In the framework of that side, without what its run was made inside. None for one that raised.
+        """
+        if not variants:
+            return []
+        folder = self._new_folder("trial")
+        described = [variant.described() for variant in variants]
+        (folder / f"{TRIALS}.json").write_text(json.dumps(described), encoding="utf-8")
+        arrays = {
+            f"{number}/{name}": value
+            for number, variant in enumerate(variants)
+            for name, value in variant.arrays().items()
+        }
+        save_state(folder / f"{TRIALS}.safetensors", arrays)
+        self._replayer.trial(self._placements[side == "candidate"].framework, folder)
+        found: list[State] = [{} for _ in variants]
+        for name, value in load_state(folder / f"{RESULTS}.safetensors").items():
+            number, _, rest = name.partition("/")
+            found[int(number)][rest] = value
+        shutil.rmtree(folder)
+        return [state or None for state in found]
+
+    def corrected(self, step: int | None, fed: Sequence[State]) -> Trace:
+        """The candidate's forced step (None: its evaluation) fed exactly `fed`, one state a replica.
+
+        Begins with the same state, after the same steps, as the forced step of the evidence.
+        """
+        folder = self._new_folder("corrected")
+        feed = folder / "feed"
+        feed.mkdir()
+        assert self._replay.forced is not None
+        given, here = Path(self._replay.forced), step_folder(feed, step)
+        for path in sorted(given.glob("step_*")):
+            # What was forced before may have left something behind in the process.
+            if path.name < here.name:
+                (feed / path.name).symlink_to(path.resolve(), target_is_directory=True)
+        here.mkdir()
+        save_state(here / "state.safetensors", load_state(step_folder(given, step) / "state.safetensors"))
+        for replica, tensors in enumerate(fed):
+            write_replica(here, replica, tensors)
+        changes = {"states": (), "trace": (), "forced": str(feed), "evaluation": False}
+        placement = self._placements[1].model_copy(
+            update={"replay": Replay.parse({**self._replay.to_dict(), **changes})}
+        )
+        record = self._replayer.run(self._spec, placement, folder / "run", self._inside[1])
+        trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
+        shutil.rmtree(folder)
+        return trace
+
+    def respecified(self, spec: TrainSpec, stop: int) -> RunRecord:
+        """A run of another spec on the reference's placement, `stop` steps, without what it was made inside."""
+        folder = self._new_folder("respecified")
+        placement = self._placements[0].model_copy(update={"stop_at_step": stop, "replay": None})
+        return read_record(self._replayer.run(spec, placement, folder / "run"))
+
+    def _new_folder(self, what: str) -> Path:
+        folder = self._folder / f"{what}_{next(self._numbers)}"
+        folder.mkdir(parents=True)
+        return folder

@@ -1,0 +1,125 @@
+"""How a cause is confirmed or refuted: what it says must make the divergence go away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.common.base.errors import ParityError
+from parity.common.diagnosis.result import Confidence
+from parity.common.diagnosis.signatures.base import Case, Match, Tensors, deviation
+from parity.common.record.trace import FED, stage_of
+from parity.common.state.canonical import State
+
+# What follows from a corrected tensor is to agree to this; a few operations round in between.
+_AGREES = 1e-9
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment says of a cause, and what was seen. verdict: None where it is refuted."""
+
+    verdict: Confidence | None
+    seen: str
+
+
+def formula(case: Case, match: Match) -> Outcome:
+    """The signature has computed it already: what the cause makes is what was made, and what is due is not."""
+    if match.after <= max(case.allowed, 1e-11) < match.before or match.after <= 1e-3 * match.before:
+        return Outcome("confirmed", match.tried)
+    return Outcome("likely", match.tried)
+
+
+def replay(case: Case, match: Match) -> Outcome:
+    """The step is taken again, fed up to the place, and there with what the candidate should have made.
+
+    What it then makes by itself of the corrected tensors has to be the reference's.
+    """
+    if case.suspect == "reference" or not match.corrected:
+        return formula(case, match)
+    fed = _fed(case, match)
+    try:
+        trace = case.evidence.lab.corrected(case.step, fed)
+    except ParityError as error:
+        return Outcome("likely", f"{match.tried}; the step could not be repeated: {error}")
+    given: Tensors = case.given.replicas[0]
+    after = {
+        name: max(deviation(given[name], state[name]) for state in trace.replicas)
+        for name in _next(case, match)
+    }
+    before = _before(case, list(after))
+    worst = max(after.values(), default=float("inf"))
+    if not after:
+        return formula(case, match)
+    first = next(iter(after))
+    what = first.partition("/")[0] if not first.startswith("after") else "the new state"
+    if worst <= max(_AGREES, 10 * case.allowed):
+        return Outcome(
+            "confirmed",
+            f"{match.tried}; with that put right, the repeated step's {what} agrees to {worst:.0e} (before: {before:.0e})",
+        )
+    if _after_another(case, match):
+        # What is made of another defect's tensors is not the reference's, however right it is.
+        return formula(case, match)
+    return Outcome("likely", f"{match.tried}; with that put right, {what} is still {worst:.0e} off")
+
+
+def _after_another(case: Case, match: Match) -> bool:
+    """Whether the corrected tensors are not the reference's, since they are made of the run's own, wrong ones."""
+    given: Tensors = case.given.replicas[0]
+    names = [name for name in match.corrected[0] if name.startswith("gradient/") and name in given]
+    return any(deviation(given[name], match.corrected[0][name]) > 10 * case.allowed for name in names)
+
+
+def by_size(case: Case, match: Match) -> Outcome:
+    """Nothing but the size of the deviation speaks for the cause."""
+    if match.after <= 1e-3 * match.before:
+        return Outcome("confirmed", match.tried)
+    return Outcome("likely", match.tried)
+
+
+def _fed(case: Case, match: Match) -> list[State]:
+    """Everything of the reference before the corrected tensors, and these."""
+    place = min(_place(name) for tensors in match.corrected for name in tensors)
+    fed: list[State] = []
+    for given, corrected in zip(case.evidence.fed, match.corrected, strict=True):
+        state: State = {name: value for name, value in given.items() if _place(name) < place or name == "ids"}
+        fed.append({**state, **{n: np.asarray(v) for n, v in corrected.items()}})
+    return fed
+
+
+def _place(name: str) -> int:
+    """Where a tensor that can be fed stands in a step; scalars are fed before all else but change the last."""
+    head = name.partition("/")[0]
+    return FED.index(head) if head in FED else len(FED)
+
+
+def _next(case: Case, match: Match) -> list[str]:
+    """The tensors that are made of the corrected ones, those that come first."""
+    corrected = next(iter(match.corrected[0]))
+    stage = stage_of(corrected)
+    after = {
+        "inputs": "gradient/",
+        "backward": "gradient/",
+        "total": "gradient/",
+        "gradient": "clipped/",
+        "clipped": "after/parameters/",
+        "scalar": "after/parameters/",
+    }
+    wanted = after.get(stage, "after/parameters/")
+    return [n for n in case.given.names if n.startswith(wanted) and not _is_null(case, n)]
+
+
+def _is_null(case: Case, name: str) -> bool:
+    return name.removeprefix("after/").partition("/")[2] in case.null
+
+
+def _before(case: Case, names: list[str]) -> float:
+    """How far the candidate was off as trained."""
+    free = case.evidence.free
+    if free is None:
+        return float("nan")
+    given: Tensors = case.given.replicas[0]
+    each = [deviation(given[n], state[n]) for n in names for state in free.replicas if n in state]
+    return max(each, default=float("nan"))

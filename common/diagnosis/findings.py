@@ -1,0 +1,232 @@
+"""From forced tensors that deviate to findings: one for each defect.
+
+Fed with the reference's tensors, a defect shows in what it touches only: a layer in its output, in what flows
+back through it, in its parameters' gradients and in its buffers; these are one finding. What flows back to
+a layer's output was made by the layer after it, or after the last one by the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from parity.common.diagnosis.result import Finding, Seen
+from parity.common.diagnosis.step_comparison import OF_REFERENCE, Order, TensorComparison, consumers
+from parity.common.record import taps
+from parity.common.record.trace import tensor_of
+from parity.common.spec import TrainSpec
+
+# What a finding is about: ("layer", its path), ("loss", ""), or a stage by itself.
+Key = tuple[str, str]
+
+_AGREEING = 3  # tensors before a finding that are shown
+_BY_STAGE = {"ids": "ids", "inputs": "inputs", "before": "before", "total": "total", "gradient": "gradient"}
+_BY_STAGE |= {"clipped": "clipped", "scalar": "scalar", "loss": "loss", "slots": "update", "update": "update"}
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A finding, and what it is about: findings of several steps that are about the same are one."""
+
+    key: Key
+    finding: Finding
+
+
+class Grouping:
+    """Groups the deviations of the steps of one spec. layers: of each layer's path the name of its input."""
+
+    def __init__(self, spec: TrainSpec, layers: Mapping[str, str]) -> None:
+        self._layers, self._order = layers, Order(spec)
+        self._paths = [layer.path for layer in taps.layers_of(spec.model.tree())]
+
+    def of_step(self, step: int | None, forced: Sequence[TensorComparison]) -> list[Grouped]:
+        """The findings of one forced step, in execution order."""
+        groups: dict[Key, list[TensorComparison]] = {}
+        deviating = [compared for compared in forced if not compared.agrees]
+        for compared in deviating:
+            groups.setdefault(self._key(compared, deviating), []).append(compared)
+        self._absorb_starts(groups)
+        self._absorb_containers(groups)
+        self._join_gradients(groups, forced)
+        found = [Grouped(key, self._finding(step, group, forced)) for key, group in groups.items()]
+        return sorted(found, key=lambda grouped: self._order.key(grouped.finding.name))
+
+    def _key(self, compared: TensorComparison, deviating: Sequence[TensorComparison]) -> Key:
+        stage, rest = compared.stage, compared.name.partition("/")[2]
+        if stage in _BY_STAGE:
+            return _BY_STAGE[stage], ""
+        if stage == "forward":
+            return "layer", rest
+        if stage == "backward":
+            return self._who_sends_back(rest, deviating)
+        if stage == "local_gradient":
+            return "layer", self._tapped(rest.rpartition("/")[0])
+        return "layer", self._tapped(rest.removeprefix("buffers/").rpartition("/")[0])
+
+    def _who_sends_back(self, path: str, deviating: Sequence[TensorComparison]) -> Key:
+        """Whose backward pass makes the gradient with respect to a layer's output."""
+        after = [name for name in consumers(self._layers, path) if name in self._paths]
+        parent = path.rpartition("/")[0]
+        if not after and parent in self._paths:
+            after = [parent]  # the last of a residual, a branch of a sum: its container goes on with it
+        if path == self._paths[-1] or (self._layers and not after):
+            return "loss", ""
+        if not after:
+            # Not known: the next one, as in a plain chain.
+            after = self._paths[self._paths.index(path) + 1 :][:1]
+        wrong = {name.name.partition("/")[2] for name in deviating if name.stage == "forward"}
+        return "layer", next((name for name in after if name in wrong), after[0])
+
+    def _tapped(self, path: str) -> str:
+        """The layer of a path whose output is a tensor of the step: itself, or what it is a part of."""
+        here = path
+        while here and here not in self._paths:
+            here = here.rpartition("/")[0]
+        return here or path
+
+    def _absorb_starts(self, groups: dict[Key, list[TensorComparison]]) -> None:
+        """Where replicas begin with other tensors, what these make there is not another defect."""
+        start = groups.get(("before", ""))
+        if start is None:
+            return
+        replicas = frozenset().union(*(compared.replicas for compared in start))
+        begun = {self._tapped(tensor_of(compared.name).rpartition("/")[0]) for compared in start}
+        for key, group in list(groups.items()):
+            inside = [
+                compared
+                for compared in group
+                if compared.replicas <= replicas
+                and (key[1] in begun or self._tapped(tensor_of(compared.name).rpartition("/")[0]) in begun)
+            ]
+            if key == ("before", "") or not inside:
+                continue
+            start += inside
+            rest = [compared for compared in group if compared not in inside]
+            if rest:
+                groups[key] = rest
+            else:
+                del groups[key]
+
+    def _absorb_containers(self, groups: dict[Key, list[TensorComparison]]) -> None:
+        """A container's defect is that of the layer inside that has it."""
+        for key in [key for key in groups if key[0] == "layer"]:
+            inner = next((other for other in groups if other[1].startswith(f"{key[1]}/")), None)
+            if inner is not None:
+                groups[inner] += groups.pop(key)
+
+    def _join_gradients(
+        self, groups: dict[Key, list[TensorComparison]], forced: Sequence[TensorComparison]
+    ) -> None:
+        """Gradients that are wrong of most layers are no layer's defect; and where local ones are not to be
+        seen, a wrong layer makes the reduced ones of its parameters wrong."""
+        local = {compared.name for compared in forced if compared.stage == "local_gradient"}
+        wrong = {
+            key: group
+            for key, group in groups.items()
+            if key[0] == "layer" and all(compared.stage == "local_gradient" for compared in group)
+        }
+        names = {compared.name for group in wrong.values() for compared in group}
+        if len(wrong) > 1 and 2 * len(names) > len(local):
+            joined = [compared for key in wrong for compared in groups.pop(key)]
+            groups.setdefault(("gradient", ""), []).extend(joined)
+        if local or ("gradient", "") not in groups:
+            return
+        rest: list[TensorComparison] = []
+        for compared in groups.pop(("gradient", "")):
+            layer = self._tapped(tensor_of(compared.name).rpartition("/")[0])
+            groups.get(("layer", layer), rest).append(compared)
+        if rest:
+            groups["gradient", ""] = rest
+
+    def _finding(
+        self, step: int | None, group: list[TensorComparison], forced: Sequence[TensorComparison]
+    ) -> Finding:
+        group = sorted(group, key=lambda compared: self._order.key(compared.name))
+        first = group[0]
+        before = forced[: next(place for place, c in enumerate(forced) if c.name == first.name)]
+        agreeing = [c for c in before if c.agrees][-_AGREEING:]
+        stage = first.stage
+        if step is None and stage not in ("ids", "inputs", "before"):
+            stage = "evaluation"
+        replicas = sorted(frozenset().union(*(compared.replicas for compared in group)))
+        return Finding(
+            step,
+            stage,
+            first.name,
+            tuple(replicas),
+            tuple(map(seen_of, group)),
+            tuple(map(seen_of, agreeing)),
+        )
+
+
+def seen_of(compared: TensorComparison) -> Seen:
+    """What a report shows of a comparison."""
+    return Seen(
+        compared.stage, compared.name, compared.replica, compared.deviation, compared.allowed, compared.where
+    )
+
+
+def seen_by_replica(compared: TensorComparison) -> list[Seen]:
+    """The same, followed by each replica's part where that can be told."""
+    whole = seen_of(compared)
+    parts = compared.by_replica.items() if len(compared.by_replica) > 1 else ()
+    return [whole, *(replace(whole, replica=replica, deviation=value, where="") for replica, value in parts)]
+
+
+def over_steps(found: Iterable[Grouped]) -> list[Finding]:
+    """Findings of all steps, those about the same joined at the first.
+
+    What replicas evaluate otherwise with a state that they hold otherwise is not another defect.
+    """
+    first: dict[Key, Finding] = {}
+    for grouped in found:
+        start = first.get(("before", ""))
+        if start is not None and grouped.finding.step is None and _follows(start, grouped):
+            continue
+        if any(_in_reference(finding) for finding in first.values()) and _drifted(grouped):
+            continue
+        first.setdefault(grouped.key, grouped.finding)
+    return list(first.values())
+
+
+def _in_reference(finding: Finding) -> bool:
+    """Whether the reference's replicas are not alike."""
+    return any(seen.where.endswith(OF_REFERENCE) for seen in finding.seen)
+
+
+def _drifted(grouped: Grouped) -> bool:
+    """Whether this is what its replicas have drifted apart by since, as trained."""
+    finding = grouped.finding
+    return (grouped.key == ("before", "") and _in_reference(finding)) or (
+        finding.step is None and grouped.key[0] == "layer"
+    )
+
+
+def _follows(start: Finding, grouped: Grouped) -> bool:
+    kind, path = grouped.key
+    layers = {tensor_of(seen.name).rpartition("/")[0] for seen in start.seen if seen.stage == "before"}
+    inside = any(layer == path or layer.startswith(f"{path}/") for layer in layers)
+    return kind == "layer" and inside and set(grouped.finding.replicas) <= set(start.replicas)
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings that have the same explanation, as one: every GELU of a net is approximated by one defect."""
+    first: dict[tuple[str, str], Finding] = {}
+    result: list[Finding] = []
+    for finding in findings:
+        why = finding.explanation
+        same = first.get((why.cause, why.fix)) if why else None
+        if why is None or same is None:
+            if why is not None:
+                first[why.cause, why.fix] = finding
+            result.append(finding)
+            continue
+        joined = replace(
+            same,
+            replicas=tuple(sorted({*same.replicas, *finding.replicas})),
+            seen=(*same.seen, *finding.seen) if same.step == finding.step else same.seen,
+        )
+        result[next(place for place, kept in enumerate(result) if kept is same)] = joined
+        assert why is not None
+        first[why.cause, why.fix] = joined
+    return result

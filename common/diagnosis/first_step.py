@@ -1,0 +1,186 @@
+"""When two runs part: from what they recorded, and else by replaying sections of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.result import FINAL_STATE, When
+from parity.common.parity.budget import FLOAT64, Budget
+from parity.common.parity.compare import count_rounding, unequal_replicas
+from parity.common.parity.deviation import column_deviation, state_deviations, tensor_deviation
+from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.record import RunRecord
+from parity.common.spec import TrainSpec
+from parity.common.state.canonical import State, tensor_of, zero_gradient_directions
+
+MOST_STEPS = 8  # that are looked into
+# No farther than this, or than the step outside, does a replay go for the sake of a border.
+FARTHEST_BORDER = 200
+SECTIONS = 8  # of a round of the search, so many states at once
+
+_CURVES = {
+    "loss_sum": "loss",
+    "gradient_norm": "gradient norm",
+    "parameter_norm": "parameter norm",
+    "update_norm": "update norm",
+}
+
+
+def first_outside(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> When | None:
+    """The first step that anything recorded says is outside the budget; None: nothing does.
+
+    budget: None judges only what must be equal: ids, counts, learning rates, what the runs began with.
+    The step is None where nothing differs before the evaluation, or only the final state does.
+    """
+    found = sorted(_by_step(reference, candidate, budget), key=lambda pair: pair[0])
+    if found:
+        step = found[0][0]
+        together = [said for other, said in found if other == step]
+        return When(step, "; ".join(dict.fromkeys(together)))
+    late = _at_the_end(reference, candidate, budget)
+    return When(None, late) if late else None
+
+
+def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> Iterator[tuple[int, str]]:
+    """(step, what is said) of every check that fails."""
+    start = _worst(reference.state("initial"), candidate.state("initial"), 0.0)
+    if start:
+        yield 0, f"initial state: {start}"
+    for record in (reference, candidate):
+        for problem in audit(record).problems[:1]:
+            number = re.match(r"steps? (\d+)", problem)
+            yield int(number[1]) if number else 0, f"{record.label}: {problem}"
+        for step, replica in unequal_replicas(record):
+            yield step, f"{record.label}: replica {replica} is not replica 0"
+    unequal = first_unequal_step(reference, candidate)
+    if unequal is not None:
+        yield int(unequal.split()[1]), "sample ids differ"
+    exact = {"count": "count", "learning_rate": "learning rate"}
+    if reference.spec.loss_scale is not None:
+        exact["loss_scale"] = "loss scale"
+    for column, title in exact.items():
+        limit = count_rounding(reference) if column == "count" else 0.0
+        yield from _first_over(reference, candidate, column, title, np.full(len(reference.steps), limit))
+    if budget is None:
+        return
+    for column, title in _CURVES.items():
+        yield from _first_over(reference, candidate, column, title, budget.curves[column])
+    gradients = _worst(
+        reference.state("first_gradients"),
+        candidate.state("first_gradients"),
+        budget.states["first_gradients"],
+        zero_gradient_directions(reference.spec),
+    )
+    if gradients:
+        yield 0, f"first gradients: {gradients}"
+
+
+def _first_over(
+    reference: RunRecord, candidate: RunRecord, column: str, title: str, allowed: np.ndarray
+) -> Iterator[tuple[int, str]]:
+    deviation = column_deviation(column, reference, candidate)
+    over = np.flatnonzero(~(deviation <= allowed))
+    if len(over):
+        row = int(over[0])
+        yield int(reference.steps[row]), f"{title} off by {deviation[row]:.2g}, allowed {allowed[row]:.2g}"
+
+
+def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> str:
+    if budget is None:
+        return ""
+    final = _worst(
+        reference.state("final"),
+        candidate.state("final"),
+        budget.states["final"],
+        zero_gradient_directions(reference.spec),
+    )
+    if final:
+        return f"{FINAL_STATE}: {final}"
+    ours, theirs = reference.summary, candidate.summary
+    assert ours is not None
+    assert theirs is not None
+    if ours.eval_count != theirs.eval_count:
+        return f"evaluation: {ours.eval_count:g} and {theirs.eval_count:g} counted"
+    sums = [np.array(np.nan if s.eval_loss_sum is None else s.eval_loss_sum) for s in (ours, theirs)]
+    deviation = tensor_deviation(*sums) if ours.eval_count else 0.0
+    if not deviation <= budget.evaluation:
+        return f"evaluation: loss off by {deviation:.2g}, allowed {budget.evaluation:.2g}"
+    return ""
+
+
+def _worst(
+    ours: State, theirs: State, allowed: float | Mapping[str, float], ledger: Mapping[str, str] | None = None
+) -> str:
+    """The tensor farthest outside, in words; nothing where all are inside."""
+    left_out = set(ledger or ())
+    over = {}
+    for name, deviation in state_deviations(ours, theirs).items():
+        limit = allowed if isinstance(allowed, float) else allowed.get(name, 0.0)
+        if not deviation <= limit and tensor_of(name) not in left_out:
+            over[name] = deviation
+    if not over:
+        return ""
+    worst = max(over, key=lambda name: over[name])
+    return f"{worst} off by {over[worst]:.2g}"
+
+
+def chosen_steps(spec: TrainSpec, plan: BatchPlan, steps: int, outside: int | None) -> tuple[int, ...]:
+    """The steps to look into, ascending: where defects begin to show.
+
+    The first two; the first outside the budget and the one after; the last of the first epoch, whose batch
+    may be smaller, and the one after; the last of the warm-up and the one after.
+    """
+    wanted = [0, 1] if outside is None else [0, outside, outside + 1, 1]
+    wanted += [plan.steps_per_epoch - 1, plan.steps_per_epoch]
+    warmup = getattr(spec.schedule, "warmup_steps", 0) or getattr(
+        getattr(spec.schedule, "warmup", None), "steps", 0
+    )
+    if warmup:
+        wanted += [warmup - 1, warmup]
+    farthest = min(steps - 1, max(FARTHEST_BORDER, 0 if outside is None else outside + 1))
+    usable = dict.fromkeys(step for step in wanted if 0 <= step <= farthest)
+    return tuple(sorted(list(usable)[:MOST_STEPS]))
+
+
+def states_differ(spec: TrainSpec, reference: State, candidate: State) -> bool:
+    """Whether two canonical states are farther apart than rounding takes them in float64."""
+    limit = dict.fromkeys(reference, FLOAT64["final"])
+    return bool(_worst(reference, candidate, limit, zero_gradient_directions(spec)))
+
+
+def narrowed(
+    first: int, stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]]
+) -> tuple[int, int] | None:
+    """The step in first..stop-1 that makes the states differ, and how many rounds it took to find it.
+
+    Until they differ, the points lie ever farther apart: most defects show early, and one that shows late
+    costs no more for it, since every round goes on from states that agree.
+
+    differ(begin, points): whether the states before the steps `points` differ, replayed from those before
+    `begin`, which agree. None where they differ nowhere.
+    """
+    low, high, rounds = first, None, 0
+    while high is None or high - low > 1:
+        points = _growing(first, low, stop) if high is None else _even(low, high)
+        found = differ(low, points)
+        rounds += 1
+        over = next((point for point in points if found[point]), None)
+        if over is None and points[-1] == stop:
+            return None
+        low = max([low, *(point for point in points if over is None or point < over)])
+        high = high if over is None else over
+    return low, rounds
+
+
+def _growing(first: int, low: int, stop: int) -> list[int]:
+    """The next points after `low`: twice as far from `first` each, the last of all being `stop`."""
+    start = max(1, 2 * (low - first))
+    return sorted({min(stop, first + start * 2**power) for power in range(SECTIONS)})
+
+
+def _even(low: int, high: int) -> list[int]:
+    return sorted({int(point) for point in np.linspace(low, high, SECTIONS + 1).round()[1:]} - {low})

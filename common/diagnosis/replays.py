@@ -1,0 +1,274 @@
+"""The replays of a diagnosis, and what is seen in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.common.base import rng
+from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis import first_step as whens
+from parity.common.diagnosis.findings import Grouped, Grouping
+from parity.common.diagnosis.injection import fed_of, state_before, write_fed
+from parity.common.diagnosis.step_comparison import (
+    FORCED_LIMITS,
+    FREE_LIMITS,
+    Limits,
+    StepComparison,
+    TensorComparison,
+    rough_limits,
+)
+from parity.common.execution.checks import feeds_back
+from parity.common.execution.replay import Replayer
+from parity.common.execution.session import MINIMUM_MEMBERS
+from parity.common.parity.budget import FLOOR_MULTIPLE
+from parity.common.record import RunRecord, read_record
+from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
+from parity.common.spec import Placement, TrainSpec
+from parity.common.spec.replay import Replay
+from parity.common.state.canonical import State, initial_state, load_state, save_state
+
+# Below float64, as trained: where rounding has taken a net with kinks by then.
+FREE_ROUGH = 1e-3
+
+Inside = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """What was seen of one step: the traces, and what they say.
+
+    state: of the evaluation, what it was made with. replay: the candidate's, which forced the step.
+    """
+
+    step: int | None
+    ref: Trace
+    fed: tuple[State, ...]
+    forced: Trace
+    free: Trace
+    layers: Mapping[str, str]
+    state: State | None
+    replay: Replay
+    free_seen: Sequence[TensorComparison] = ()
+    forced_seen: Sequence[TensorComparison] = ()
+    found: Sequence[Grouped] = ()
+
+
+class Replays:
+    """Replays of a reference and a candidate, of one spec, in sub-folders of `folder`."""
+
+    def __init__(
+        self,
+        replayer: Replayer,
+        folder: Path,
+        spec: TrainSpec,
+        placements: tuple[Placement, Placement],
+        inside: Inside,
+        say: Callable[[str], None],
+    ) -> None:
+        self.spec, self.placements = spec, placements
+        self._replayer, self._folder, self._inside, self._say = replayer, folder, inside, say
+        self._count = 0
+        # Before which steps the states of both runs are known, and the files of these.
+        self._known: dict[int, tuple[Path, Path]] = {}
+
+    def trained(self, steps: int) -> tuple[RunRecord, RunRecord]:
+        """Both runs, made again."""
+        self._say(f"training both runs in {self.spec.precision}, {steps} steps")
+        runs = self._both([p.model_copy(update={"stop_at_step": steps}) for p in self.placements])
+        return read_record(runs[0]), read_record(runs[1])
+
+    def rounded(self, steps: int, which: int) -> list[RunRecord]:
+        """Runs of the reference or the candidate that round differently.
+
+        Their samples are summed in other orders, and each begins with the last bit of its parameters drawn:
+        frameworks sum in different orders within a sample, too, which no order of the samples shows.
+        """
+        placement, begun = self.placements[which], initial_state(self.spec)
+        count = MINIMUM_MEMBERS + 1
+        self._say(f"training {count} runs of {placement.label} that round differently, {steps} steps")
+        runs = []
+        for seed in range(count):
+            path = self._folder / f"begin_{which}_{seed}.safetensors"
+            save_state(path, {name: _last_bit_drawn(name, value, seed) for name, value in begun.items()})
+            replay = Replay.parse({"stop": steps, "begin": str(path)})
+            update = {"sample_order_seed": seed, "replay": replay}
+            runs.append(read_record(self._run(placement.model_copy(update=update), which)))
+        return runs
+
+    def looked_at(self, steps: int, outside: int | None) -> list[StepTrace]:
+        """The steps to look into, of so many, where this one is the first outside; and the evaluation.
+
+        Far from the beginning, both runs go on from states of their own.
+        """
+        plan, evaluates = BatchPlan.of(self.spec, self.placements[1]), bool(self.spec.data.eval_samples)
+        if outside is None or outside <= whens.FARTHEST_BORDER or feeds_back(self.spec):
+            return self._looked(whens.chosen_steps(self.spec, plan, steps, outside), evaluates)
+        early = self._looked(whens.chosen_steps(self.spec, plan, steps, None), evaluates)
+        around = tuple(step for step in range(outside - 1, outside + 2) if step < steps)
+        self._say(f"going to step {around[0]}")
+        self._find_states((around[0],))
+        late = self._looked(around, False, around[0])
+        before = [look for look in early if look.step is not None and look.step < around[0]]
+        return [*before, *late, *(look for look in early if look.step is None)]
+
+    def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
+        """Whether the states before some steps differ; from those before `begin` on, which are known."""
+        self._say(f"searching steps {begin} to {points[-1]}")
+        self._find_states(points, begin)
+        return {
+            point: whens.states_differ(self.spec, *map(load_state, self._known[point])) for point in points
+        }
+
+    def alone(self, step: int) -> Trace:
+        """A step of the candidate on one replica, as trained."""
+        placement = Placement.parse({**self.placements[1].to_dict(), "replicas": 1})
+        replay = Replay.parse({"stop": step + 1, "trace": (step,)})
+        run = self._run(placement.model_copy(update={"replay": replay}), 1)
+        return Trace.read(step_folder(run / TRACE, step), 1)
+
+    def _out(self) -> Path:
+        self._count += 1
+        return self._folder / f"run_{self._count:02d}"
+
+    def _run(self, placement: Placement, which: int) -> Path:
+        return self._replayer.run(self.spec, placement, self._out(), self._inside[which])
+
+    def _both(self, placements: Sequence[Placement]) -> tuple[Path, Path]:
+        """Both at once, where they have workers of their own."""
+        with ThreadPoolExecutor(2) as threads:
+            runs = [
+                threads.submit(self._replayer.run, self.spec, placement, self._out(), inside)
+                for placement, inside in zip(placements, self._inside, strict=True)
+            ]
+            first, second = [run.result() for run in runs]
+        return first, second
+
+    def _replaying(self, which: int, **fields: Any) -> Placement:
+        return self.placements[which].model_copy(update={"replay": Replay.parse(fields)})
+
+    def _beginning(self, which: int, step: int) -> dict[str, Any]:
+        """The fields of a replay that begins before a step, whose state is known."""
+        return {"first_step": step, "begin": str(self._known[step][which])} if step else {}
+
+    def _find_states(self, points: Sequence[int], begin: int = 0) -> None:
+        """Have the states before some steps known."""
+        if all(point in self._known for point in points):
+            return
+        if feeds_back(self.spec):
+            begin = 0  # the schedule must have seen all steps
+        fields = {"stop": points[-1], "states": tuple(points)}
+        runs = self._both(
+            [self._replaying(which, **fields, **self._beginning(which, begin)) for which in (0, 1)]
+        )
+        for point in points:
+            self._known[point] = (state_file(runs[0], point), state_file(runs[1], point))
+
+    def _looked(self, chosen: Sequence[int], evaluates: bool, begin: int = 0) -> list[StepTrace]:
+        """Replay both runs, trace the chosen steps, and compare."""
+        plan, stop = BatchPlan.of(self.spec, self.placements[1]), chosen[-1] + 1
+        common = {"stop": stop, "trace": tuple(chosen), "states": (stop,), "evaluation": evaluates}
+        self._say(f"replaying {self.placements[0].label}, {stop - begin} steps")
+        first = self._run(self._replaying(0, **common, **self._beginning(0, begin)), 0)
+        feed = self._folder / f"feed_{self._count:02d}"
+        steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
+        refs: dict[int | None, Trace] = {}
+        feds: dict[int | None, list[State]] = {}
+        evaluated = load_state(state_file(first, stop))
+        for step in steps:
+            ref = refs[step] = Trace.read(step_folder(first / TRACE, step), self.placements[0].replicas)
+            before = evaluated if step is None else state_before(ref, step)
+            feds[step] = write_fed(feed, step, fed_of(ref, plan, step), before)
+        self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
+        history = str(first) if feeds_back(self.spec) else None
+        forcing = {**common, **self._beginning(1, begin), "forced": str(feed), "history": history}
+        placement = self._replaying(1, **forcing)
+        second = self._run(placement, 1)
+        assert placement.replay is not None
+        traced = [
+            StepTrace(
+                step,
+                refs[step],
+                tuple(feds[step]),
+                self._forced(second, step, feds[step]),
+                Trace.read(step_folder(second / TRACE, step), self.placements[1].replicas),
+                read_layers(step_folder(first / TRACE, step)),
+                state=evaluated if step is None else None,
+                replay=placement.replay,
+            )
+            for step in steps
+        ]
+        limits = rough_limits(self.spec, {})
+        looked = [self._compared(look, limits) for look in traced]
+        if limits is FORCED_LIMITS or not any(step.found for step in looked):
+            return looked
+        limits = rough_limits(self.spec, self._floors(refs))
+        return [self._compared(look, limits) for look in traced]
+
+    def _floors(self, refs: Mapping[int | None, Trace]) -> dict[str, float]:
+        """What rounding does to each tensor: the reference's own steps, their samples in other orders."""
+        self._say(f"measuring what {self.spec.precision} rounds")
+        traced = {step: ref for step, ref in refs.items() if step is not None}
+        largest: dict[str, float] = {}
+        for seed in range(MINIMUM_MEMBERS):
+            placement = self.placements[0].model_copy(update={"sample_order_seed": seed})
+            plan, feed = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
+            feds = {
+                step: write_fed(feed, step, fed_of(ref, plan, step), state_before(ref, step))
+                for step, ref in traced.items()
+            }
+            replay = Replay.parse({"stop": 0, "forced": str(feed)})
+            run = self._run(placement.model_copy(update={"replay": replay}), 0)
+            for step, ref in traced.items():
+                trace = Trace.read(step_folder(run / FORCED, step), placement.replicas)
+                for seen in StepComparison(self.spec, ref, {}).forced(feds[step], trace):
+                    # The schedule was told of no steps before.
+                    if np.isfinite(seen.deviation) and seen.stage != "scalar":
+                        largest[seen.name] = max(seen.deviation, largest.get(seen.name, 0.0))
+        return {name: FLOOR_MULTIPLE * deviation for name, deviation in largest.items()}
+
+    def _forced(self, run: Path, step: int | None, fed: Sequence[State]) -> Trace:
+        return replace(
+            Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
+            fed_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in fed),
+        )
+
+    def _compared(self, look: StepTrace, limits: Limits) -> StepTrace:
+        """What was traced of a step, with what it says."""
+        forced = _begun_as(look.free, look.forced) if look.step == 0 else look.forced
+        comparison = StepComparison(self.spec, look.ref, look.layers)
+        seen = comparison.forced(look.fed, forced, limits)
+        return replace(
+            look,
+            forced=forced,
+            free_seen=comparison.free(look.free, as_trained(limits)),
+            forced_seen=seen,
+            found=Grouping(self.spec, look.layers).of_step(look.step, seen),
+        )
+
+
+def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
+    """A parameter, each element of which is itself or one of its two neighbours."""
+    if not name.startswith("parameters/"):
+        return value
+    drawn = np.floor(3 * rng.uniform(rng.derive_key(seed, "last bit", name), value.shape)) - 1
+    return value + drawn * np.spacing(np.abs(value))
+
+
+def _begun_as(free: Trace, forced: Trace) -> Trace:
+    """The first step fed, but for what it begins with: the initial state is what each replica made itself."""
+    replicas = tuple(
+        {**fed, **{name: value for name, value in own.items() if name.startswith("before/")}}
+        for own, fed in zip(free.replicas, forced.replicas, strict=True)
+    )
+    return replace(forced, replicas=replicas)
+
+
+def as_trained(limits: Limits) -> Limits:
+    """Of a step as trained: it begins with what all steps before have rounded."""
+    return FREE_LIMITS if limits is FORCED_LIMITS else replace(limits, every=FREE_ROUGH)

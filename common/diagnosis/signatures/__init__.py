@@ -1,0 +1,1 @@
+"""Signatures: one function a cause, of a finding under suspicion."""

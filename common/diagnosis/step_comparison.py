@@ -1,0 +1,444 @@
+"""A step of the candidate held against the reference's, tensor by tensor in the order in which it makes them.
+
+Free traces are compared as they are. A forced one is compared with what it was fed: each tensor is then what
+the candidate itself makes of the reference's tensors. Two kinds of tensors have another standard there:
+
+    total       the candidate's own loss sums and counts, added up here
+    gradient    its own local gradients, added up, divided by the count fed and given the penalties, where
+                its replicas have local gradients; a wrong one of these is then no wrong reduction
+
+In float64 a forced tensor may deviate by 1e-12 of its largest element. What comes out nearly zero of larger
+terms may deviate by a few units in the last place of these: a gradient by the absolute values that it is the
+sum of, an output or what flows back through a layer by what goes in, an update by the parameter it changes, a moving
+mean by what it is a mean of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.record import taps
+from parity.common.record.trace import Array, Trace, is_of_samples, stage_of, tensor_of
+from parity.common.spec import TrainSpec, walk
+from parity.common.state.canonical import State, parameter_specs, zero_gradient_directions
+
+FORCED_FLOAT64 = 1e-12
+# As trained, a step begins with what all steps before have rounded.
+FREE_FLOAT64 = 1e-10
+# Of a sum of terms, so many units in the last place of their absolute values' sum.
+ULPS_OF_TERMS = 16.0
+# In float32, at least so many units in the last place of the largest element: what a sum of some hundred
+# products is rounded by.
+ULPS_OF_FLOAT32 = 64.0
+LOW_ULP = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+# Of low numbers, of which layers with several products have several.
+FLIPS = 4.0
+OF_REFERENCE = "of the reference"
+_SEVERAL_PRODUCTS = ("attention", "lstm", "gru", "rnn")
+
+
+@dataclass(frozen=True)
+class TensorComparison:
+    """One tensor compared. by_replica: the deviation of each replica's part, where that can be told."""
+
+    name: str
+    replica: int | None
+    deviation: float
+    allowed: float
+    where: str = ""
+    by_replica: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        return stage_of(self.name)
+
+    @property
+    def agrees(self) -> bool:
+        return self.deviation <= self.allowed
+
+    @property
+    def replicas(self) -> frozenset[int]:
+        """Those that deviate."""
+        if self.replica is not None:
+            return frozenset({self.replica})
+        return frozenset(replica for replica, value in self.by_replica.items() if value > self.allowed)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest deviations that are rounding: of every tensor, and more by stage and by name.
+
+    ulp: a unit in the last place of 1, of what the sums are made in.
+    """
+
+    every: float
+    by_stage: Mapping[str, float] = field(default_factory=dict)
+    by_name: Mapping[str, float] = field(default_factory=dict)
+    ulp: float = float(np.finfo(np.float64).eps)
+
+    def of(self, name: str) -> float:
+        return max(self.every, self.by_stage.get(stage_of(name), 0.0), self.by_name.get(name, 0.0))
+
+    def of_terms(self, name: str, terms: float, largest: float) -> float:
+        """Of a tensor with this largest element, that is a sum of terms this large."""
+        by_terms = ULPS_OF_TERMS * self.ulp * terms / largest if largest else 0.0
+        return max(self.of(name), by_terms)
+
+
+FORCED_LIMITS, FREE_LIMITS = Limits(FORCED_FLOAT64), Limits(FREE_FLOAT64)
+
+
+def rough_limits(spec: TrainSpec, floors: Mapping[str, float]) -> Limits:
+    """Of a precision below float64. floors: what rounding was seen to do, by name."""
+    if spec.master_dtype == "float64":
+        return FORCED_LIMITS
+    ulp = float(np.finfo(np.float32).eps)
+    by_stage: dict[str, float] = {}
+    by_name = dict(floors)
+    if spec.low_dtype is not None:
+        # A product that lies between two low numbers goes to one here and to the other there.
+        flip = FLIPS * LOW_ULP[spec.low_dtype]
+        by_stage = dict.fromkeys(("forward", "backward"), flip)
+        # A weight's gradient is not rounded; but products within a layer may flip what it is made of.
+        for node in walk(spec.model.tree()):
+            if any(word in node.spec.kind for word in _SEVERAL_PRODUCTS):
+                for tensor in node.parameters:
+                    for head in ("local_gradient", "gradient"):
+                        name = f"{head}/{node.path}/{tensor.name}"
+                        by_name[name] = max(flip, by_name.get(name, 0.0))
+    return Limits(ULPS_OF_FLOAT32 * ulp, by_stage, by_name, ulp)
+
+
+class Order:
+    """The names of a model's tensors in the order in which a step makes them."""
+
+    def __init__(self, spec: TrainSpec) -> None:
+        layers = [layer.path for layer in taps.layers_of(spec.model.tree())]
+        tensors = list(parameter_specs(spec))
+        self._stages = ["ids", "inputs", "targets", "before", "forward", "loss_sum", "count", "backward"]
+        self._stages += ["local_gradient", "total", "gradient", "clipped", "scalar", "updated", "after"]
+        self._after = ["slots", "parameters", "buffers", "step"]
+        self._places = {f"forward/{path}": place for place, path in enumerate(layers)}
+        # The loss and what it does to the last layer's output come before all else that flows back.
+        self._places |= {f"backward/{path}": -place for place, path in enumerate(layers)}
+        for place, name in enumerate(tensors):
+            path = name.partition("/")[2]
+            self._places[f"local_gradient/{path}"] = -place
+            self._places |= {f"{head}/{path}": place for head in ("gradient", "clipped")}
+
+    def key(self, name: str) -> tuple[int, int, int, str]:
+        """What sorts names."""
+        head, _, rest = name.partition("/")
+        kind = rest.partition("/")[0]
+        return (
+            self._stages.index(head) if head in self._stages else len(self._stages),
+            self._after.index(kind) if head == "after" and kind in self._after else 0,
+            self._places.get(name, 0),
+            name,
+        )
+
+    def sorted(self, names: Iterable[str]) -> list[str]:
+        return sorted(names, key=self.key)
+
+
+class StepComparison:
+    """One step, or for None the evaluation, of both runs.
+
+    ref: the reference's trace. layers: of each layer's path the name of its input.
+    """
+
+    def __init__(self, spec: TrainSpec, ref: Trace, layers: Mapping[str, str]) -> None:
+        self.spec, self.ref, self.layers = spec, ref, layers
+        self._order = Order(spec)
+        self._null = set(zero_gradient_directions(spec))
+
+    def free(self, trace: Trace, limits: Limits = FREE_LIMITS) -> list[TensorComparison]:
+        """The candidate's step as trained."""
+        found = []
+        for name in self._names(trace):
+            if name not in self.ref.replicas[0]:
+                continue  # local gradients, that the reference does not show
+            if name == "ids":
+                found.append(_ids(self.ref.ids, trace.ids, None))
+            elif is_of_samples(name) or stage_of(name) in ("loss", "local_gradient"):
+                if is_of_samples(name) and not np.array_equal(self.ref.ids, trace.ids):
+                    continue  # of other samples
+                deviation = deviation_of(self.ref.whole(name), trace.whole(name))
+                found.append(TensorComparison(name, None, deviation, limits.of(name)))
+            else:
+                found += self._copies(name, None, trace, limits.of(name))
+        return found
+
+    def forced(
+        self, fed: Sequence[State], trace: Trace, limits: Limits = FORCED_LIMITS
+    ) -> list[TensorComparison]:
+        """The candidate's step fed with `fed`, of each of its replicas."""
+        kinds: dict[str, Callable[[str], Iterable[TensorComparison]]] = {
+            "ids": lambda name: (
+                _ids(given[name], tensors[name], replica)
+                for replica, (given, tensors) in enumerate(zip(fed, trace.replicas, strict=True))
+            ),
+            "inputs": lambda name: self._samples(name, fed, trace, limits),
+            "forward": lambda name: [self._rows(name, fed, trace, limits)],
+            "backward": lambda name: [self._rows(name, fed, trace, limits)],
+            "loss": lambda name: [self._loss(name, trace, limits)],
+            "local_gradient": lambda name: self._local_gradient(name, trace, limits),
+            "total": lambda name: self._copies(
+                name, trace.summed(name.partition("/")[2]), trace, limits.of(name)
+            ),
+            "gradient": lambda name: self._gradient(name, trace, limits),
+            "update": lambda name: self._update(name, trace, limits),
+        }
+        found: list[TensorComparison] = []
+        parted = ""  # the stage in which the reference's replicas part; what follows is no other defect
+        for name in self._names(trace):
+            kind = kinds.get(stage_of(name))
+            with np.errstate(invalid="ignore"):  # where gradients have overflowed
+                if kind is not None:
+                    found += kind(name)
+                elif self.spec.per_replica_statistics and stage_of(name) == "buffers":
+                    # All replicas began with replica 0's.
+                    found += list(self._copies(name, self.ref.replicas[0][name], trace, limits.of(name)))[:1]
+                else:
+                    due = self.ref.replicas[0][name]
+                    allowed = limits.of_terms(name, self._terms_of_mean(name), _largest(due))
+                    found += self._copies(name, due, trace, allowed)
+                wrong = list(self._of_reference(name, limits, trace))
+            if wrong and parted in ("", stage_of(name)):
+                found, parted = found + wrong, stage_of(name)
+        return found
+
+    def _of_reference(self, name: str, limits: Limits, trace: Trace) -> Iterator[TensorComparison]:
+        """What the reference made wrong of its own tensors, which the candidate is right not to make.
+
+        Its replicas may hold different copies, and its totals and gradients may not be the sums of its own.
+        """
+        stage, first = stage_of(name), self.ref.replicas[0]
+        if is_of_samples(name) or stage in ("loss", "local_gradient") or name not in first:
+            return
+        if self.spec.per_replica_statistics and "/buffers/" in name:
+            return
+        expected, allowed = first[name], limits.of(name)
+        if stage == "total":
+            expected = self.ref.summed(name.partition("/")[2])
+        elif stage == "gradient" and all(f"local_{name}" in tensors for tensors in self.ref.replicas):
+            count = float(first["total/count"])
+            expected = self.ref.summed(f"local_{name}") / count + self._penalty(name)
+            allowed = limits.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
+        for replica, value in enumerate(self.ref.each(name)):
+            deviation = deviation_of(expected, value)
+            if deviation > allowed:
+                where = f"replica {replica} {OF_REFERENCE}"
+                everywhere = dict.fromkeys(range(len(trace.replicas)), deviation)
+                yield TensorComparison(name, None, deviation, allowed, where, everywhere)
+
+    def _names(self, trace: Trace) -> list[str]:
+        """What both have, in order; without the null directions and what only says how it was computed."""
+        own = set(self.ref.names)
+        if "gradient" in {name.partition("/")[0] for name in own}:
+            own |= {f"local_{name}" for name in own if name.startswith("gradient/")}
+        names = [name for name in trace.names if name in own and not name.startswith("input/")]
+        if not all(np.all(other.replicas[0].get("updated", True)) for other in (self.ref, trace)):
+            # Where gradients have overflowed, the optimizer is given none.
+            names = [name for name in names if not name.startswith("clipped/")]
+        return self._order.sorted(name for name in names if _parameter(name) not in self._null)
+
+    def _copies(
+        self, name: str, expected: Array | None, trace: Trace, allowed: float
+    ) -> Iterator[TensorComparison]:
+        """A tensor of which each replica has a copy. expected: None, what the reference has."""
+        theirs = self.ref.each(name) if expected is None else [expected]
+        if not (self.spec.per_replica_statistics and len(theirs) == len(trace.replicas)):
+            theirs = [theirs[0]] * len(trace.replicas)
+        for replica, (due, value) in enumerate(zip(theirs, trace.each(name), strict=True)):
+            yield TensorComparison(name, replica, deviation_of(due, value), allowed)
+
+    def _samples(
+        self, name: str, fed: Sequence[State], trace: Trace, limits: Limits
+    ) -> Iterator[TensorComparison]:
+        """Inputs or targets, by the ids of the candidate's own loader: of the same samples the same."""
+        ids = np.concatenate([given["ids"] for given in fed])
+        rows = np.concatenate([given[name] for given in fed])
+        first = dict(zip(ids[::-1].tolist(), range(len(ids) - 1, -1, -1), strict=True))
+        for replica, tensors in enumerate(trace.replicas):
+            known = [(at, first[i]) for at, i in enumerate(tensors["ids"].tolist()) if i in first]
+            if not known and len(tensors["ids"]):
+                continue  # nothing but other samples
+            mine, theirs = np.array(known, np.int64).reshape(-1, 2).T
+            a, b = rows[theirs], tensors[name][mine] if len(tensors["ids"]) else tensors[name]
+            where = _worst_row(a, b, ids[theirs])
+            yield TensorComparison(name, replica, deviation_of(a, b), limits.of(name), where)
+
+    def _rows(self, name: str, fed: Sequence[State], trace: Trace, limits: Limits) -> TensorComparison:
+        """What a layer puts out, or what flows back to it, of all samples."""
+        own = trace.each(name)
+        if self.spec.per_replica_statistics and not any(n.startswith("before/") for n in self.ref.names):
+            # Each replica evaluates with moving statistics of its own; those fed are replica 0's.
+            fed, own = fed[:1], own[:1]
+        expected = np.concatenate([given[name] for given in fed])
+        largest = _largest(expected)
+        by_replica = {
+            replica: _relative(given[name], value, largest)
+            for replica, (given, value) in enumerate(zip(fed, own, strict=True))
+        }
+        ids = np.concatenate([given["ids"] for given in fed])
+        return TensorComparison(
+            name,
+            None,
+            max(by_replica.values()),
+            limits.of_terms(name, self._going_in(name), largest),
+            _worst_row(expected, np.concatenate(own), ids),
+            by_replica,
+        )
+
+    def _going_in(self, name: str) -> float:
+        """The largest element of what a layer, or its backward pass, is given."""
+        head, _, path = name.partition("/")
+        if head == "forward":
+            sources = [self.layers.get(path, "inputs")]
+        else:
+            sources = [f"backward/{consumer}" for consumer in consumers(self.layers, path)]
+        tensors = [self.ref.whole(source) for source in sources if source in self.ref.replicas[0]]
+        return max((_largest(tensor) for tensor in tensors if tensor.dtype.kind == "f"), default=0.0)
+
+    def _loss(self, name: str, trace: Trace, limits: Limits) -> TensorComparison:
+        deviation = deviation_of(self.ref.summed(name), trace.summed(name))
+        return TensorComparison(name, None, deviation, limits.of(name))
+
+    def _local_gradient(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+        """Summed over the replicas, since the reference's replicas had other samples."""
+        if any(name not in tensors for tensors in trace.replicas):
+            return
+        gradient = name.removeprefix("local_")
+        if name in self.ref.replicas[0]:
+            expected = self.ref.summed(name)
+        else:
+            count = float(self.ref.replicas[0]["total/count"])
+            mean = np.asarray(self.ref.replicas[0][gradient], np.float64)
+            expected = (mean - self._penalty(gradient)) * count
+        own = trace.summed(name)
+        largest = max(_largest(expected), _largest(own))
+        allowed = limits.of_terms(name, self._terms(name), largest)
+        yield TensorComparison(name, None, deviation_of(expected, own), allowed)
+
+    def _terms(self, name: str) -> float:
+        """The absolute values that a parameter's gradient is a sum of: of what flows back to its layer."""
+        path = name.partition("/")[2].rpartition("/")[0]
+        while path and f"backward/{path}" not in self.ref.replicas[0]:
+            path = path.rpartition("/")[0]
+        if not path:
+            return 0.0
+        flowing = np.abs(self.ref.rows(f"backward/{path}"))
+        source = self.layers.get(path, "")
+        given = self.ref.rows(source) if source in self.ref.replicas[0] and is_of_samples(source) else None
+        factor = _largest(given) if given is not None and given.dtype.kind == "f" else 1.0
+        return float(flowing.sum(axis=tuple(range(flowing.ndim - 1))).max(initial=0.0)) * max(1.0, factor)
+
+    def _terms_of_mean(self, name: str) -> float:
+        """What a moving mean, which may come out nearly zero, is a mean of: its layer's largest input."""
+        path, _, last = name.removeprefix("after/buffers/").rpartition("/")
+        source = self.layers.get(path, "")
+        if last != "moving_mean" or source not in self.ref.replicas[0]:
+            return 0.0
+        return _largest(self.ref.whole(source))
+
+    def _penalty(self, name: str) -> Array:
+        """The gradient of the loss's penalties on one parameter."""
+        loss, before = self.spec.loss, self.ref.replicas[0]
+        weight = np.asarray(before[f"before/parameters/{name.partition('/')[2]}"], np.float64)
+        if loss.penalize != "all" and weight.ndim < 2:
+            return np.zeros_like(weight)
+        penalty: Array = loss.l1 * np.sign(weight) + 2 * loss.l2 * weight
+        return penalty
+
+    def _gradient(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+        """The reduction of a gradient."""
+        expected, local = self.ref.replicas[0][name], f"local_{name}"
+        count = float(self.ref.replicas[0]["total/count"])
+        if all(local in tensors for tensors in trace.replicas):
+            expected = trace.summed(local) / count + self._penalty(name)
+        allowed = limits.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
+        return self._copies(name, expected, trace, allowed)
+
+    def _update(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+        """A parameter's change, relative to the largest change: relative to itself little is seen."""
+        after, before = self.ref.replicas[0][name], self.ref.replicas[0].get(f"before{name[5:]}")
+        if before is None or not name.startswith("after/parameters/"):
+            yield from self._copies(name, after, trace, limits.of(name))
+            return
+        change = np.subtract(after, before, dtype=np.float64)
+        allowed = limits.of_terms(name, _largest(after), _largest(change))
+        for replica, own in enumerate(trace.each(name)):
+            moved = (
+                np.subtract(own, before, dtype=np.float64)
+                if own.shape == before.shape
+                else np.full(1, np.nan)
+            )
+            deviation = 0.0 if np.array_equal(own, after) else deviation_of(change, moved)
+            yield TensorComparison(name, replica, deviation, allowed)
+
+
+def consumers(layers: Mapping[str, str], path: str) -> list[str]:
+    """The layers whose input is the output of a layer."""
+    return [consumer for consumer, source in layers.items() if source == f"forward/{path}"]
+
+
+_OF_PARAMETERS = ("before", "after", "local_gradient", "gradient", "clipped")
+
+
+def _parameter(name: str) -> str:
+    """The parameter, or buffer, that a tensor belongs to; nothing for one of a layer or of the whole step."""
+    return tensor_of(name) if name.partition("/")[0] in _OF_PARAMETERS else ""
+
+
+def _ids(expected: Array, own: Array, replica: int | None) -> TensorComparison:
+    """Sample ids, in order; the deviation is the share of places that are not as they should be."""
+    if np.array_equal(expected, own):
+        return TensorComparison("ids", replica, 0.0, 0.0)
+    size = max(len(expected), len(own))
+    common = min(len(expected), len(own))
+    wrong = np.flatnonzero(expected[:common] != own[:common])
+    at = int(wrong[0]) if len(wrong) else common
+    mine = f"sample {own[at]}" if at < len(own) else "nothing"
+    due = f"sample {expected[at]}" if at < len(expected) else "nothing"
+    where = f"place {at}: {mine} instead of {due}"
+    return TensorComparison("ids", replica, (len(wrong) + size - common) / size, 0.0, where)
+
+
+def deviation_of(expected: Array, own: Array) -> float:
+    """As of tensors that are to be finite; but where both have overflowed, one overflow is like another."""
+    if expected.shape != own.shape or expected.dtype.kind != "f" or own.dtype.kind != "f":
+        return tensor_deviation(expected, own)
+    finite = np.isfinite(expected)
+    if finite.all() or not np.array_equal(finite, np.isfinite(own)):
+        return tensor_deviation(expected, own)
+    return tensor_deviation(expected[finite], own[finite])
+
+
+def _largest(values: Array) -> float:
+    sizes = np.abs(np.asarray(values, np.float64))
+    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
+
+
+def _relative(expected: Array, own: Array, scale: float) -> float:
+    """The largest difference of a part of a tensor, relative to the largest element of the whole."""
+    finite = np.isfinite(expected)
+    if expected.shape != own.shape or not np.array_equal(finite, np.isfinite(own)):
+        return float("inf")
+    apart = _largest(np.subtract(expected, own, where=finite, out=np.zeros(own.shape)))
+    return apart / max(scale, _largest(own)) if apart else 0.0
+
+
+def _worst_row(expected: Array, own: Array, ids: Array) -> str:
+    if expected.shape != own.shape:
+        return f"shape {own.shape} instead of {expected.shape}"
+    if not expected.size:
+        return ""
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(np.subtract(expected, own, dtype=np.float64))
+    worst = np.nan_to_num(apart, nan=np.inf).reshape(len(expected), -1).max(axis=1)
+    return f"row of sample {ids[int(np.argmax(worst))]}" if worst.any() else ""

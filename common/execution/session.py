@@ -1,0 +1,222 @@
+"""Runs that follow each other in one folder: the records and timing rounds of `parity run` and `parity scale`."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from parity.common.base.errors import ParityError, RecordError, RunError, SpecError
+from parity.common.execution import progress
+from parity.common.execution.checks import check_run, effective_batch
+from parity.common.execution.worker import Worker, require
+from parity.common.record import claim_folder
+from parity.common.spec import Placement, TrainSpec
+
+TIMED_STEPS = 40
+MINIMUM_MEMBERS = 4  # permuted runs that a noise floor takes
+PHASE_REPEATS = 5  # of each phase, after a run
+TRAINING = "training"
+QUESTION = "scale.json"  # in the folder of a scaling session: what was asked
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a session."""
+
+    spec: TrainSpec
+    placement: Placement
+    folder: Path
+
+
+# A title, and the runs under it.
+Stage = tuple[str, list[Job]]
+
+
+def default_placements(replicas: int) -> list[str]:
+    """The reference and every usual strategy beside it: one replica of each framework, then `replicas`."""
+    chosen = ["torch:single:1", "tensorflow:mirrored:1"]
+    if replicas > 1:
+        chosen += [f"{name}:{replicas}" for name in ("tensorflow:mirrored", "torch:ddp", "torch:fsdp2")]
+    return chosen
+
+
+def run_session(
+    spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int, console: Console
+) -> None:
+    """Write folder/runs, folder/floor (float32 only) and folder/timing, in a new folder.
+
+    Runs follow each other, so that each has the machine to itself.
+
+    Raises:
+        ParityError: a run failed; the folder keeps what was finished, and the failed run's logs.
+    """
+    check(spec, placements)
+    claim_folder(folder)
+    work(stages_of(spec, placements, folder, timing_rounds), folder, console)
+
+
+def check(spec: TrainSpec, placements: Sequence[Placement]) -> None:
+    """Raise a ParityError unless a spec can be run on all of some placements, and these be compared."""
+    labels = [placement.label for placement in placements]
+    doubled = {label for label in labels if labels.count(label) > 1}
+    if doubled:
+        raise SpecError(f"--placement: {sorted(doubled)[0]} is given twice")
+    if len(placements) < 2:
+        raise SpecError("a comparison needs two placements or more; give --placement again")
+    for placement in placements:
+        require(placement.framework)
+        check_run(spec, placement)
+
+
+def work(
+    stages: Iterable[Stage],
+    folder: Path,
+    console: Console,
+    keep: bool = False,
+    workers: Workers | None = None,
+) -> None:
+    """Run all jobs, one after the other, in worker processes that live as long as this call, or as `workers`.
+
+    Raises:
+        ParityError: a run failed, or a person interrupted; the folder keeps what was finished. It is
+            removed where nothing was, unless `keep`, or the message points to a log inside.
+    """
+    try:
+        with Workers(folder / "logs") if workers is None else nullcontext(workers) as used:
+            for title, jobs in stages:
+                _run_stage(title, jobs, used, console)
+    except KeyboardInterrupt:
+        raise RunError(f"interrupted; finished runs are in {folder}") from None
+    except ParityError as error:
+        if not keep and str(folder) not in str(error) and not any(folder.rglob("summary.json")):
+            shutil.rmtree(folder)
+        raise
+
+
+def rounds(jobs: Sequence[Job], folder: Path, count: int, phase_rounds: int) -> Iterator[Stage]:
+    """Interleaved timing rounds: each runs every job once, in an order drawn anew.
+
+    So a slow minute of the machine hits all of them. The first `phase_rounds` also time the phases of
+    a step, once a run's steps are done.
+    """
+    for number in range(count):
+        again = [
+            Job(
+                job.spec,
+                _phased(job.spec, job.placement) if number < phase_rounds else job.placement,
+                folder / f"round_{number}" / job.folder.name,
+            )
+            for job in jobs
+        ]
+        random.Random(number).shuffle(again)
+        yield f"timing, round {number + 1} of {count}", again
+
+
+def _phased(spec: TrainSpec, placement: Placement) -> Placement:
+    """The placement with its phases timed, where they can be."""
+    asked = placement.model_copy(update={"phase_repeats": PHASE_REPEATS})
+    try:
+        check_run(spec, asked)
+    except SpecError:
+        return placement
+    return asked
+
+
+def stages_of(
+    spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
+) -> Iterator[Stage]:
+    """The runs of `parity run`: each placement's, those that show the noise floor, those that are timed."""
+
+    yield TRAINING, _jobs(spec, placements, folder / "runs")
+    if spec.precision != "float64":
+        yield floor_of(spec, placements, folder)
+    timing = {"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}
+    timed = (placement.model_copy(update=timing) for placement in placements)
+    yield from rounds(_jobs(spec, timed, folder / "timing"), folder / "timing", timing_rounds, phase_rounds=1)
+
+
+def floor_of(spec: TrainSpec, placements: Sequence[Placement], folder: Path) -> Stage:
+    """The permuted runs that show what rounding alone does."""
+    return "measuring the noise floor", _jobs(spec, _floor_members(placements), folder / "floor")
+
+
+def _jobs(spec: TrainSpec, chosen: Iterable[Placement], parent: Path) -> list[Job]:
+    return [Job(spec, placement, parent / name_of(n, placement)) for n, placement in enumerate(chosen)]
+
+
+def noisiest(placements: Sequence[Placement]) -> list[Placement]:
+    """Whose permuted runs show what rounding does: each framework's first, and the one with most replicas.
+
+    A net with kinks may meet one when its batches are summed in many parts that one replica never does.
+    """
+    firsts = {placement.framework: placement for placement in reversed(placements)}
+    divided = max(placements, key=lambda placement: placement.replicas)
+    return list(dict.fromkeys([*firsts.values(), divided]))
+
+
+def _floor_members(placements: Sequence[Placement]) -> Iterator[Placement]:
+    for placement in noisiest(placements):
+        for seed in range(MINIMUM_MEMBERS):
+            yield placement.model_copy(update={"sample_order_seed": seed, "digests": False})
+
+
+def name_of(number: int, placement: Placement) -> str:
+    """The folder of a run among others."""
+    return f"{number:02d}_{placement.label.replace(' ', '_')}"
+
+
+def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Console) -> None:
+    several = len({job.spec.global_batch_size for job in jobs}) > 1
+    for number, job in enumerate(jobs, start=1):
+        batch = f", {effective_batch(job.spec, job.placement)}" if several or title == TRAINING else ""
+        line = f"{title}: {job.placement.label} ({number} of {len(jobs)}){batch}"
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+        steps = job.placement.steps_of(job.spec.steps)
+        with progress.watch({job.placement.label: job.folder}, steps):
+            workers.of(job.placement).train(job.spec, job.placement, job.folder)
+
+
+class Workers:
+    """Worker processes, each started when first asked for. Use as a context manager; it may be entered again."""
+
+    def __init__(self, logs: Path) -> None:
+        self._stack = ExitStack()
+        self._logs = logs
+        self._started: dict[str, Worker] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started.clear()
+        self._stack.close()
+
+    def of(self, placement: Placement) -> Worker:
+        """The process that runs a placement."""
+        # TensorFlow's thread count belongs to its process; torch starts its ranks anew for every run.
+        size = placement.replicas if placement.framework == "tensorflow" else 1
+        name = f"{placement.framework}_{size}"
+        if name not in self._started:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            worker = Worker(placement.framework, size, self._logs / f"{name}.log")
+            self._started[name] = self._stack.enter_context(worker)
+        return self._started[name]
+
+
+def remove(folder: Path) -> None:
+    """Remove an earlier session or record; raises RecordError for a folder that is neither.
+
+    A mistyped --out must not cost anyone their files.
+    """
+    if not folder.exists():
+        return
+    marks = (folder / "runs").is_dir(), (folder / QUESTION).is_file(), (folder / "header.json").is_file()
+    if not any(marks):
+        raise RecordError(f"{folder}: holds no session and no record, so --overwrite leaves it alone")
+    shutil.rmtree(folder)

@@ -1,0 +1,120 @@
+"""A training in a process of its own, started again from its latest checkpoint when it dies."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.common.base.errors import ParityError, StoppedError
+from parity.common.base.stop import handling
+from parity.common.checkpoint import checkpoints_of, step_of
+from parity.common.execution.ranks import how_it_ended
+from parity.common.record import parts_of
+
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl, from linux/prctl.h
+
+
+def supervise(module: str, flags: Sequence[str], run: Path, restarts: int, from_spec: bool) -> int:
+    """Train with `python -m module flags`, and again when that dies; returns the exit code of the last.
+
+    It is given up once it has been started again `restarts` times, where it dies before it has trained, and where it
+    dies twice without a checkpoint between. What it was asked to do, such as to stop, it has done.
+
+    Args:
+        module: tf_impl or torch_impl.
+        flags: as the command line has them.
+        run: the folder that it trains into.
+        restarts: how often at most.
+        from_spec: whether the flags say what is trained; else that is what the run says.
+    """
+    reached: int | None = None
+    again = ["--resume=auto"] if from_spec else [f"--resume={run}", f"--out={run}"]
+    for number in range(restarts + 1):
+        begun = _begun(run)
+        code, asked = _train(
+            [sys.executable, "-m", module, *flags, *(again if number else ()), "--restarts=0"]
+        )
+        if code in (0, StoppedError.exit_code):
+            return code
+        if asked:
+            # It was to end, and has not come to save.
+            return 128 + asked
+        died = f"the training {how_it_ended(code)}"
+        step = _saved(run)
+        if _begun(run) == begun:
+            return _given_up(code, number, f"{died} before its first step")
+        if number and step == reached:
+            return _given_up(code, number, f"{died} again before it had saved more than {_named(step)}")
+        if number == restarts:
+            return _given_up(code, number, died)
+        reached = step
+        _say(f"{died}; start {number + 1} of {restarts} more, from {_named(step)}")
+    raise AssertionError("unreachable")
+
+
+def _given_up(code: int, number: int, why: str) -> int:
+    # Of what was never begun, or never started again, its own words say all.
+    if number:
+        _say(f"{why}; given up after {number} more start{'s' if number > 1 else ''}")
+    return code if code > 0 else ParityError.exit_code
+
+
+def _say(line: str) -> None:
+    print(f"supervisor: {line}", file=sys.stderr, flush=True)
+
+
+def _named(step: int | None) -> str:
+    return "its first step" if step is None else f"the checkpoint before step {step}"
+
+
+def _saved(run: Path) -> int | None:
+    """The step of a run's latest checkpoint."""
+    folders = checkpoints_of(run)
+    return step_of(folders[-1]) if folders else None
+
+
+def _begun(run: Path) -> int:
+    """How many parts of a run have recorded something."""
+    return sum((part / "header.json").exists() for part in parts_of(run))
+
+
+def _train(command: Sequence[str]) -> tuple[int, int]:
+    """Train in a process that ends with this one, and hears of the signals that ask this one to stop.
+
+    Returns its exit code, and the first of those signals, or 0.
+    """
+    asked: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _: Any) -> None:
+        asked.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    with handling(pass_on):
+        child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))
+        for number in asked:
+            child.send_signal(number)
+        while True:
+            try:
+                return child.wait(), asked[0] if asked else 0
+            except KeyboardInterrupt:
+                asked.append(signal.SIGINT)  # it has reached the whole group
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For a child of this process to call: the kernel kills it when this process has ended, however it did."""
+    library = ctypes.CDLL(None)
+
+    def ask() -> None:
+        library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(ParityError.exit_code)
+
+    return ask

@@ -1,0 +1,325 @@
+"""A checkpoint of the one framework as one of the other, through a mapping: weights, optimizer slots, step.
+
+Each file is read and written in a process of its own framework (`{tf,torch}_impl/external/carry.py`); between the
+two stands `Held`, whose slots have Keras's meanings. What those are, and from where:
+
+| slot | Keras 3 (keras/src/optimizers) | torch (torch/optim) | relation |
+| --- | --- | --- | --- |
+| first_moment, second_moment of Adam and AdamW | momentum, velocity: m += (1-b1)(g-m), v += (1-b2)(g^2-v) | exp_avg, exp_avg_sq | equal: both correct the bias when they use them |
+| largest_second_moment (amsgrad) | velocity_hat = max(velocity_hat, v) | max_exp_avg_sq, before the correction as well | equal |
+| momentum_velocity of SGD | momentum: v = mu v - lr g | momentum_buffer: b = mu b + g, w -= lr b | v = -lr b |
+| second_moment of RMSprop | velocity | square_avg | equal |
+| first_moment of RMSprop (centered) | average_gradient | grad_avg | equal |
+| momentum_velocity of RMSprop | momentum: m = mu m + lr g/root, w -= m | momentum_buffer: b = mu b + g/root, w -= lr b | m = lr b |
+| accumulator of Adagrad | accumulator | sum | equal |
+| second_moment, squared_change of Adadelta | accumulated_grad, accumulated_delta_var | square_avg, acc_delta | equal |
+| first_moment, infinity_norm of Adamax | momentum, norm = max(b2 u, abs(g)) | exp_avg, exp_inf = max(b2 u, abs(g) + eps) | equal but for eps |
+
+Where the learning rate is inside a slot, it is the one of the next step: the momentum then makes the same step in
+both, whatever the rate was before, and the trainings agree from there on while the rate stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError, ParityError, RunError
+from parity.common.base.package import MODULES, ROOT
+from parity.common.execution.worker import require
+from parity.common.external.process.channel import Channel
+from parity.common.external.process.resolve import prepare_import_path
+from parity.common.spec.external import mapping as maps
+from parity.common.spec.external.patterns import Array
+from parity.common.spec.strategies import Framework
+
+State = dict[str, Array]
+
+# How files are called -> the framework that reads and writes them.
+ENDINGS: dict[str, Framework] = {
+    ".keras": "tensorflow",
+    ".weights.h5": "tensorflow",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".safetensors": "torch",
+}
+_SIDES: dict[Framework, str] = {"tensorflow": "keras", "torch": "torch"}
+# What wrappers put before every name of a state_dict (DistributedDataParallel, torch.compile).
+_WRAPPERS = ("module.", "_orig_mod.")
+_NAMES_SHOWN = 3
+# Learning rates that are this close are one number, which Keras keeps in float32.
+_SAME_RATE = 1e-6
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a checkpoint holds, by the names of its framework.
+
+    tensors: weights and buffers. slots: by canonical slot and tensor, in Keras's meaning. kind: of the optimizer,
+    None without slots. step: updates done, None where the file does not say. learning_rate: of the next update,
+    None where it is no one number of the file's (a schedule, groups).
+    """
+
+    tensors: State
+    slots: dict[str, State] = field(default_factory=dict)
+    kind: str | None = None
+    step: int | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a carry-over: the file, and the user's code that its framework's process imports.
+
+    model, optimizer: targets 'package.module:attribute', or None.
+    """
+
+    path: Path
+    model: str | None = None
+    optimizer: str | None = None
+
+    @property
+    def framework(self) -> Framework:
+        """By the name of the file; ExternalModelError where that says nothing."""
+        for ending, framework in ENDINGS.items():
+            if self.path.name.endswith(ending) and self.path.name != ending:
+                return framework
+        raise ExternalModelError(
+            f"{self.path}: a checkpoint ends in .keras or .weights.h5 (Keras), .pt, .pth or .safetensors (torch)"
+        )
+
+
+def carry(mapping_path: Path, source: End, destination: End, weights_only: bool = False) -> list[str]:
+    """Write the destination's file from the source's; returns what a person should know, in lines.
+
+    Args:
+        mapping_path: mapping.yaml of the two models.
+        source: must exist.
+        destination: must not; it is written whole or not at all.
+        weights_only: leave out the optimizer and the step.
+
+    Raises:
+        ParityError: why it cannot be done, in one line.
+    """
+    sides = source.framework, destination.framework
+    if sides[0] == sides[1]:
+        raise ExternalModelError(
+            f"{source.path} and {destination.path} are both of {sides[0]}; one is to be of each"
+        )
+    _check_files(source.path, destination.path)
+    mapping = maps.read_mapping(mapping_path)
+    _check_mapping(mapping_path, mapping, source, destination)
+    for framework in sides:
+        require(framework)
+    held = Held(**_ask("read", source, {"weights_only": weights_only}))
+    moved = translated(held, mapping, sides[0])
+    notes = _ask("write", destination, {"held": dict(vars(moved))})
+    return [*_doubts(mapping), *notes, _said(destination.path, moved)]
+
+
+def translated(held: Held, mapping: maps.Mapping, source: Framework) -> Held:
+    """The same by the names, and in the layouts, of the other framework.
+
+    Raises:
+        ExternalModelError: a tensor is missing, unknown, or of a shape that its rule does not fit; slots of a tensor
+            whose rule is no bijection.
+    """
+    to_torch = source == "tensorflow"
+    side = _SIDES[source]
+    known = {name for pair in mapping.tensors for name in getattr(pair, side)}
+    tensors = held.tensors if to_torch else _unwrapped(held.tensors, known)
+    slots = held.slots if to_torch else {s: _unwrapped(state, known) for s, state in held.slots.items()}
+    move = mapping.to_torch if to_torch else mapping.to_keras
+    moved_slots = {}
+    for slot, state in slots.items():
+        for pair in mapping.tensors:
+            if pair.parsed.note and any(name in state for name in getattr(pair, side)):
+                raise ExternalModelError(
+                    f"the optimizer's slots of {pair.label} cannot be carried: {pair.parsed.note};"
+                    " carry the rest with --weights-only"
+                )
+        moved_slots[slot] = move(_whole(state, mapping, side), partial=True)
+    return Held(move(tensors), moved_slots, kind=held.kind, step=held.step, learning_rate=held.learning_rate)
+
+
+def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
+    """The slots of pairs that have some: of a tensor that was never updated they are zero, as before training.
+
+    Tied names, and tensors that need no counterpart, have none.
+    """
+    found = dict(state)
+    for pair in mapping.tensors:
+        names = getattr(pair, side)
+        there = [name for name in names if name in state]
+        if there and len(there) < len(names):
+            raise ExternalModelError(
+                f"{pair.label}: the optimizer has slots of {there[0]}, but none of"
+                f" {next(name for name in names if name not in state)}; carry the weights with --weights-only"
+            )
+    for name in state:
+        if name in getattr(mapping.ignored, side):
+            del found[name]
+    return found
+
+
+def _unwrapped(state: State, known: set[str]) -> State:
+    """Without what wrappers have put before all names, unless the mapping has it too."""
+    for prefix in _WRAPPERS:
+        if (
+            state
+            and all(name.startswith(prefix) for name in state)
+            and not any(name.startswith(prefix) for name in known)
+        ):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _check_files(source: Path, destination: Path) -> None:
+    if not source.is_file():
+        raise ExternalModelError(f"{source}: no such file")
+    if destination.exists() or destination.is_symlink():
+        raise ExternalModelError(f"{destination}: already there; give a new file or remove this one")
+    if not destination.parent.is_dir():
+        raise ExternalModelError(f"{destination}: its folder is not there; make it first")
+
+
+def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: End) -> None:
+    left = [f"{name} (keras)" for name in mapping.unmapped.keras]
+    left += [f"{name} (torch)" for name in mapping.unmapped.torch]
+    if left:
+        more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
+        raise ExternalModelError(
+            f"{path}: no counterpart is known of {', '.join(left[:_NAMES_SHOWN])}{more}; give each a line in"
+            " tensors or, with the reason, in ignored"
+        )
+    for end in (source, destination):
+        needs = end is destination and end.framework == "tensorflow"
+        if (needs or end.path.name.endswith(".weights.h5")) and end.model is None:
+            raise ExternalModelError(
+                f"{end.path}: name the Keras model with --keras package.module:attribute (the mapping was made"
+                f" for {mapping.keras})"
+            )
+        if end.optimizer is not None and end.model is None and end.framework == "torch":
+            raise ExternalModelError(
+                "--torch-optimizer needs the model whose parameters it updates: name it with --torch (the mapping"
+                f" was made for {mapping.torch})"
+            )
+
+
+def _doubts(mapping: maps.Mapping) -> list[str]:
+    count = len(mapping.doubtful)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(mapping.tensors)} lines of the mapping are doubtful, first"
+        f" {mapping.doubtful[0].label}: {mapping.doubtful[0].doubt}"
+    ]
+
+
+def _said(path: Path, held: Held) -> str:
+    numbers = sum(array.size for array in held.tensors.values())
+    text = f"{path}: {len(held.tensors)} tensors, {numbers} numbers"
+    if held.kind is None:
+        return f"{text}; no optimizer"
+    slots = ", ".join(held.slots) or "none"
+    return f"{text}; {held.kind} at step {held.step or 0}, slots: {slots}"
+
+
+def same_rate(one: float, other: float) -> bool:
+    """Whether two learning rates are one number, but for the float32 that Keras keeps it in."""
+    return abs(one - other) <= _SAME_RATE * abs(other)
+
+
+def check_slots(given: Mapping[str, State], expected: set[str], optimizer: str) -> None:
+    """Raise ExternalModelError where an optimizer does not have just the slots that are to be carried into it."""
+    for slot in sorted(set(given) ^ expected):
+        has = "has" if slot in expected else "has no"
+        raise ExternalModelError(
+            f"{optimizer} {has} slots {slot}, and the other framework's optimizer"
+            f" {'has none' if slot in expected else 'does'}: give both the same settings, or carry the weights alone"
+            " with --weights-only"
+        )
+
+
+# --- The processes ---
+
+
+def _ask(action: str, end: End, given: dict[str, Any]) -> Any:
+    """Have a process of the end's framework read or write its file; what that returns."""
+    with tempfile.TemporaryDirectory(prefix="parity-carry-") as folder:
+        channel = Channel(Path(folder), "parent")
+        job = {"path": str(end.path.absolute()), "model": end.model, "optimizer": end.optimizer, **given}
+        answer = json.loads(_sent(end.framework, action, folder, json.dumps(channel.pack(job))))
+        if "error" in answer:
+            raise ExternalModelError(answer["error"])
+        return channel.unpack(answer)
+
+
+def _sent(framework: Framework, action: str, folder: str, line: str) -> str:
+    """The last line that a new process answers."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    child = subprocess.run(
+        [sys.executable, "-P", "-m", f"{MODULES[framework]}.external.checkpoints", action, folder],
+        input=f"{line}\n",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    lines = child.stdout.splitlines()
+    if child.returncode or not lines:
+        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise RunError(f"the {framework} process ended with code {child.returncode}: {last}")
+    return lines[-1]
+
+
+Read = Callable[[Path, str | None, str | None, bool], Held]
+Write = Callable[[Path, str | None, str | None, Held], list[str]]
+
+
+def carrying(framework: Framework, read: Read, write: Write, arguments: list[str]) -> int:
+    """The child's side: call `read` or `write` of a framework, and answer in one line."""
+    action, folder = arguments
+    prepare_import_path(Path.cwd(), framework)
+    answers = os.fdopen(os.dup(1), "w")
+    # Whatever the frameworks and the user's code print must not be taken for an answer.
+    os.dup2(2, 1)
+    answers.write(answered(read, write, action, Path(folder), sys.stdin.readline()) + "\n")
+    answers.close()
+    return 0
+
+
+def answered(read: Read, write: Write, action: str, folder: Path, line: str) -> str:
+    """The answer to a job, as JSON."""
+    channel = Channel(folder, "child")
+    job = channel.unpack(json.loads(line))
+    path = Path(job["path"])
+    given = path, job["model"], job["optimizer"]
+    try:
+        if action == "read":
+            answer = channel.pack(dict(vars(read(*given, job["weights_only"]))))
+        else:
+            answer = channel.pack(write(*given, Held(**job["held"])))
+    except ParityError as error:
+        answer = {"error": str(error)}
+    except OSError as error:
+        done = "read" if action == "read" else "written"
+        answer = {"error": f"{path}: cannot be {done}: {error.strerror or error}"}
+    except Exception as error:
+        traceback.print_exc()
+        answer = {"error": f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+    return json.dumps(answer)
+
+
+def precision_of(dtypes: set[Any]) -> str:
+    """What a model is built in to hold tensors of these types without loss."""
+    return "float64" if np.dtype("float64") in dtypes else "float32"

@@ -1,0 +1,299 @@
+"""What a layer's settings come to on the tensor that it was given: padding in cells, axes by what they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from parity.common.external.lint.settings import PLUMBING
+from parity.common.spec.external.outline import LayerInfo, Setting, Shape
+from parity.common.spec.layers import Conv1DTranspose
+from parity.common.spec.layers.windows import dilated, same_pads
+
+Settings = dict[str, Setting]
+_CONVOLUTIONS = frozenset(
+    f"{before}conv{rank}d" for before in ("", "depthwise_", "separable_") for rank in (1, 2, 3)
+)
+_POSITIVE = ("relu", "relu6", "sigmoid", "softplus", "softmax", "hard_sigmoid")
+# What decides how far windows reach, besides padding.
+_WINDOW = ("kernel_size", "size", "strides", "dilation")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One layer or operation in the order of a pass.
+
+    kind: the outline's, or that of the simpler layer that it comes to. padded: cells that a zero padding before it
+    adds, (before, after) of each axis in one row. positive: whether what these are added to is nowhere below zero.
+    part: whether it is one of several that the layer comes to.
+    """
+
+    info: LayerInfo
+    kind: str
+    framework: str
+    padded: tuple[int, ...] = ()
+    positive: bool = False
+    part: bool = False
+
+    @property
+    def path(self) -> str:
+        """As in the outline."""
+        return self.info.path
+
+    @property
+    def rank(self) -> int:
+        """Axes that a window slides over; 0 where there is no window."""
+        sizes = self.info.settings.get("kernel_size", self.info.settings.get("size", ()))
+        return len(sizes) if isinstance(sizes, tuple) else 0
+
+    def sides(self, shapes: tuple[Shape, ...], rank: int) -> tuple[int, ...] | None:
+        """Lengths of the axes between batch and features; None where they are not known."""
+        if not shapes or not rank or len(shapes[0]) < rank + 1:
+            return None
+        shape, last = shapes[0], len(shapes[0])
+        if self.framework == "tensorflow" and self.info.settings.get("data_format") != "channels_first":
+            last -= 1
+        sides = [side for side in shape[last - rank : last] if side is not None]
+        return tuple(sides) if len(sides) == rank else None
+
+
+def items_of(infos: Sequence[LayerInfo], framework: str) -> list[Item]:
+    """What a pass called, without what only routes tensors or does nothing, and with zero padding put to its user."""
+    found: list[Item] = []
+    pending: LayerInfo | None = None
+    for info in infos:
+        item = Item(info, info.kind, framework)
+        if pending is not None:
+            pads = pending.settings["padding"]
+            if isinstance(pads, tuple) and _takes_padding(item, pads) and info.inputs == pending.outputs:
+                item = Item(info, info.kind, framework, pads, _is_positive(found, pending))
+            else:
+                found.append(Item(pending, pending.kind, framework))
+            pending = None
+        if info.kind == "zero_pad":
+            pending = info
+        elif info.kind.startswith("separable_"):
+            found += _separated(item)
+        elif not _does_nothing(item):
+            found.append(_simpler(item))
+    return found if pending is None else [*found, Item(pending, pending.kind, framework)]
+
+
+def _takes_padding(item: Item, pads: tuple[int, ...]) -> bool:
+    """Whether zeros before it are as its own padding, or can be told from that."""
+    own = item.info.settings.get("padding")
+    bare = own == "valid" or (isinstance(own, tuple) and not any(own))
+    pool = item.kind.startswith(("max_pool", "average_pool"))
+    return len(pads) == 2 * item.rank and (item.kind in _CONVOLUTIONS or (pool and bare))
+
+
+def _is_positive(before: Sequence[Item], padding: LayerInfo) -> bool:
+    """Whether what is padded comes straight from a function that gives nothing below zero."""
+    if not before or before[-1].info.outputs != padding.inputs:
+        return False
+    return before[-1].info.settings.get("function") in _POSITIVE
+
+
+def _does_nothing(item: Item) -> bool:
+    info = item.info
+    if info.kind in PLUMBING:
+        return True
+    if info.kind.endswith("dropout"):
+        return not info.settings.get("rate")
+    if info.kind == "flatten" and info.inputs:
+        return _is_flat(info.inputs[0])
+    return info.settings.get("function") == "linear"
+
+
+def _is_flat(shape: Shape) -> bool:
+    """Whether at most one axis after the batch is longer than one."""
+    return sum(side != 1 for side in shape[1:]) <= 1
+
+
+def _separated(item: Item) -> list[Item]:
+    """A separable convolution as the two that it is, the first of which has no bias."""
+    info, given = item.info, item.info.settings
+    rank, kind = item.rank, item.kind.removeprefix("separable_")
+    channels = info.inputs[0][-1] if info.inputs else None
+    between = None if channels is None else channels * int(str(given["depth_multiplier"]))
+    shapes = tuple((*shape[:-1], between) for shape in info.outputs)
+    shared = {
+        name: value for name, value in given.items() if name in ("data_format", "padding_values", "trainable")
+    }
+    regularizers = {name: value for name, value in given.items() if name.startswith(("bias_", "activity_"))}
+    first = {
+        **shared,
+        **{name: given[name] for name in ("kernel_size", "strides", "padding", "dilation")},
+        "filters": between,
+        "groups": channels,
+        "use_bias": False,
+        "kernel_initializer": given.get("depthwise_initializer"),
+        **_renamed(given, "depthwise_regularizer"),
+    }
+    second = {
+        **shared,
+        **dict.fromkeys(("kernel_size", "strides", "dilation"), (1,) * rank),
+        "padding": "valid",
+        "filters": given["filters"],
+        "groups": 1,
+        "use_bias": given["use_bias"],
+        "kernel_initializer": given.get("pointwise_initializer"),
+        **regularizers,
+        **_renamed(given, "pointwise_regularizer"),
+    }
+    depthwise = info.model_copy(update={"settings": first, "outputs": shapes})
+    pointwise = info.model_copy(update={"settings": second, "inputs": shapes})
+    return [
+        Item(depthwise, f"depthwise_{kind}", item.framework, item.padded, part=True),
+        Item(pointwise, kind, item.framework, part=True),
+    ]
+
+
+def _renamed(given: Mapping[str, Setting], name: str) -> dict[str, Setting]:
+    return {"kernel_regularizer": given[name]} if name in given else {}
+
+
+def _simpler(item: Item) -> Item:
+    """An average over one window that is the whole image is a global one."""
+    if item.kind.startswith("average_pool") and item.info.outputs:
+        before, after = (item.sides(shapes, item.rank) for shapes in (item.info.inputs, item.info.outputs))
+        if before == item.info.settings["size"] and after is not None and set(after) == {1}:
+            return Item(item.info, "global_average_pool", item.framework)
+    return item
+
+
+def effective(item: Item, other: Item) -> Settings:
+    """The settings of a layer that it can be compared by with another of its kind."""
+    found = dict(item.info.settings)
+    if item.kind.endswith("_transpose"):
+        found["cropping"] = _cropping(item)
+        found.pop("padding", None)
+    elif item.rank and "padding" in found:
+        # Windows that differ reach otherwise in any case.
+        alike = all(found.get(name) == other.info.settings.get(name) for name in _WINDOW)
+        found["padding"] = _padding(item, reached=alike)
+    if item.kind.startswith("max_pool"):
+        found["padding_values"] = "zeros" if item.padded and not item.positive else "lowest"
+    if item.kind.startswith("average_pool") and item.padded:
+        found["count_padding"] = True
+    if "axis" in found:
+        found["axis"] = _axis(item, found["axis"])
+    if "order" in found and item.info.inputs:
+        found["shape"] = tuple(side or -1 for side in item.info.inputs[0][1:])
+    return found
+
+
+def compared(kind: str, name: str, keras: Mapping[str, Setting], torch: Mapping[str, Setting]) -> bool:
+    """Whether a setting can make a difference, given the others."""
+    both = (keras, torch)
+    if name in ("count_padding", "padding_values"):
+        return any(_adds_cells(one.get("padding")) for one in both)
+    if name == "frozen_statistics":
+        return any(one.get("trainable") is False for one in both)
+    if name in ("running_variance", "moving_mean_initializer", "moving_variance_initializer"):
+        return all(one.get("statistics") == "moving" for one in both)
+    part = {"bias_initializer": "use_bias", "gamma_initializer": "scale", "beta_initializer": "center"}.get(
+        name
+    )
+    if part is not None and part in keras:
+        return all(one.get(part) for one in both)
+    if kind == "activation" and name != "function":
+        return keras.get("function") == torch.get("function")
+    if kind == "flatten" and name == "order":
+        # Where both are given the same axes in the same order, one side has permuted them before.
+        shapes = [one.get("shape") for one in both]
+        told = isinstance(shapes[0], tuple) and shapes[0][0] != shapes[0][-1]
+        return not told or shapes[0] != shapes[1]
+    return True
+
+
+def _adds_cells(padding: Setting) -> bool:
+    return padding not in ("valid", None) and (
+        not isinstance(padding, tuple) or any(side > 0 for side in padding)
+    )
+
+
+def _numbers(value: Setting, rank: int) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (1,) * rank
+
+
+def _padding(item: Item, reached: bool) -> Setting:
+    """(before, after) of each axis, with `reached` of the cells that windows reach; as given where not known."""
+    settings, rank = item.info.settings, item.rank
+    declared = settings["padding"]
+    sides = item.sides(item.info.inputs, rank)
+    windows = _numbers(settings.get("kernel_size", settings.get("size")), rank)
+    strides, dilations = _numbers(settings["strides"], rank), _numbers(settings.get("dilation"), rank)
+    extra = item.padded or (0,) * (2 * rank)
+    result: list[int] = []
+    for axis in range(rank):
+        window, stride = dilated(windows[axis], dilations[axis]), strides[axis]
+        side = None if sides is None else sides[axis]
+        if isinstance(declared, tuple):
+            before, after = declared[2 * axis], declared[2 * axis + 1]
+        elif declared == "valid":
+            before, after = 0, 0
+        elif declared == "causal":
+            before, after = window - 1, 0
+        elif stride == 1:
+            before, after = (window - 1) // 2, window - 1 - (window - 1) // 2
+        elif side is not None:
+            before, after = same_pads(side, window, stride)
+        else:
+            return declared
+        if side is not None and reached:
+            after = _reached(side, before, after, window, stride, bool(settings.get("ceil_mode")))
+        result += [before + extra[2 * axis], after + extra[2 * axis + 1]]
+    return tuple(result)
+
+
+def _reached(side: int, before: int, after: int, window: int, stride: int, ceil_mode: bool) -> int:
+    """Cells after an axis that its last window covers; below zero where it leaves out as many of the axis's own."""
+    room = side + before + after - window
+    count = (-(-room // stride) if ceil_mode else room // stride) + 1
+    if ceil_mode and (count - 1) * stride >= side + before:
+        count -= 1
+    return (count - 1) * stride + window - side - before
+
+
+def _cropping(item: Item) -> Setting:
+    """(before, after) of each axis, as `Conv1DTranspose.crops` says it."""
+    settings, rank = item.info.settings, item.rank
+    declared, extra = settings["padding"], settings.get("output_padding")
+    result: list[int] = []
+    for axis in range(rank):
+        layer = Conv1DTranspose.parse(
+            {
+                "filters": 1,
+                "kernel_size": _numbers(settings["kernel_size"], rank)[axis],
+                "strides": _numbers(settings["strides"], rank)[axis],
+                "dilation": _numbers(settings.get("dilation"), rank)[axis],
+                "padding": declared[2 * axis] if isinstance(declared, tuple) else declared,
+                "output_padding": extra[axis] if isinstance(extra, tuple) else None,
+            }
+        )
+        result += layer.crops()[0]
+    return tuple(result)
+
+
+def _axis(item: Item, axis: Setting) -> Setting:
+    """'features' where it is the axis of the features of an image, else its number from the front."""
+    shapes = item.info.inputs
+    if not isinstance(axis, int) or not shapes:
+        return axis
+    rank = len(shapes[0])
+    place = axis % rank
+    features = 1 if item.framework == "torch" else rank - 1
+    return "features" if rank >= 4 and place == features else place
+
+
+def sizes_alike(left: Item, right: Item) -> bool:
+    """Whether both gave as many numbers of the same axes, in any order."""
+    if not left.info.outputs or not right.info.outputs:
+        return False
+    one, other = left.info.outputs[0], right.info.outputs[0]
+    if None in one or None in other:
+        return len(one) == len(other)
+    first, second = ([side or 1 for side in shape if side != 1] for shape in (one, other))
+    return sorted(first) == sorted(second) or math.prod(first) == math.prod(second)

@@ -1,0 +1,295 @@
+"""Every difference of settings between two built models and their optimizers, before a step is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from parity.common.external.lint.alignment import aligned
+from parity.common.external.lint.effective import Item, compared, effective, items_of
+from parity.common.external.lint.optimizer_settings import OPTIMIZERS
+from parity.common.external.lint.settings import LAYERS, PLUMBING, Changes, Meaning
+from parity.common.spec.base import Spec
+from parity.common.spec.external.mapping import LayerPair
+from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline, Setting
+
+# Kinds that compute the same where a convolution's window is one cell.
+_PRODUCTS = frozenset({"dense", "einsum_dense", "conv1d", "conv2d", "conv3d"})
+_SHARED = (
+    "use_bias",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "trainable",
+)
+_PROBABILITIES = ("softmax", "sigmoid", "log_softmax")
+
+
+class Difference(Spec):
+    """One setting that the two sides do not share.
+
+    keras, torch: paths of the layers; None for the optimizer, and for the side that has no such layer. kind: of the
+    layer or optimizer. setting: its canonical name; 'counterpart' where only one side has the layer, 'kind' where
+    the two are of different kinds. row: of DIFFERENCES, None where it has none. changes: what the two models do
+    differently; 'layout' changes nothing once the weights are mapped. fix_keras, fix_torch: how to give that side
+    the other's value.
+    """
+
+    keras: str | None
+    torch: str | None
+    kind: str
+    setting: str
+    keras_value: Setting
+    torch_value: Setting
+    row: int | None
+    changes: Changes
+    fix_keras: str
+    fix_torch: str
+
+
+class Unread(Spec):
+    """What was not compared. what: 'layer', 'optimizer', or the setting. why: for people."""
+
+    keras: str | None
+    torch: str | None
+    what: str
+    why: str
+
+
+class Audit(Spec):
+    """differences, in the order of the models. pairs: the layers that were compared."""
+
+    differences: tuple[Difference, ...]
+    unread: tuple[Unread, ...]
+    pairs: tuple[LayerPair, ...]
+
+    @property
+    def differ(self) -> bool:
+        """Whether the two would train differently by their settings: layouts alone do not count."""
+        return any(found.changes != "layout" for found in self.differences)
+
+
+def lint(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = None) -> list[Difference]:
+    """Every difference of settings; `audit` says also what was not compared."""
+    return list(audit(keras, torch, layers).differences)
+
+
+def audit(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = None) -> Audit:
+    """Compare what can be compared.
+
+    Args:
+        keras, torch: with a traced pass, else paddings that depend on sizes, functions and the order of calls are
+            not known.
+        layers: which layers correspond, as in a mapping; those that it does not name are aligned by their order,
+            their kinds and the sizes of what they give.
+    """
+    unread: list[Unread] = []
+    sides = [_known(outline, unread) for outline in (keras, torch)]
+    found = aligned(sides[0], sides[1], [(pair.keras, pair.torch) for pair in layers or ()])
+    differences: list[Difference] = []
+    for left, right in found.pairs:
+        differences += _pair(left, right, unread)
+    for left, right in found.displaced:
+        why = "they are called in another order than the layers around them: alike only if that is of no consequence"
+        unread.append(Unread(keras=left.path, torch=right.path, what="order", why=why))
+    differences += [_without(item) for item in found.alone]
+    differences += _optimizers(keras.optimizer, torch.optimizer, unread)
+    return Audit(
+        differences=tuple(differences),
+        unread=tuple(unread),
+        pairs=tuple(LayerPair(keras=left.path, torch=right.path) for left, right in found.pairs),
+    )
+
+
+def _known(outline: Outline, unread: list[Unread]) -> list[Item]:
+    """The layers and functions that are compared, in the order of the pass; the others are listed as not read."""
+    infos: dict[str, LayerInfo] = {info.path: info for info in (*outline.layers, *outline.operations)}
+    order = list(outline.order) or list(_defined(outline))
+    for info in outline.layers:
+        if info.kind in PLUMBING:
+            continue
+        if info.kind not in LAYERS:
+            kind = f" ({info.kind})" if info.kind else ""
+            unread.append(_not_read(outline, info.path, "layer", f"{info.type}{kind} is none that is known"))
+        elif info.path not in order:
+            unread.append(_not_read(outline, info.path, "layer", "the pass did not call it"))
+        elif info.overridden:
+            why = f"{info.type} computes in a way of its own; only its attributes were compared"
+            unread.append(_not_read(outline, info.path, "layer", why))
+    called = [infos[path] for path in order if infos[path].kind in LAYERS or infos[path].kind in PLUMBING]
+    items = items_of(called, outline.framework)
+    for item in items:
+        function = item.info.settings.get("function")
+        if item.kind == "activation" and isinstance(function, str) and "." in function:
+            why = f"the function {function} is none that is known"
+            unread.append(_not_read(outline, item.path, "layer", why))
+    return [item for item in items if "." not in str(item.info.settings.get("function", ""))]
+
+
+def _defined(outline: Outline) -> Iterator[str]:
+    """Layers in the order of definition, each with its operations after it."""
+    for info in outline.layers:
+        yield info.path
+        yield from (found.path for found in outline.operations if found.owner == info.path)
+
+
+def _not_read(outline: Outline, path: str, what: str, why: str) -> Unread:
+    keras = outline.framework == "tensorflow"
+    return Unread(keras=path if keras else None, torch=None if keras else path, what=what, why=why)
+
+
+def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]:
+    keras, torch = effective(left, right), effective(right, left)
+    meanings = LAYERS[left.kind]
+    if left.kind != right.kind:
+        if not {left.kind, right.kind} <= _PRODUCTS:
+            yield _difference(left, right, "kind", left.kind, right.kind, _KIND)
+            return
+        why = f"{left.kind} against {right.kind}: only {', '.join(_SHARED)} were compared"
+        unread.append(Unread(keras=left.path, torch=right.path, what="layer", why=why))
+        shared = LAYERS["dense"]
+        meanings = {name: shared[name] for name in _SHARED}
+    for name, meaning in meanings.items():
+        if not compared(left.kind, name, keras, torch):
+            continue
+        if name not in keras and name not in torch:
+            continue
+        missing = [side for side, found in (("keras", keras), ("torch", torch)) if name not in found]
+        if missing and not meaning.optional:
+            value = said_of(keras.get(name, torch.get(name)))
+            other = "torch" if missing[0] == "keras" else "keras"
+            why = f"{missing[0]}'s could not be read ({other} has {value})"
+            unread.append(Unread(keras=left.path, torch=right.path, what=name, why=why))
+        elif not same(keras.get(name), torch.get(name)):
+            yield _difference(left, right, name, keras.get(name), torch.get(name), meaning)
+
+
+_KIND = Meaning(None, "forward", "a layer of kind {v}", "a layer of kind {v}")
+
+
+def _difference(
+    left: Item, right: Item, name: str, keras: Setting, torch: Setting, meaning: Meaning
+) -> Difference:
+    row = 44 if name.endswith("_initializer") and _only_cut(str(keras), str(torch)) else meaning.row
+    return Difference(
+        keras=left.path,
+        torch=right.path,
+        kind=left.kind,
+        setting=name,
+        keras_value=keras,
+        torch_value=torch,
+        row=row,
+        changes=meaning.changes,
+        fix_keras=meaning.fix("keras", torch),
+        fix_torch=meaning.fix("torch", keras),
+    )
+
+
+def _only_cut(keras: str, torch: str) -> bool:
+    """Whether one of two initialisers is the other but for what is cut off far out, or says so itself."""
+    return "truncated" in f"{keras} {torch}" or f"{keras}_uncut" == torch
+
+
+def _without(item: Item) -> Difference:
+    """Of a layer that the other side has not."""
+    keras = item.framework == "tensorflow"
+    value = _described(item)
+    changes: Changes = "training mode" if item.kind.endswith("dropout") else "forward"
+    if item.kind == "flatten":
+        changes = "layout"
+    row = 32 if item.info.settings.get("function") in _PROBABILITIES else None
+    add, remove = f"add {value}", "remove it"
+    return Difference(
+        keras=item.path if keras else None,
+        torch=None if keras else item.path,
+        kind=item.kind,
+        setting="counterpart",
+        keras_value=value if keras else None,
+        torch_value=None if keras else value,
+        row=row,
+        changes=changes,
+        fix_keras=remove if keras else add,
+        fix_torch=add if keras else remove,
+    )
+
+
+def _described(item: Item) -> str:
+    shown = {"activation": ("function", "negative_slope"), "dropout": ("rate",)}.get(item.kind, ())
+    values = [said_of(item.info.settings[name]) for name in shown if name in item.info.settings]
+    return f"{item.kind} {', '.join(values)}" if values else item.kind
+
+
+def same(left: Setting, right: Setting) -> bool:
+    """Equal; numbers up to what writing one minus itself rounds."""
+    numbers = [v for v in (left, right) if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) == 2:
+        return math.isclose(numbers[0], numbers[1], rel_tol=1e-9)
+    return left == right
+
+
+def said_of(value: Setting) -> str:
+    """A value, for people."""
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _optimizers(
+    keras: OptimizerInfo | None, torch: OptimizerInfo | None, unread: list[Unread]
+) -> Iterator[Difference]:
+    if keras is None and torch is None:
+        return
+    for name, info in (("keras", keras), ("torch", torch)):
+        if info is None or info.kind not in OPTIMIZERS:
+            why = f"{name} has none" if info is None else f"{info.type} is none that is known"
+            unread.append(Unread(keras=None, torch=None, what="optimizer", why=why))
+    if keras is None or torch is None or keras.kind not in OPTIMIZERS or torch.kind not in OPTIMIZERS:
+        return
+    kinds = [_family(info.kind) for info in (keras, torch)]
+    meanings = OPTIMIZERS[keras.kind if keras.kind == torch.kind else kinds[0]]
+    if kinds[0] != kinds[1]:
+        yield _of_optimizers(keras, "kind", keras.kind, torch.kind, _OPTIMIZER_KIND)
+        meanings = {name: meaning for name, meaning in meanings.items() if name in OPTIMIZERS[kinds[1]]}
+    left, right = keras.settings, torch.settings
+    for name, meaning in meanings.items():
+        if not _optimizer_compared(name, left, right):
+            continue
+        values = (left.get(name), right.get(name))
+        if name == "decay_mask" and "all" not in values and values[0] != values[1]:
+            why = f"keras has {values[0]}, torch {values[1]}, which need not be different"
+            unread.append(Unread(keras=None, torch=None, what=name, why=why))
+        elif not same(*values):
+            yield _of_optimizers(keras, name, *values, meaning)
+
+
+_OPTIMIZER_KIND = Meaning(None, "update", "an optimizer of kind {v}", "an optimizer of kind {v}")
+
+
+def _family(kind: str) -> str:
+    """Adam with decoupled decay is AdamW, whatever its class is called."""
+    return "adam" if kind == "adamw" else kind
+
+
+def _optimizer_compared(name: str, keras: dict[str, Any], torch: dict[str, Any]) -> bool:
+    if name in ("weight_decay_mode", "decay_mask"):
+        return bool(keras.get("weight_decay") and torch.get("weight_decay"))
+    if name in ("momentum_form", "nesterov", "dampening"):
+        return bool(keras.get("momentum") and torch.get("momentum"))
+    return True
+
+
+def _of_optimizers(
+    info: OptimizerInfo, name: str, keras: Setting, torch: Setting, meaning: Meaning
+) -> Difference:
+    return Difference(
+        keras=None,
+        torch=None,
+        kind=info.kind,
+        setting=name,
+        keras_value=keras,
+        torch_value=torch,
+        row=meaning.row,
+        changes=meaning.changes,
+        fix_keras=meaning.fix("keras", torch),
+        fix_torch=meaning.fix("torch", keras),
+    )

@@ -1,0 +1,244 @@
+"""Which rules take one tensor's shape to another's: the likely first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.mapping.parameter_groups import ParameterGroup, Part
+from parity.common.spec.external.patterns import Shape
+from parity.common.spec.external.rules import parse_rule
+
+_LETTERS = "abcdefghij"
+_RANK_LIMIT = 5
+# Of larger tensors it is not tried out whether two rules do the same.
+_COMPARED_SIZE = 4_000_000
+
+
+def fitting(
+    keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened: Shape | None
+) -> tuple[str, ...]:
+    """Rules for the parts in a slot of two atoms, () where none fits; more than one where shapes leave it open.
+
+    flattened: what was flattened before Keras's layer: (height, width, channels).
+    """
+    ours, theirs = keras.parts[slot], torch.parts[slot]
+    if keras.op == "recurrent" or torch.op == "recurrent":
+        return _recurrent(keras, torch, slot)
+    if ours.count > 1 or theirs.count > 1:
+        return _parts(ours, theirs)
+    found = [
+        rule for rule in _by_kind(keras, torch, slot, flattened) if fits(rule, [ours.shape], [theirs.shape])
+    ]
+    if found and _is_settled(keras, torch, slot, found, flattened):
+        return tuple(found[:1])
+    if not found or math.prod(ours.shape) <= _COMPARED_SIZE:
+        found += arrangements(ours.shape, theirs.shape)
+    return distinct(found, ours.shape)
+
+
+def distinct(rules: Sequence[str], shape: Shape) -> tuple[str, ...]:
+    """The first of all rules that do the same to a shape; of large tensors, of those that are written the same."""
+    if len(set(rules)) < 2 or math.prod(shape) > _COMPARED_SIZE:
+        return tuple(dict.fromkeys(rules))
+    found: dict[bytes, str] = {}
+    for rule in rules:
+        found.setdefault(_action(rule, shape), rule)
+    return tuple(found.values())
+
+
+def fits(rule: str, keras: Sequence[Shape], torch: Sequence[Shape]) -> bool:
+    """Whether a rule takes shapes to shapes, both ways."""
+    try:
+        parsed = parse_rule(rule)
+        there = parsed.torch_shapes(keras, len(torch)) == list(torch)
+        return there and parsed.keras_shapes(torch, len(keras)) == list(keras)
+    except ExternalModelError:
+        return False
+
+
+def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened: Shape | None) -> list[str]:
+    """What layers of these kinds mean by such a tensor."""
+    ours, theirs = keras.parts[slot].shape, torch.parts[slot].shape
+    if slot != "main":
+        return ["same", *([f"heads_bias({ours[0]})"] if len(ours) == 2 else [])]
+    if len(ours) == len(theirs) == 1:
+        return ["same"]
+    if "embedding" in (keras.op, torch.op):
+        return ["same", "transpose"]
+    if len(ours) == len(theirs) > 2:
+        if len(ours) > 2 and ("depthwise" in keras.kind or "depthwise" in keras.parts[slot].info.role):
+            multiplier = ours[-1]
+            return ["conv", "depthwise" if multiplier == 1 else f"depthwise({multiplier})"]
+        if "conv" in (keras.op, torch.op):
+            return ["conv"]
+        return ["same", "conv"] if max(theirs[2:], default=1) == 1 or min(ours[:2]) == 1 else ["conv", "same"]
+    found = []
+    if len(ours) == len(theirs) == 2:
+        if flattened is not None and math.prod(flattened) == ours[0]:
+            found.append(f"flatten({','.join(map(str, flattened))})")
+        found += ["transpose", "same"]
+    if len(ours) == 3 and len(theirs) == 2:
+        leaves = keras.parts[slot].info.role.startswith(("output", "attention_output"))
+        found += (
+            [f"heads_out({ours[0]})", f"heads({ours[1]})"]
+            if leaves
+            else [f"heads({ours[1]})", f"heads_out({ours[0]})"]
+        )
+    if len(ours) == 2 and len(theirs) >= 3:
+        # A convolution whose patches do not overlap is a dense layer on patches, and a 1x1 one is dense.
+        sides = theirs[2:]
+        names = _LETTERS[: len(sides)]
+        spread = " ".join(f"{name}" for name in names)
+        sizes = " ".join(f"{name}={side}" for name, side in zip(names, sides, strict=True))
+        found.append(f"({spread} i) o -> o i {spread}; {sizes}")
+    if len(ours) >= 3 and len(theirs) == 2 and "conv" in keras.op:
+        names = _LETTERS[: len(ours) - 2]
+        sizes = " ".join(f"{name}={side}" for name, side in zip(names, ours[:-2], strict=True))
+        if math.prod(ours[:-2]) == 1:
+            found.append(" ".join("1" * (len(ours) - 2)) + " i o -> o i")
+        else:
+            spread = " ".join(names)
+            found += [f"{spread} i o -> o (i {spread}); {sizes}", f"{spread} i o -> o ({spread} i); {sizes}"]
+    return found
+
+
+def _is_settled(
+    keras: ParameterGroup, torch: ParameterGroup, slot: str, found: Sequence[str], flattened: Shape | None
+) -> bool:
+    """Whether the kinds leave nothing open, whatever the shapes."""
+    if slot != "main" or len(keras.parts[slot].shape) == 1:
+        return True
+    if found[0].startswith("flatten"):
+        return False
+    if keras.op == torch.op == "conv" or keras.op == torch.op == "embedding":
+        return True
+    return keras.op == torch.op == "dense" and torch.kind != "" and flattened is None
+
+
+def _action(rule: str, shape: Shape) -> bytes:
+    """The same bytes for rules that do the same to this shape."""
+    indices = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    return parse_rule(rule).to_torch([indices], 1)[0].tobytes()
+
+
+def arrangements(ours: Shape, theirs: Shape) -> tuple[str, ...]:
+    """Every pattern that gives Keras's axes another order, some of them joined or divided."""
+    ends = [[size for size in shape if size != 1] for shape in (ours, theirs)]
+    if math.prod(ours) != math.prod(theirs) or max(map(len, ends)) > _RANK_LIMIT:
+        return ()
+    mirrored = len(ends[0]) < len(ends[1])
+    fine, coarse = (theirs, ours) if mirrored else (ours, theirs)
+    letters = iter(_LETTERS)
+    names = [next(letters) if size != 1 else "1" for size in fine]
+    axes = [(name, size) for name, size in zip(names, fine, strict=True) if size != 1]
+    found = []
+    for order in itertools.permutations(axes):
+        groups = _grouped(order, coarse)
+        if groups is None:
+            continue
+        joined = [group for group in groups if len(group) > 1]
+        sizes = " ".join(f"{name}={size}" for group in joined for name, size in group[:-1])
+        one = " ".join(names)
+        other = " ".join(_bracket([name for name, _ in group]) for group in groups)
+        pattern = f"{other} -> {one}" if mirrored else f"{one} -> {other}"
+        found.append(f"{pattern}; {sizes}" if sizes else pattern)
+    return tuple(found)
+
+
+def _bracket(names: Sequence[str]) -> str:
+    if not names:
+        return "1"
+    return names[0] if len(names) == 1 else f"({' '.join(names)})"
+
+
+def _grouped(order: Sequence[tuple[str, int]], coarse: Shape) -> list[tuple[tuple[str, int], ...]] | None:
+    """Neighbouring axes whose products are the sizes of `coarse`; None where there are none."""
+    groups: list[tuple[tuple[str, int], ...]] = []
+    rest = list(order)
+    for size in coarse:
+        group: list[tuple[str, int]] = []
+        while math.prod(length for _, length in group) < size and rest:
+            group.append(rest.pop(0))
+        if math.prod(length for _, length in group) != size:
+            return None
+        groups.append(tuple(group))
+    return None if rest else groups
+
+
+def _recurrent(keras: ParameterGroup, torch: ParameterGroup, slot: str) -> tuple[str, ...]:
+    ours, theirs = keras.parts[slot].shape, torch.parts[slot].shape
+    kinds = f"{keras.kind} {torch.kind} {torch.layer.type} {keras.layer.type}".lower()
+    gru = "gru" in kinds
+    if slot in ("main", "recurrent"):
+        rules = ["gru"] if gru else ["transpose"]
+    elif gru:
+        rules = ["gru_bias"] if len(ours) == 2 else []
+        return tuple(rules) if rules and fits(rules[0], [ours], [theirs, theirs]) else ()
+    else:
+        return ("two_biases",) if ours == theirs else ()
+    return tuple(rule for rule in rules if fits(rule, [ours], [theirs]))
+
+
+def _parts(ours: Part, theirs: Part) -> tuple[str, ...]:
+    """Whether parts of tensors that hold several can be the same; the rule is that of the whole."""
+    if ours.count > 1 and theirs.count > 1 and (ours.count, ours.index) != (theirs.count, theirs.index):
+        return ()
+    if len(theirs.shape) == 1 or len(ours.shape) == 1:
+        return ("part",) if math.prod(ours.shape) == math.prod(theirs.shape) else ()
+    one = (ours.shape[0], math.prod(ours.shape[1:]))
+    if theirs.count > 1:
+        other = theirs.shape[::-1] if theirs.axis == 0 else theirs.shape
+    else:
+        other = theirs.shape[::-1]
+    return ("part",) if one == tuple(other) else ()
+
+
+def joined(ours: Sequence[Part], theirs: Sequence[Part]) -> tuple[str, ...]:
+    """Rules between whole tensors, of which one side has one that holds several, in the order of its parts."""
+    keras = list(dict.fromkeys(part.info.shape for part in ours))
+    torch = list(dict.fromkeys(part.info.shape for part in theirs))
+    if ours[0].count > 1 and theirs[0].count > 1:
+        return ()
+    if theirs[0].count > 1:
+        rules = _joined(keras, theirs[0], len(theirs))
+        shapes = [part.info.shape for part in ours], [torch[0]]
+    else:
+        rules = _divided(keras[0], ours[0], torch[0])
+        shapes = [keras[0]], [part.info.shape for part in theirs]
+    return tuple(rule for rule in rules if fits(rule, *shapes))
+
+
+def _joined(shapes: Sequence[Shape], whole: Part, count: int) -> list[str]:
+    """Keras has several tensors, torch one."""
+    first = shapes[0]
+    row = "{} i" if whole.axis == 0 else "i {}"
+    if len(whole.info.shape) == 1:
+        return (
+            [f"n h k -> (n h k); h={first[0]}", f"n h k -> (h n k); h={first[0]}"]
+            if len(first) == 2
+            else ["n o -> (n o)", "n o -> (o n)"]
+        )
+    if len(first) == 3:
+        heads = first[1]
+        return [f"n i h k -> {row.format(order)}; h={heads}" for order in ("(n h k)", "(h n k)", "(h k n)")]
+    return [f"n i o -> {row.format(order)}" for order in ("(n o)", "(o n)")]
+
+
+def _divided(whole: Shape, part: Part, one: Shape) -> list[str]:
+    """Keras has one tensor, torch several."""
+    if len(whole) == 1:
+        return ["(n o) -> n o", "(o n) -> n o"]
+    if len(whole) == 4:
+        return ["i n h k -> n (h k) i", "i h n k -> n (h k) i"] + (
+            [] if len(one) == 2 else ["i n h k -> n i h k"]
+        )
+    if len(whole) == 3 and len(one) == 1:
+        return ["n h k -> n (h k)"]
+    if len(whole) == 2 and len(one) == 1:
+        return ["n o -> n o", "o n -> n o"]
+    return ["i (n o) -> n o i", "i (o n) -> n o i"]

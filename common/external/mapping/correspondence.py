@@ -1,0 +1,169 @@
+"""Which layers of two models compute the same numbers, from the tensors that are mapped and from order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.common.external.mapping.components import moments
+from parity.common.external.process.pass_result import Array, PassResult
+from parity.common.spec.external.mapping import LayerPair, Mapping
+from parity.common.spec.external.outline import LayerInfo, Outline
+
+# Kinds without tensors whose names differ between the frameworks.
+_KINDS = {"adaptive_average_pool": "global_average_pool", "adaptive_max_pool": "global_max_pool"}
+# Sums over equal activations, summed in another order.
+_EQUAL = 1e-11
+# Of no interest: they compute nothing, or something random.
+_PASSED_OVER = ("dropout", "identity", "flatten", "reshape", "permute", "input", "zero_pad", "crop")
+
+
+def layer_pairs(
+    mapping: Mapping, keras: Outline, torch: Outline, given: Sequence[LayerPair] = ()
+) -> tuple[LayerPair, ...]:
+    """Owners of mapped tensors, and layers without tensors between them; `given` ones as they are."""
+    owners = _owners(mapping, keras, torch)
+    found = [pair for pair in owners if not _activates(keras, torch, pair)]
+    taken = [{pair.keras for pair in given}, {pair.torch for pair in given}]
+    found = [pair for pair in found if pair.keras not in taken[0] and pair.torch not in taken[1]]
+    orders = [{layer.path: place for place, layer in enumerate(side.layers)} for side in (keras, torch)]
+    anchors = _rising([(orders[0][pair.keras], orders[1][pair.torch]) for pair in owners])
+    ends = [(-1, -1), *anchors, (len(keras.layers), len(torch.layers))]
+    owned = [{info.layer for info in side.tensors} for side in (keras, torch)]
+    for before, after in itertools.pairwise(ends):
+        between = [
+            [
+                layer
+                for layer in side.layers[before[index] + 1 : after[index]]
+                if layer.calls
+                and layer.kind
+                and layer.kind not in _PASSED_OVER
+                and layer.path not in owned[index]
+                and layer.path not in taken[index]
+            ]
+            for index, side in enumerate((keras, torch))
+        ]
+        found += _in_order(between[0], between[1])
+    every = [*given, *found]
+    return tuple(sorted(every, key=lambda pair: orders[0].get(pair.keras, len(orders[0]))))
+
+
+def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]:
+    """Layers of which each owns the counterpart of the other's last tensor."""
+    owner = [{info.name: info.layer for info in side.tensors} for side in (keras, torch)]
+    partners: list[dict[str, set[str]]] = [{}, {}]
+    for pair in mapping.tensors:
+        sides = (pair.keras, pair.torch)
+        for index in (0, 1):
+            for name in sides[index]:
+                layers = {owner[1 - index][other] for other in sides[1 - index] if other in owner[1 - index]}
+                partners[index].setdefault(name, set()).update(layers)
+    last: list[dict[str, str]] = [{}, {}]
+    for index, side in enumerate((keras, torch)):
+        for info in side.tensors:
+            if partners[index].get(info.name):
+                last[index][info.layer] = info.name
+    found = []
+    called = [{layer.path for layer in side.layers if layer.calls} for side in (keras, torch)]
+    for ours, name in last[0].items():
+        for theirs in partners[0].get(name, ()):
+            if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]:
+                found.append(LayerPair(keras=ours, torch=theirs))
+    return found
+
+
+def _activates(keras: Outline, torch: Outline, pair: LayerPair) -> bool:
+    """Whether the Keras layer applies a function that torch's does not."""
+    return any(info.owner == pair.keras for info in keras.operations) and not any(
+        info.owner == pair.torch for info in torch.operations
+    )
+
+
+def _rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The most of them that rise on both sides."""
+    ordered = sorted(places)
+    best: list[tuple[int, int]] = []
+    lengths, before = [1] * len(ordered), [-1] * len(ordered)
+    for i, (_, theirs) in enumerate(ordered):
+        for j in range(i):
+            if ordered[j][1] < theirs and ordered[j][0] < ordered[i][0] and lengths[j] + 1 > lengths[i]:
+                lengths[i], before[i] = lengths[j] + 1, j
+    at = max(range(len(ordered)), key=lengths.__getitem__, default=-1)
+    while at >= 0:
+        best.append(ordered[at])
+        at = before[at]
+    return best[::-1]
+
+
+def _in_order(ours: Sequence[LayerInfo], theirs: Sequence[LayerInfo]) -> list[LayerPair]:
+    """Layers of one kind and size, where there are equally many of that kind."""
+    found = []
+    sides = [[(_sort(layer), layer) for layer in side] for side in (ours, theirs)]
+    for key in dict.fromkeys(key for key, _ in sides[0]):
+        one, other = ([layer for kind, layer in side if kind == key] for side in sides)
+        if len(one) == len(other):
+            found += [LayerPair(keras=a.path, torch=b.path) for a, b in zip(one, other, strict=True)]
+    return found
+
+
+def _sort(layer: LayerInfo) -> tuple[object, ...]:
+    shape = layer.outputs[0] if layer.outputs else ()
+    size = math.prod(size for size in shape if size is not None)
+    return _KINDS.get(layer.kind, layer.kind), layer.settings.get("function"), size
+
+
+def by_numbers(
+    pairs: Sequence[LayerPair],
+    given: Sequence[LayerPair],
+    outlines: tuple[Outline, Outline],
+    keras: PassResult,
+    torch: PassResult,
+) -> tuple[LayerPair, ...]:
+    """The pairs, with those replaced whose numbers are found elsewhere, and what else computes equal numbers.
+
+    Args:
+        pairs: by tensors and order. given: those of them that a person has named.
+        outlines: of Keras and torch.
+        keras, torch: a pass of the models with mapped tensors.
+    """
+    sides: list[dict[str, Array]] = []
+    for outline, passed in zip(outlines, (keras, torch), strict=True):
+        own: dict[str, Array] = {}
+        for layer in outline.layers:
+            name = next((n for n in (layer.path, f"{layer.path}:0") if n in passed.activations), None)
+            if name is not None and layer.calls and layer.kind not in _PASSED_OVER:
+                own[layer.path] = moments(passed.activations[name])
+        sides.append(own)
+    kinds = [{layer.path: layer.kind for layer in outline.layers} for outline in outlines]
+    partner = {pair.keras: pair.torch for pair in pairs}
+    fixed = {pair.keras for pair in given}
+    free = [path for path in sides[1] if path not in {pair.torch for pair in given}]
+    for ours, sums in sides[0].items():
+        if ours in fixed or (ours in partner and _equal(sums, sides[1].get(partner[ours]))):
+            continue
+        taken = {
+            theirs
+            for other, theirs in partner.items()
+            if other != ours and _equal(sides[0].get(other), sides[1].get(theirs))
+        }
+        same = [path for path in free if path not in taken and _equal(sums, sides[1][path])]
+        alike = [path for path in same if kinds[1][path] == kinds[0][ours]]
+        if same:
+            partner[ours] = (alike or same)[0]
+    # A torch layer that was given away has no other partner.
+    found: dict[str, LayerPair] = {}
+    for ours, theirs in partner.items():
+        before = found.get(theirs)
+        if before is None or _equal(sides[0].get(ours), sides[1].get(theirs)) or ours in fixed:
+            found[theirs] = LayerPair(keras=ours, torch=theirs)
+    order = {layer.path: place for place, layer in enumerate(outlines[0].layers)}
+    return tuple(sorted(found.values(), key=lambda pair: order.get(pair.keras, len(order))))
+
+
+def _equal(ours: Array | None, theirs: Array | None) -> bool:
+    if ours is None or theirs is None or not np.all(np.isfinite(ours)):
+        return False
+    return bool(np.all(np.abs(ours - theirs) <= _EQUAL * np.abs(ours).max()) and ours[0] == theirs[0])

@@ -1,0 +1,233 @@
+"""The tensors of a model in groups that belong together whatever class they stand in: a kernel with its bias, a norm.
+
+An attention is four of them, whether it is one layer, four, or one with its three kernels in one tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from parity.common.external.mapping.name_similarity import words_of
+from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
+from parity.common.spec.external.patterns import Shape
+
+# What a tensor is in its atom, by the last part of its role.
+_SLOTS = {
+    "recurrent_kernel": "recurrent",
+    "recurrent_bias": "recurrent_shift",
+    "moving_mean": "mean",
+    "running_mean": "mean",
+    "moving_variance": "variance",
+    "running_var": "variance",
+    "kernel": "main",
+    "weight": "main",
+    "weights": "main",
+    "embeddings": "main",
+    "embedding": "main",
+    "gamma": "main",
+    "scale": "main",
+    "alpha": "main",
+    "bias": "shift",
+    "beta": "shift",
+}
+_ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_(\d+))?")
+_RECURRENT = ("lstm", "gru", "simple_rnn")
+# Names of tensors that hold several, and what those are.
+_FUSED: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
+    (frozenset({"qkv"}), ("query", "key", "value")),
+    (frozenset({"in", "projection"}), ("query", "key", "value")),
+    (frozenset({"convolution", "attention"}), ("query", "key", "value")),
+    (frozenset({"query", "key", "value"}), ("query", "key", "value")),
+    (frozenset({"kv"}), ("key", "value")),
+    (frozenset({"key", "value"}), ("key", "value")),
+    (frozenset({"gate", "up"}), ("gate", "up")),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor, or the part `index` of `count` of one that holds several, joined along `axis`.
+
+    shape: of the part.
+    """
+
+    info: TensorInfo
+    shape: Shape
+    index: int = 0
+    count: int = 1
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """op: what it computes, '' where that is not known. words, numbers: of its names.
+
+    contains: whether its layer has other owners of tensors inside, so that its place in the order tells nothing.
+    """
+
+    layer: LayerInfo
+    op: str
+    parts: dict[str, Part]
+    words: tuple[str, ...]
+    numbers: tuple[int, ...]
+    contains: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The layer's kind."""
+        return self.layer.kind
+
+    @property
+    def moves(self) -> bool:
+        """Whether it has moving statistics."""
+        return "mean" in self.parts
+
+
+def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) -> list[ParameterGroup]:
+    """In the order of first calls.
+
+    Args:
+        outline: of either framework.
+        left_out: names of tensors that are not asked about; tied ones never are.
+        split: whether tensors that hold several are taken apart.
+    """
+    skipped = set(left_out)
+    separator = "/" if outline.framework == "tensorflow" else "."
+    owned: dict[str, list[TensorInfo]] = {}
+    for info in outline.tensors:
+        if info.name not in skipped and info.tied_to is None:
+            owned.setdefault(info.layer, []).append(info)
+    order = {layer.path: (place, layer) for place, layer in enumerate(outline.layers)}
+    found: list[ParameterGroup] = []
+    for path in sorted(owned, key=lambda path: order[path][0] if path in order else len(order)):
+        layer = order[path][1] if path in order else LayerInfo(path=path, kind="", type="")
+        for stem, members in _stems(layer, owned[path]).items():
+            new = _atoms(layer, stem, members, separator, split)
+            outer = any(
+                other != path and other.startswith(f"{path}{separator}" if path else "") for other in owned
+            )
+            found += [replace(atom, contains=outer) for atom in new]
+    return found
+
+
+def holds_several(outline: Outline) -> bool:
+    """Whether any tensor's name says that it holds several."""
+    separator = "/" if outline.framework == "tensorflow" else "."
+    return any(_holds(_words(info, separator), info) for info in outline.tensors if len(info.shape) > 1)
+
+
+def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[str, TensorInfo]]:
+    """Stem -> slot -> tensor: of 'query_kernel' and 'query_bias' the stem is 'query'."""
+    found: dict[str, dict[str, TensorInfo]] = {}
+    for info in tensors:
+        match = _ROLE.fullmatch(info.role)
+        if match is None:
+            stem, slot = info.role, "main"
+        else:
+            slot = _SLOTS[match[2]]
+            stem = f"{match[1] or ''}{match[3] or ''}"
+        if (
+            layer.kind not in _RECURRENT
+            and "bidirectional" not in layer.kind
+            and slot.startswith("recurrent")
+        ):
+            stem, slot = info.role, "main"
+        if slot in found.get(stem, {}):
+            stem = info.role
+        found.setdefault(stem, {})[slot] = info
+    # A bias without a kernel of its own is that of the last kernel: of a separable convolution.
+    alone = found.get("", {})
+    if "main" not in alone and set(alone) == {"shift"} and len(found) > 1:
+        del found[""]
+        last = next(reversed(found.values()))
+        if "shift" in last:
+            found[""] = alone
+        else:
+            last["shift"] = alone["shift"]
+    return found
+
+
+def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
+    kind = layer.kind
+    if any(name in kind for name in _RECURRENT) or "recurrent" in slots:
+        return "recurrent"
+    if kind.endswith("_norm"):
+        return "norm"
+    if "conv" in kind:
+        return "conv"
+    if "embedding" in kind:
+        return "embedding"
+    if kind in ("dense", "attention", "self_attention", "cross_attention", "einsum_dense"):
+        return "dense"
+    main = slots.get("main")
+    if main is not None and main.role in ("gamma", "scale") and len(main.shape) == 1:
+        return "norm"
+    return ""
+
+
+def _words(info: TensorInfo, separator: str) -> frozenset[str]:
+    """Those of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'."""
+    holder = _ROLE.fullmatch(info.name.rpartition(separator)[2])
+    own = holder[1] or "" if holder else ""
+    before = info.name.split(separator)[:-1]
+    return frozenset(words_of(own or (before[-1] if before else ""))[0])
+
+
+def _holds(words: frozenset[str], info: TensorInfo) -> tuple[str, ...]:
+    """What a tensor of several holds by its name; () where it is a tensor like others."""
+    if info.role in ("in_kernel", "in_bias"):
+        return ("query", "key", "value")
+    return next((parts for holder, parts in _FUSED if words == holder), ())
+
+
+def _atoms(
+    layer: LayerInfo, stem: str, slots: dict[str, TensorInfo], separator: str, split: bool
+) -> list[ParameterGroup]:
+    op = _op(layer, stem, slots)
+    first = slots.get("main") or next(iter(slots.values()))
+    names = _holds(_words(first, separator), first) if split and "main" in slots else ()
+    sizes = _part_sizes(first.shape, len(names), layer, separator) if names else None
+    words, numbers = words_of(first.name.rpartition(separator)[0] + separator + stem)
+    if sizes is None or "mean" in slots:
+        parts = {slot: Part(info, info.shape) for slot, info in slots.items()}
+        return [ParameterGroup(layer, op, parts, words, numbers)]
+    found = []
+    axis, lengths = sizes
+    for index, name in enumerate(names):
+        parts = {}
+        for slot, info in slots.items():
+            at = axis if slot == "main" else 0
+            parts[slot] = _part(info, index, lengths, at)
+        own = (*words, name)
+        found.append(ParameterGroup(layer, op, parts, own, numbers))
+    return found
+
+
+def _part(info: TensorInfo, index: int, lengths: tuple[int, ...], axis: int) -> Part:
+    shape = list(info.shape)
+    if axis < len(shape) and shape[axis] == len(lengths) and len(shape) > 2:
+        del shape[axis]  # (in, 3, heads, size)
+    elif len(shape) == 1 or axis < len(shape):
+        shape[min(axis, len(shape) - 1)] = lengths[index]
+    return Part(info, tuple(shape), index, len(lengths), axis)
+
+
+def _part_sizes(
+    shape: Shape, count: int, layer: LayerInfo, separator: str
+) -> tuple[int, tuple[int, ...]] | None:
+    """Along which axis a tensor holds its parts, and how long each is; None where it cannot."""
+    if len(shape) == 4 and shape[1] == count:
+        return 1, (shape[2],) * count
+    if len(shape) != 2:
+        return None
+    # (out, in) is torch's dense kernel; (in, out) is Keras's, and that of some classes written for torch.
+    axes = [0, 1] if separator == "." and (layer.kind or shape[0] >= shape[1]) else [1, 0]
+    for axis in axes:
+        whole, other = shape[axis], shape[1 - axis]
+        if count == 3 and other < whole < 3 * other and (whole - other) % 2 == 0:
+            return axis, (other, (whole - other) // 2, (whole - other) // 2)
+        if whole % count == 0 and whole >= other:
+            return axis, (whole // count,) * count
+    return None

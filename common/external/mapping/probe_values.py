@@ -1,0 +1,103 @@
+"""Values to try a mapping with: random, of a size that keeps activations in bounds, and no two tensors alike."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.common.external.process.pass_result import Array
+from parity.common.spec.external.outline import TensorInfo
+from parity.common.spec.external.rules import Constant, parse_rule
+
+# Of larger tensors no orbits are computed: they get one value.
+_ORBIT_SIZE = 20_000_000
+
+
+def draw(info: TensorInfo, key: object) -> Array:
+    """Values for a tensor; equal keys and shapes give equal values."""
+    random = np.random.default_rng(zlib.crc32(repr(key).encode()))
+    role, shape = info.role, info.shape
+    between: Array = random.uniform(0.5, 1.5, shape)
+    normal: Array = random.standard_normal(shape)
+    scale = random.uniform(0.8, 1.25)
+    if "var" in role or role.endswith(("gamma", "scale", "alpha")):
+        return between
+    if role.endswith("weight") and len(shape) == 1:
+        return between
+    size = 1.3 / max(1.0, math.prod(shape[:-1])) ** 0.5
+    if len(shape) < 2 or role.endswith(("bias", "beta", "mean")):
+        size = 0.2
+    elif "embedding" in role:
+        size = 0.5
+    found: Array = normal * (scale * size)
+    return found
+
+
+def values(
+    infos: Sequence[TensorInfo], constants: Mapping[str, float], keys: Mapping[str, object]
+) -> dict[str, Array]:
+    """Values for tensors by name: of `constants` that value, of the others as their key says."""
+    found: dict[str, Array] = {}
+    for info in infos:
+        if info.name in constants:
+            found[info.name] = np.full(info.shape, constants[info.name])
+        else:
+            found[info.name] = draw(info, keys[info.name])
+    return {name: value.astype(np.float64) for name, value in found.items()}
+
+
+def constant_of(rule: str) -> float | None:
+    """What a tensor of one side must be by its rule, None where it is free."""
+    parsed = parse_rule(rule)
+    return parsed.value if isinstance(parsed, Constant) else None
+
+
+def levelled(arrays: Sequence[Array], rules: Sequence[str], count: int) -> list[Array]:
+    """The arrays with equal values wherever rules disagree, so that it does not matter which of them is right.
+
+    Args:
+        arrays: of Keras.
+        rules: the first is the one that the others are compared with.
+        count: of torch tensors.
+    """
+    sizes = [array.size for array in arrays]
+    total = sum(sizes)
+    if total > _ORBIT_SIZE:
+        return [np.full(array.shape, array.flat[0]) for array in arrays]
+    starts = np.cumsum([0, *sizes[:-1]])
+    indices = [
+        np.arange(start, start + array.size, dtype=np.int64).reshape(array.shape)
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+    places = [
+        np.concatenate([part.ravel() for part in parse_rule(rule).to_torch(indices, count)]) for rule in rules
+    ]
+    labels = _connected(places, total)
+    flat = np.concatenate([np.asarray(array).ravel() for array in arrays])
+    sums = np.zeros(total)
+    counts = np.zeros(total)
+    np.add.at(sums, labels, flat)
+    np.add.at(counts, labels, 1.0)
+    # The mean of many is small; of the root of their number it is as large as one of them.
+    level = (sums / np.sqrt(np.maximum(counts, 1.0)))[labels]
+    return [
+        level[start : start + array.size].reshape(array.shape)
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+
+
+def _connected(places: Sequence[Array], total: int) -> Array:
+    """A label for each of `total` elements: equal for those that any two orders have at the same place."""
+    labels = np.arange(total)
+    while True:
+        before = labels.copy()
+        for other in places[1:]:
+            one, two = labels[places[0]], labels[other]
+            np.minimum.at(labels, np.maximum(one, two), np.minimum(one, two))
+            while not np.array_equal(labels, labels[labels]):
+                labels = labels[labels]
+        if np.array_equal(labels, before):
+            return labels

@@ -1,0 +1,429 @@
+"""A mapping proposed from what two models are called and consist of: names, shapes, order and layout.
+
+Nothing is guessed silently: what only its order tells from others of its shape is doubted, and `settle` tries it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from parity.common.external.mapping.candidate_rules import fitting, joined
+from parity.common.external.mapping.correspondence import layer_pairs
+from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
+from parity.common.external.mapping.parameter_groups import (
+    ParameterGroup,
+    Part,
+    holds_several,
+    parameter_groups_of,
+)
+from parity.common.spec.external.mapping import Mapping, Names, Pair, Reasons, Source
+from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
+from parity.common.spec.external.patterns import Shape
+from parity.common.spec.external.rules import parse_rule
+
+# What a tensor that one side lacks must be to change nothing.
+_NEUTRAL = {"shift": 0, "main": 1}
+# Names tell two layers from others when they are this alike, and by this much more than any other.
+_ALIKE, _MARGIN = 0.3, 0.03
+_NAME_WEIGHT = 1.5
+# What one step out of order costs, beside names that are 0 to 1 alike.
+_STEP_COST = 0.01
+# Settings that layers of one shape may differ in, and ports rarely get wrong.
+_TELLING = {"strides", "groups", "dilation"}
+# What exchanging partners must gain in words; and of how many of one shape each pair is looked at.
+_EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
+
+
+@dataclass(frozen=True)
+class Match:
+    """Two atoms, how they were found, and why that may be wrong."""
+
+    keras: ParameterGroup
+    torch: ParameterGroup
+    source: Source
+    doubt: str | None
+
+
+def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Mapping:
+    """Map two models.
+
+    Args:
+        keras, torch: outlines, best with a traced pass: order and unused tensors come from it.
+        hints: what is known; its tensors, ignored, tied and layers are taken over as they are.
+    """
+    hints = hints or Mapping(keras=keras.target, torch=torch.target)
+    known = {side: _named(hints, side) for side in ("keras", "torch")}
+    ignored = {
+        side: {
+            info.name: why
+            for info in outline.tensors
+            if info.name not in known[side] and (why := _needless(info))
+        }
+        for side, outline in (("keras", keras), ("torch", torch))
+    }
+    left_out = {side: known[side] | set(ignored[side]) for side in known}
+    split = [holds_several(outline) for outline in (keras, torch)]
+    apart = split[0] != split[1]
+    ours = parameter_groups_of(keras, left_out["keras"], apart and split[0])
+    theirs = parameter_groups_of(torch, left_out["torch"], apart and split[1])
+    flattened = _flattened(keras)
+    pairs = _Pairs(flattened)
+    for match in _matched(ours, theirs, flattened):
+        pairs.add(match)
+    places = {info.name: place for place, info in enumerate(keras.tensors)}
+    compiled = pairs.compiled()
+    compiled.sort(key=lambda pair: places[pair.keras[0]] if pair.keras else len(places))
+    tensors = [*hints.tensors, *compiled]
+    mapped = {side: {name for pair in tensors for name in getattr(pair, side)} for side in known}
+    tied, unmapped = {}, {}
+    for side, outline in (("keras", keras), ("torch", torch)):
+        tied[side] = dict(getattr(hints.tied, side))
+        rest = []
+        for info in outline.tensors:
+            if info.name in mapped[side] or info.name in ignored[side] or info.name in known[side]:
+                continue
+            if info.tied_to is not None:
+                tied[side][info.name] = info.tied_to
+            elif info.name in outline.unused:
+                ignored[side][info.name] = "the model has it and does not use it"
+            elif info.buffer:
+                ignored[side][info.name] = "not trained, and nothing like it on the other side"
+            else:
+                rest.append(info.name)
+        unmapped[side] = tuple(rest)
+    mapping = Mapping(
+        keras=keras.target,
+        torch=torch.target,
+        tensors=tuple(tensors),
+        ignored=Reasons(**{side: {**getattr(hints.ignored, side), **ignored[side]} for side in known}),
+        tied=Reasons(**tied),
+        unmapped=Names(**unmapped),
+    )
+    return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
+
+
+def _named(hints: Mapping, side: str) -> set[str]:
+    """Names that a person's mapping has a place for; what it leaves unmapped may be found."""
+    found = {name for pair in hints.tensors for name in getattr(pair, side)}
+    return found | set(getattr(hints.ignored, side)) | set(getattr(hints.tied, side))
+
+
+def _needless(info: TensorInfo) -> str:
+    """Why a tensor needs no counterpart, '' where it does."""
+    if info.role == "num_batches_tracked":
+        return "counts batches, which no formula uses"
+    if "seed" in info.role and not info.trainable:
+        return "state of a generator of random numbers"
+    if not info.trainable and not info.dtype.startswith(("float", "bfloat")):
+        return "a constant of whole numbers"
+    return ""
+
+
+def _flattened(keras: Outline) -> dict[str, Shape]:
+    """Layer -> what was flattened before it: (height, width, channels)."""
+    found: dict[str, Shape] = {}
+    before: Shape = ()
+    known: dict[str, LayerInfo] = {info.path: info for info in (*keras.layers, *keras.operations)}
+    for layer in [known[path] for path in keras.order if path in known] or keras.layers:
+        if layer.kind in ("flatten", "reshape") and layer.inputs and layer.outputs:
+            given = [size for size in layer.inputs[0][1:] if size is not None]
+            many = len(given) > 1 and max(given[:-1]) > 1
+            before = tuple(given) if many and len(layer.outputs[0]) == 2 else ()
+        elif layer.kind == "dense":
+            if before:
+                found[layer.path] = before
+            before = ()
+        elif layer.kind not in ("dropout", "activation", "batch_norm", "identity"):
+            before = ()
+    return found
+
+
+def _matched(
+    ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
+) -> list[Match]:
+    """Atoms in pairs: those in order first, weighed with their names, and then what is left."""
+    fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
+    chains = [_longest(len(ours), len(theirs), fit.in_order) for fit in fits]
+    _, _, fit, chain = max(
+        (_worth_of(chain, fit), -number, fit, chain)
+        for number, (fit, chain) in enumerate(zip(fits, chains, strict=True))
+    )
+    ours = fit.ours
+    found = dict(chain)
+    free = [j for j in range(len(theirs)) if j not in set(found.values())]
+    candidates = [
+        (fit.likeness(i, j) - (0.0 if fit.is_loose(i, j) else _STEP_COST * _distance(i, j, chain)), i, j)
+        for i in range(len(ours))
+        if i not in found
+        for j in free
+        if fit.score(i, j) is not None
+    ]
+    taken: set[int] = set()
+    for _, i, j in sorted(candidates, key=lambda candidate: (-candidate[0], *candidate[1:])):
+        if i not in found and j not in taken:
+            found[i] = j
+            taken.add(j)
+    _exchange(found, fit)
+    return [fit.match(i, j) for i, j in sorted(found.items())]
+
+
+def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:
+    """The orders that Keras's atoms may be meant in: that of the model, and where it shows, that of their creation.
+
+    A model lists branches by their depth; torch's modules stand as they were made, and Keras numbers what has no
+    name of its own as it is made: conv2d, conv2d_1, ...
+    """
+    numbers = [_number(atom) for atom in ours]
+    places = [place for place, number in enumerate(numbers) if number is not None]
+    created = list(ours)
+    for place, origin in zip(places, sorted(places, key=lambda place: numbers[place] or 0), strict=True):
+        created[place] = ours[origin]
+    return [ours, created] if created != list(ours) else [ours]
+
+
+def _number(atom: ParameterGroup) -> int | None:
+    """Keras's own number of a layer; None where someone has named it."""
+    name, _, number = atom.layer.path.rpartition("/")[2].rpartition("_")
+    stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
+    automatic = stem.replace("_", "") == atom.layer.type.rpartition(".")[2].lower()
+    return int(number) if automatic else None
+
+
+def _worth_of(chain: Sequence[tuple[int, int]], fit: _Fit) -> float:
+    return sum(fit.in_order(i, j) or 0.0 for i, j in chain)
+
+
+def _exchange(found: dict[int, int], fit: _Fit) -> None:
+    """ImportedStateAdapter partners where their words say so, whatever the order: attributes have none."""
+    groups: dict[object, list[int]] = {}
+    for i in found:
+        groups.setdefault(fit.shape_of(i), []).append(i)
+    for members in groups.values():
+        changed = len(members) <= _EXCHANGED
+        while changed:
+            changed = False
+            for i, k in itertools.combinations(members, 2):
+                if fit.score(i, found[k]) is None or fit.score(k, found[i]) is None:
+                    continue
+                now = fit.words(i, found[i]) + fit.words(k, found[k])
+                if fit.words(i, found[k]) + fit.words(k, found[i]) > now + _EXCHANGE_GAIN:
+                    found[i], found[k] = found[k], found[i]
+                    changed = True
+
+
+def _distance(i: int, j: int, chain: Sequence[tuple[int, int]]) -> float:
+    """How many steps j is from where order would have it."""
+    before = max((pair for pair in chain if pair[0] < i), default=(-1, -1))
+    return abs((j - before[1]) - (i - before[0]))
+
+
+def _longest(rows: int, columns: int, score: Callable[[int, int], float | None]) -> list[tuple[int, int]]:
+    """The pairs, rising on both sides, whose scores have the largest sum."""
+    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
+    for i in range(rows):
+        row, above = best[i + 1], best[i]
+        for j in range(columns):
+            value = max(above[j + 1], row[j])
+            gain = score(i, j)
+            if gain is not None and above[j] + gain > value:
+                value = above[j] + gain
+            row[j + 1] = value
+    found = []
+    i, j = rows, columns
+    while i and j:
+        gain = score(i - 1, j - 1)
+        if best[i][j] == best[i - 1][j]:
+            i -= 1
+        elif best[i][j] == best[i][j - 1]:
+            j -= 1
+        else:
+            assert gain is not None
+            found.append((i - 1, j - 1))
+            i, j = i - 1, j - 1
+    return found[::-1]
+
+
+class _Fit:
+    """How well atoms fit; None where they cannot be the same."""
+
+    def __init__(
+        self, ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
+    ) -> None:
+        self.ours, self.theirs, self.flattened = ours, theirs, flattened
+        self._weights = weights_of([atom.words for atom in (*ours, *theirs)])
+        self._ranks = [ranked([(atom.words, atom.numbers) for atom in side]) for side in (ours, theirs)]
+        self._shapes: dict[tuple[object, object], float | None] = {}
+        self._keys = [[_key(atom) for atom in side] for side in (ours, theirs)]
+        self._likeness: dict[tuple[int, int], float] = {}
+
+    def score(self, i: int, j: int) -> float | None:
+        """What pairing them is worth."""
+        key = self._keys[0][i], self._keys[1][j]
+        if key not in self._shapes:
+            self._shapes[key] = _worth(self.ours[i], self.theirs[j], self.flattened)
+        worth = self._shapes[key]
+        return None if worth is None else worth + _NAME_WEIGHT * self.likeness(i, j)
+
+    def is_loose(self, i: int, j: int) -> bool:
+        """Whether the order of calls says nothing about them."""
+        return self.ours[i].contains or self.theirs[j].contains
+
+    def in_order(self, i: int, j: int) -> float | None:
+        """As `score`, None where order says nothing."""
+        return None if self.is_loose(i, j) else self.score(i, j)
+
+    def likeness(self, i: int, j: int) -> float:
+        """0 to 1: how alike their names are."""
+        if (i, j) not in self._likeness:
+            self._likeness[i, j] = likeness(
+                self.ours[i].words, self.theirs[j].words, self._weights, self._ranks[0][i], self._ranks[1][j]
+            )
+        return self._likeness[i, j]
+
+    def words(self, i: int, j: int) -> float:
+        """As `likeness`, of their words without numbers."""
+        return likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
+
+    def shape_of(self, i: int) -> object:
+        """Equal for Keras's atoms that could be exchanged."""
+        parts = self.ours[i].parts
+        return tuple((slot, tuple(size for size in part.shape if size != 1)) for slot, part in parts.items())
+
+    def match(self, i: int, j: int) -> Match:
+        """A pair that was chosen, with what speaks for it."""
+        rows = [k for k in range(len(self.ours)) if self.score(k, j) is not None]
+        columns = [k for k in range(len(self.theirs)) if self.score(i, k) is not None]
+        ours, theirs = self.ours[i], self.theirs[j]
+        if len(rows) == len(columns) == 1:
+            return Match(ours, theirs, "shape", None)
+        alike = self.likeness(i, j)
+        others = [self.likeness(k, j) for k in rows if k != i] + [
+            self.likeness(i, k) for k in columns if k != j
+        ]
+        if alike >= _ALIKE and all(alike >= other + _MARGIN for other in others):
+            return Match(ours, theirs, "name", None)
+        many = max(len(rows), len(columns))
+        return Match(
+            ours, theirs, "order", f"one of {many} of its shape, told from the others by order alone"
+        )
+
+
+def _key(atom: ParameterGroup) -> object:
+    """Equal for atoms that fit the same others."""
+    settings = tuple(atom.layer.settings.get(name) for name in sorted(_TELLING))
+    slots = tuple((slot, part.shape, part.count, part.index, part.axis) for slot, part in atom.parts.items())
+    return atom.op, atom.kind, atom.layer.type, settings, slots, atom.parts[next(iter(atom.parts))].info.role
+
+
+def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Shape]) -> float | None:
+    """0.5 to 2 where atoms can be the same, None where not."""
+    if ours.op and theirs.op and ours.op != theirs.op and {ours.op, theirs.op} != {"dense", "conv"}:
+        return None
+    if ours.moves != theirs.moves or ("recurrent" in ours.parts) != ("recurrent" in theirs.parts):
+        return None
+    if ours.kind and theirs.kind and ("transpose" in ours.kind) != ("transpose" in theirs.kind):
+        return None
+    shared = ours.parts.keys() & theirs.parts.keys()
+    if not shared or (("main" in ours.parts) != ("main" in theirs.parts) and ours.op != "norm"):
+        return None
+    flat = flattened.get(ours.layer.path)
+    if not all(fitting(ours, theirs, slot, flat) for slot in shared if slot != "recurrent_shift"):
+        return None
+    only = (ours.parts.keys() ^ theirs.parts.keys()) - {"recurrent_shift"}
+    worth = 1.0 - 0.2 * len(only)
+    if ours.op and ours.op == theirs.op:
+        worth += 0.5
+    if ours.kind and ours.kind == theirs.kind:
+        worth += 0.5
+    settings = ours.layer.settings.keys() & theirs.layer.settings.keys() & _TELLING
+    worth += sum(0.1 for name in settings if ours.layer.settings[name] == theirs.layer.settings[name])
+    return worth
+
+
+class _Pairs:
+    """Pairs of tensors from matches; the parts of a tensor that holds several wait for each other."""
+
+    def __init__(self, flattened: dict[str, Shape]) -> None:
+        self.flattened = flattened
+        self.found: list[Pair] = []
+        self.waiting: dict[str, list[tuple[Part, Part, Match]]] = {}
+
+    def add(self, match: Match) -> None:
+        """Take the tensors of two atoms."""
+        ours, theirs = match.keras, match.torch
+        for slot in dict.fromkeys((*ours.parts, *theirs.parts)):
+            if slot == "recurrent_shift":
+                continue
+            one, other = ours.parts.get(slot), theirs.parts.get(slot)
+            if one is not None and other is not None:
+                if one.count > 1 or other.count > 1:
+                    whole = one if one.count > 1 else other
+                    self.waiting.setdefault(whole.info.name, []).append((one, other, match))
+                    continue
+                self._pair(match, slot, one, other)
+            elif one is not None and one.count == 1:
+                self._constant(match, slot, keras=one)
+            elif other is not None and other.count == 1:
+                self._constant(match, slot, torch=other)
+
+    def _pair(self, match: Match, slot: str, one: Part, other: Part) -> None:
+        ours, theirs = match.keras, match.torch
+        rules = fitting(ours, theirs, slot, self.flattened.get(ours.layer.path))
+        torch: tuple[str, ...] = (other.info.name,)
+        if slot == "shift" and "recurrent_shift" in theirs.parts:
+            torch = (*torch, theirs.parts["recurrent_shift"].info.name)
+        self._take((one.info.name,), torch, rules, match)
+
+    def _take(
+        self, keras: tuple[str, ...], torch: tuple[str, ...], rules: Sequence[str], match: Match
+    ) -> None:
+        doubt = match.doubt
+        if len(rules) > 1:
+            also = f"its shape also fits {' and '.join(repr(rule) for rule in rules[1:3])}"
+            doubt = f"{doubt}; {also}" if doubt else also
+        note = parse_rule(rules[0]).note or None
+        self.found.append(
+            Pair(keras=keras, torch=torch, rule=rules[0], source=match.source, doubt=doubt, note=note)
+        )
+
+    def _constant(
+        self, match: Match, slot: str, keras: Part | None = None, torch: Part | None = None
+    ) -> None:
+        part = keras or torch
+        if part is None or slot not in _NEUTRAL:
+            return
+        rule = f"constant({_NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+        name = (part.info.name,)
+        self.found.append(
+            Pair(
+                keras=name if keras else (),
+                torch=name if torch else (),
+                rule=rule,
+                source=match.source,
+                doubt=match.doubt,
+                note=parse_rule(rule).note,
+            )
+        )
+
+    def compiled(self) -> list[Pair]:
+        """All pairs; a tensor that holds several, and lacks one of them, has none."""
+        for members in self.waiting.values():
+            members = sorted(
+                members, key=lambda member: max(member[0], member[1], key=lambda p: p.count).index
+            )
+            ours, theirs = [member[0] for member in members], [member[1] for member in members]
+            whole = ours[0] if ours[0].count > 1 else theirs[0]
+            rules = joined(ours, theirs) if len(members) == whole.count else ()
+            if not rules:
+                continue
+            doubts = [member[2].doubt for member in members if member[2].doubt]
+            match = replace(members[0][2], doubt=doubts[0] if doubts else None)
+            self._take(
+                tuple(dict.fromkeys(part.info.name for part in ours)),
+                tuple(dict.fromkeys(part.info.name for part in theirs)),
+                rules,
+                match,
+            )
+        return self.found

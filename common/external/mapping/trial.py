@@ -1,0 +1,318 @@
+"""Two models with the same random weights by a mapping, and how far their layers are apart.
+
+Keras's activations are fed into the torch model at every layer that is mapped, so that each layer is judged by
+itself in one pass, whatever is wrong before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Names
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.common.external.mapping.components import Views, components, deviation, moments, taps_of
+from parity.common.external.mapping.probe_values import constant_of, levelled, values
+from parity.common.external.mapping.variants import Variants
+from parity.common.external.process.pass_result import Array, Arrays, PassResult
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.mapping import Mapping, Pair
+from parity.common.spec.external.outline import Outline
+
+# Of float64: rounding through a deep model stays below this.
+AGREES = 1e-10
+# Below it relu, relu6, silu and gelu give nothing.
+_LOWEST = -0.3
+_LISTED = 6
+
+Inputs = Array | Arrays
+
+
+@dataclass(frozen=True)
+class Trial:
+    """deviations: of the components that can be watched, by their place. outputs: the largest deviation of an output."""
+
+    deviations: dict[int, float]
+    outputs: float
+
+
+@contextmanager
+def experiment(
+    mapping: Mapping,
+    keras_side: ExternalWorker,
+    torch_side: ExternalWorker,
+    inputs: Inputs,
+    torch_inputs: Inputs | None,
+) -> Iterator[Bench]:
+    """A bench with two models, which have their own weights again at the end."""
+    before = keras_side.read(), torch_side.read()
+    try:
+        given = inputs if torch_inputs is None else torch_inputs
+        bench = Bench(mapping, keras_side, torch_side, inputs, given)
+        bench.neutralise()
+        yield bench
+    finally:
+        keras_side.write(before[0])
+        torch_side.write(before[1])
+
+
+class Bench:
+    """The two models under test. parts: the groups of layers that are judged. trials: how many passes it took."""
+
+    def __init__(
+        self,
+        mapping: Mapping,
+        keras_side: ExternalWorker,
+        torch_side: ExternalWorker,
+        inputs: Inputs,
+        given: Inputs,
+    ) -> None:
+        self.mapping, self.sides = mapping, (keras_side, torch_side)
+        self.inputs = inputs, given
+        self.outlines: tuple[Outline, Outline] = keras_side.outline(inputs), torch_side.outline(given)
+        mapping.check(*self.outlines, unmapped=True)
+        self.parts = components(mapping.tensors, *self.outlines)
+        # Of each torch tensor the layer in which what is computed with it is watched.
+        self._home = {
+            name: component.torch
+            for component in self.parts
+            for index in component.pairs
+            for name in mapping.tensors[index].torch
+        }
+        self.variants = Variants(*self.outlines)
+        self.infos = {info.name: info for info in self.outlines[0].tensors}
+        self.trials = 0
+        self._expected: dict[bool, tuple[Arrays, PassResult]] = {}
+        self._found: PassResult | None = None
+        self._written: dict[int, object] = {}
+        self._watched: list[str] = []
+
+    def label(self, pairs: Sequence[Pair], place: int) -> str:
+        """The tensors of a component, the first of them where they are many."""
+        names = [pairs[index].label for index in self.parts[place].pairs]
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        return f"{'; '.join(names[:_LISTED])}{more}"
+
+    def neutralise(self) -> None:
+        """Give what is not mapped values that change little, so that they do not hide what is mapped."""
+        left = self.mapping.unmapped.keras, self.mapping.unmapped.torch
+        for side, outline, names in zip(self.sides, self.outlines, left, strict=True):
+            infos = {info.name: info for info in outline.tensors}
+            state = {}
+            for name in names:
+                info = infos[name]
+                fill = np.ones if info.role.endswith(("gamma", "scale", "variance")) else np.zeros
+                state[name] = fill(info.shape, info.dtype if info.dtype != "bfloat16" else "float32")
+            if state:
+                side.write(state)
+
+    def _keras_values(self, pairs: Sequence[Pair], shared: bool) -> Arrays:
+        """Values of every mapped Keras tensor; `shared`: equal ones for all components of a signature."""
+        constants = {
+            name: value
+            for pair in pairs
+            for name in pair.keras
+            if (value := constant_of(pair.rule)) is not None
+        }
+        keys: dict[str, object] = {}
+        for component in self.parts:
+            names = [name for index in component.pairs for name in pairs[index].keras]
+            for slot, name in enumerate(names):
+                keys[name] = (component.signature, slot) if shared else name
+        found = values([self.infos[name] for name in keys], constants, keys)
+        if shared:
+            for pair in pairs:
+                rules = self.variants.rules(pair) if pair.keras and pair.torch else ()
+                if len(rules) > 1:
+                    arrays = levelled([found[name] for name in pair.keras], rules, len(pair.torch))
+                    found |= dict(zip(pair.keras, arrays, strict=True))
+        return found
+
+    def expect(self, pairs: Sequence[Pair], shared: bool) -> tuple[Arrays, PassResult]:
+        """Keras's values and what it computes with them, which the mapping has no part in."""
+        if shared not in self._expected:
+            given = self._keras_values(pairs, shared)
+            self.sides[0].write({name: value.astype(self.infos[name].dtype) for name, value in given.items()})
+            self._expected[shared] = given, self.sides[0].forward(self.inputs[0], taps=True)
+        return self._expected[shared]
+
+    def run(
+        self, pairs: Sequence[Pair], feed: bool, shared: bool, changed: Names[str, Array] | None = None
+    ) -> tuple[PassResult, PassResult]:
+        """Both passes. feed: whether every watched torch layer is followed by Keras's numbers. changed: torch tensors."""
+        given, expected = self.expect(pairs, shared)
+        self._write(pairs, given, shared)
+        if changed:
+            self.sides[1].write(dict(changed))
+        arrays = self._feed(pairs, expected) if feed else None
+        self.trials += 1
+        found = self.sides[1].forward(self.inputs[1], taps=self._watched or True, feed=arrays)
+        if self._found is None:
+            self._found = found
+            paths = {component.torch for component in self.parts}
+            self._watched = [name for path in sorted(paths) for name in taps_of(found.activations, path)]
+        return expected, found
+
+    def _write(self, pairs: Sequence[Pair], given: Arrays, shared: bool) -> None:
+        """Give the torch model its tensors, as far as it does not have them."""
+        moved: Arrays = {}
+        for index, pair in enumerate(pairs):
+            key = pair.keras, pair.torch, pair.rule, shared
+            if pair.torch and self._written.get(index) != key:
+                moved |= self._moved(pair, given)
+                self._written[index] = key
+        if moved:
+            self.sides[1].write(moved)
+
+    def _moved(self, pair: Pair, given: Arrays) -> Arrays:
+        arrays = pair.parsed.to_torch([given[name] for name in pair.keras], len(pair.torch))
+        return dict(zip(pair.torch, arrays, strict=True))
+
+    def ends(self, pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+        """For each component its Keras layer, and the torch layer that has its tensors under `pairs`."""
+        found = []
+        for component in self.parts:
+            names = [name for index in component.pairs for name in pairs[index].torch]
+            found.append((component.keras, self._home[names[0]] if names else component.torch))
+        return found
+
+    def _feed(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:
+        """Keras's activations in torch's layouts, by torch's taps."""
+        if self._found is None:
+            self.run(pairs, feed=False, shared=False)
+        assert self._found is not None
+        shapes = self._found.activations
+        views = self._views(pairs, expected, self._found)
+        fed: Arrays = {}
+        for place, (ours, theirs) in enumerate(self.ends(pairs)):
+            if not self.parts[place].observed:
+                continue
+            one, other = taps_of(expected.activations, ours), taps_of(shapes, theirs)
+            if len(one) != len(other):
+                continue
+            for a, b in zip(one, other, strict=True):
+                array = views.as_torch(expected.activations[a], shapes[b])
+                if array is not None:
+                    fed[b] = array
+        return fed
+
+    def _views(self, pairs: Sequence[Pair], expected: PassResult, found: PassResult) -> Views:
+        arrays = []
+        for ours, theirs in self.ends(pairs):
+            one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
+            arrays += [
+                (expected.activations[a], found.activations[b])
+                for a, b in zip(one[:1], other[:1], strict=False)
+            ]
+        return Views(arrays)
+
+    def try_out(self, pairs: Sequence[Pair], feed: bool, changed: Names[str, Array] | None = None) -> Trial:
+        """How far the components and the outputs of the models are apart with tensors of their own."""
+        expected, found = self.run(pairs, feed, shared=False, changed=changed)
+        views = self._views(pairs, expected, found)
+        deviations: dict[int, float] = {}
+        for place, (ours, theirs) in enumerate(self.ends(pairs)):
+            one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
+            if not self.parts[place].observed or not one or not other:
+                continue
+            far = [
+                _apart(views, expected.activations[a], found.activations[b])
+                for a, b in zip(one, other, strict=False)
+            ]
+            if None not in far:
+                deviations[place] = max(value for value in far if value is not None)
+        return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
+
+    def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], feed: bool) -> Trial:
+        """A trial with other values in the torch tensors of some pairs."""
+        given, _ = self.expect(pairs, shared=False)
+        changed: Arrays = {}
+        for index in indices:
+            for name, value in self._moved(pairs[index], given).items():
+                changed[name] = np.roll(value.ravel(), 1).reshape(value.shape) * 1.5 + 0.1
+                break
+        trial = self.try_out(pairs, feed=feed, changed=changed)
+        for index in indices:
+            self._written.pop(index, None)
+        return trial
+
+    def find_functions(self, pairs: Sequence[Pair]) -> None:
+        """Watch the Keras activation behind a layer whose counterpart in torch applies it itself."""
+        expected, found = self.run(pairs, feed=False, shared=False)
+        order = _activations(self.outlines[0])
+        for place, component in enumerate(self.parts):
+            own, other = (
+                taps_of(passed.activations, path)
+                for passed, path in ((expected, component.keras), (found, component.torch))
+            )
+            if not (component.observed and len(own) == len(other) == 1):
+                continue
+            behind = _behind(component.keras, order, expected)
+            if behind is None:
+                continue
+            after = taps_of(expected.activations, behind)
+            ours, theirs = expected.activations[after[0]], found.activations[other[0]]
+            before = expected.activations[own[0]]
+            if _moments_apart(before, theirs) <= AGREES or ours.size != theirs.size:
+                continue
+            # As soon as something before it is wrong, only the range of the numbers tells.
+            cut = theirs.min() >= _LOWEST > before.min()
+            if _moments_apart(ours, theirs) <= AGREES or cut:
+                self.parts[place] = replace(component, keras=behind)
+
+    def every_layer(self, pairs: Sequence[Pair]) -> tuple[PassResult, PassResult]:
+        """Both passes, with the taps of all layers."""
+        self._watched = []
+        return self.run(pairs, feed=False, shared=False)
+
+
+def _activations(keras: Outline) -> dict[str, list[str]]:
+    """Layer -> the layers called after it that are nothing but an activation."""
+    kinds = {layer.path: layer.kind for layer in keras.layers}
+    order = [path for path in keras.order or [layer.path for layer in keras.layers] if path in kinds]
+    later: list[str] = []
+    found: dict[str, list[str]] = {}
+    for path in reversed(order):
+        found[path] = later
+        later = [path, *later] if kinds[path] == "activation" else later
+    return found
+
+
+def _behind(path: str, order: Names[str, list[str]], expected: PassResult) -> str | None:
+    """The activation of a layer's output, by its numbers: branches are not called one after the other."""
+    x = expected.activations[taps_of(expected.activations, path)[0]]
+    ranks: Array | None = None
+    for after in order.get(path, []):
+        taps = taps_of(expected.activations, after)
+        if after == path or len(taps) != 1 or expected.activations[taps[0]].shape != x.shape:
+            continue
+        if ranks is None:
+            ranks = np.argsort(x, axis=None)
+        values = expected.activations[taps[0]].ravel()[ranks]
+        # What is a function of it goes up, or down, or back a little (gelu, silu); anything else goes to and fro.
+        if np.abs(np.diff(values)).sum() <= 2 * np.ptp(values):
+            return after
+    return None
+
+
+def _moments_apart(ours: Array, theirs: Array) -> float:
+    """As `deviation`, of arrays whose elements may stand in another order."""
+    return deviation(moments(ours), moments(theirs))
+
+
+def _apart(views: Views, keras: Array, torch: Array) -> float | None:
+    array = views.as_torch(keras, torch)
+    return None if array is None else deviation(array, torch)
+
+
+def _outputs_apart(views: Views, keras: Arrays, torch: Arrays) -> float:
+    """The largest deviation of a Keras output from the torch output that is nearest to it."""
+    far = []
+    for one in keras.values():
+        near = [_apart(views, one, other) for other in torch.values()]
+        fitting = [value for value in near if value is not None]
+        # What one model alone returns says nothing.
+        far += [min(fitting)] if fitting else []
+    return max(far, default=float("inf"))

@@ -1,0 +1,209 @@
+"""What a mapping could also be: other rules for the same shapes, other partners in the same layer."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+
+from parity.common.external.mapping.candidate_rules import arrangements, distinct, fits
+from parity.common.spec.external.mapping import Pair
+from parity.common.spec.external.outline import LayerInfo, Outline
+from parity.common.spec.external.patterns import Shape
+
+# Tried at most, for one group of layers; simple changes come first.
+_LIMIT = 240
+_ORDERS = 24
+_HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
+_KNOWN = ("conv", "lstm", "gru", "simple_rnn")
+_SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
+_BRACKET = re.compile(r"\(([a-z ]+)\)")
+
+
+class Variants:
+    """Of the mapping of two models."""
+
+    def __init__(self, keras: Outline, torch: Outline) -> None:
+        self._shapes = [{info.name: info.shape for info in side.tensors} for side in (keras, torch)]
+        self._owner: list[dict[str, LayerInfo | None]] = []
+        for side in (keras, torch):
+            layers = {layer.path: layer for layer in side.layers}
+            self._owner.append({info.name: layers.get(info.layer) for info in side.tensors})
+        self._rules: dict[object, tuple[str, ...]] = {}
+        self._flattened = _flattened(keras)
+        self._heads = sorted(
+            {
+                heads
+                for layer in (*keras.layers, *torch.layers)
+                if isinstance(heads := layer.settings.get("heads"), int)
+            }
+        ) or list(_HEADS)
+
+    def rules(self, pair: Pair) -> tuple[str, ...]:
+        """Every rule that fits the pair's shapes, its own first."""
+        key = pair.keras, pair.torch, pair.rule
+        if key not in self._rules:
+            self._rules[key] = self._fitting(pair)
+        return self._rules[key]
+
+    def _fitting(self, pair: Pair) -> tuple[str, ...]:
+        ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
+        if len(ours) == len(theirs) == 1:
+            if max(len(ours[0]), len(theirs[0])) < 2 or self._is_known(pair):
+                return (pair.rule,)
+            flats = [
+                f"flatten({','.join(map(str, flat))})"
+                for flat in self._flattened
+                if len(ours[0]) == len(theirs[0]) == 2 and prod(flat) == ours[0][0]
+            ]
+            every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
+            return distinct([rule for rule in every if fits(rule, ours, theirs)], ours[0])
+        return (pair.rule,)
+
+    def of(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+        """Other mappings of the tensors of one group of layers; at most so many."""
+        seen = {tuple((pair.keras, pair.torch, pair.rule) for pair in pairs)}
+        count = 0
+        for orders in self._joined(pairs):
+            for partners in self._partners(orders):
+                choices = [self.rules(pair) for pair in partners]
+                for rules in sorted(
+                    itertools.islice(itertools.product(*choices), _LIMIT), key=_changes(choices)
+                ):
+                    found = [
+                        pair.model_copy(update={"rule": rule})
+                        for pair, rule in zip(partners, rules, strict=True)
+                    ]
+                    key = tuple((pair.keras, pair.torch, pair.rule) for pair in found)
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                    yield found
+                    count += 1
+                    if count >= _LIMIT:
+                        return
+
+    def _of(self, side: int, names: Sequence[str]) -> list[Shape]:
+        return [self._shapes[side][name] for name in names]
+
+    def _is_known(self, pair: Pair) -> bool:
+        """Whether both layers are of kinds whose tensors have one layout only."""
+        layers = [self._owner[0][pair.keras[0]], self._owner[1][pair.torch[0]]]
+        kinds = ["" if layer is None or layer.overridden else layer.kind for layer in layers]
+        return all(any(name in kind for name in (*_KNOWN, "embedding", "norm")) for kind in kinds)
+
+    def _partners(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+        """Exchanges between what is alike in the group: query and key with their biases, then single tensors."""
+        yield list(pairs)
+        together: dict[str, list[int]] = {}
+        alone: dict[str, list[int]] = {}
+        for place, pair in enumerate(pairs):
+            if len(pair.keras) == 1 and pair.torch:
+                parent, _, last = pair.keras[0].rpartition("/")
+                together.setdefault(parent if last in _SLOTS else pair.keras[0], []).append(place)
+                alone[pair.keras[0]] = [place]
+        for atoms in (together, alone):
+            yield from self._exchanged(pairs, list(atoms.values()))
+
+    def _exchanged(self, pairs: Sequence[Pair], atoms: Sequence[list[int]]) -> Iterator[list[Pair]]:
+        alike: dict[object, list[list[int]]] = {}
+        for places in atoms:
+            shapes = [
+                tuple(tuple(size for size in shape if size != 1) for shape in self._of(0, pairs[place].keras))
+                for place in places
+            ]
+            counts = tuple(len(pairs[place].torch) for place in places)
+            alike.setdefault((tuple(shapes), counts), []).append(places)
+        groups = [members for members in alike.values() if len(members) > 1]
+        orders = [
+            list(itertools.islice(itertools.permutations(range(len(members))), _ORDERS)) for members in groups
+        ]
+        for chosen in itertools.islice(itertools.product(*orders), 1, _LIMIT):
+            found = list(pairs)
+            for members, order in zip(groups, chosen, strict=True):
+                for own, other in zip(members, (members[place] for place in order), strict=True):
+                    for here, there in zip(own, other, strict=True):
+                        found[here] = self._given(pairs[here], pairs[there])
+            yield found
+
+    def _given(self, pair: Pair, other: Pair) -> Pair:
+        """A pair with another's torch tensors, and a rule that fits them."""
+        ours, theirs = self._of(0, pair.keras), self._of(1, other.torch)
+        rules = [pair.rule, other.rule]
+        if len(ours) == len(theirs) == 1:
+            rules += arrangements(ours[0], theirs[0])
+        rule = next((rule for rule in rules if fits(rule, ours, theirs)), pair.rule)
+        return pair.model_copy(update={"torch": other.torch, "rule": rule})
+
+    def _joined(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+        """Other orders of what one tensor holds several of, and of its axes: the same for kernel and bias."""
+        places = [
+            place
+            for place, pair in enumerate(pairs)
+            if max(len(pair.keras), len(pair.torch)) > 1 and "->" in pair.rule and "+" not in pair.rule
+        ]
+        yield list(pairs)
+        if not places:
+            return
+        count = max(max(len(pairs[place].keras), len(pairs[place].torch)) for place in places)
+        layouts = ["", "first", "last", "middle", *(f"heads {heads}" for heads in self._heads)]
+        orders = list(itertools.islice(itertools.permutations(range(count)), _ORDERS))
+        for order in orders:
+            for layout in layouts:
+                found = list(pairs)
+                for place in places:
+                    found[place] = self._reordered(pairs[place], order, layout)
+                yield found
+
+    def _reordered(self, pair: Pair, order: Sequence[int], layout: str) -> Pair:
+        side = "keras" if len(pair.keras) > 1 else "torch"
+        names = getattr(pair, side)
+        if len(names) != len(order):
+            return pair
+        rule = _with_layout(pair.rule, layout, side)
+        ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
+        rule = rule if fits(rule, ours, theirs) else pair.rule
+        return pair.model_copy(update={side: tuple(names[place] for place in order), "rule": rule})
+
+
+def _with_layout(rule: str, layout: str, several: str) -> str:
+    """A pattern with the axis `n` at another place of its bracket, or with that bracket's last axis divided by heads."""
+    axes, _, sizes = rule.partition(";")
+    left, _, right = axes.partition("->")
+    one, many = (right, left) if several == "keras" else (left, right)
+    match = next((found for found in _BRACKET.finditer(one) if "n" in found[1].split()), None)
+    if match is None or not layout:
+        return rule
+    names = [name for name in match[1].split() if name != "n"]
+    if layout.startswith("heads"):
+        if len(names) != 1:
+            return rule
+        names_inside = ["x", "n", "y"]
+        many = " ".join("(x y)" if token == names[0] else token for token in many.split())
+        sizes = f"{sizes} x={layout.split()[1]}"
+    elif layout == "middle":
+        names_inside = [*names[:-1], "n", names[-1]] if len(names) > 1 else names
+    else:
+        names_inside = ["n", *names] if layout == "first" else [*names, "n"]
+    one = f"{one[: match.start()]}({' '.join(names_inside)}){one[match.end() :]}"
+    left, right = (many, one) if several == "keras" else (one, many)
+    text = f"{left.strip()} -> {right.strip()}"
+    return f"{text}; {sizes.strip()}" if sizes.strip() else text
+
+
+def _changes(choices: Sequence[Sequence[str]]) -> Callable[[Sequence[str]], int]:
+    """How many rules are not the first that they could be."""
+    return lambda rules: sum(rule != own[0] for rule, own in zip(rules, choices, strict=True))
+
+
+def _flattened(keras: Outline) -> list[Shape]:
+    """(height, width, channels) of everything in the model that a dense layer may have been given flat."""
+    shapes = [shape[1:] for layer in (*keras.layers, *keras.operations) for shape in layer.outputs]
+    return list(
+        dict.fromkeys(
+            tuple(int(size) for size in shape if size is not None)
+            for shape in shapes
+            if 2 <= len(shape) <= 4 and None not in shape and prod(size or 1 for size in shape[:-1]) > 1
+        )
+    )

@@ -1,0 +1,440 @@
+"""A proposed mapping put to the test: random weights on both sides, and layer by layer whether they agree.
+
+What a layer could also be is tried in all layers at once; see `trying`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Names
+
+import numpy as np
+
+from parity.common.external.mapping.components import deviation, moments, taps_of
+from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
+from parity.common.external.mapping.probe_values import constant_of
+from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial, experiment
+from parity.common.external.process.pass_result import Array
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
+
+# Another eps or another gelu is less than this, and a wrong tensor is more.
+WRONG = 1e-2
+# How many times closer the right one of several has to be.
+_CLEARLY = 30.0
+_ROUNDS = 8
+_TRIALS = 300
+_SET_LIMIT = 4
+_ORDERS = 24
+
+
+def settle(
+    mapping: Mapping,
+    keras_side: ExternalWorker,
+    torch_side: ExternalWorker,
+    inputs: Inputs,
+    torch_inputs: Inputs | None = None,
+    *,
+    keep: bool = False,
+) -> Mapping:
+    """Resolve what is doubtful by experiment; both models keep their weights.
+
+    Args:
+        mapping: as proposed; pairs whose source is 'hand' are tried and never changed.
+        keras_side, torch_side: in float64.
+        inputs: of the Keras model, with the batch; a few samples are enough.
+        torch_inputs: of the torch model, the same samples; default: `inputs`.
+        keep: whether all pairs and layers are a person's, as those of a file that was edited.
+
+    Returns:
+        The mapping. Pairs that were doubtful and are confirmed have the source 'probed' and no doubt; a pair whose
+        layer does not agree has a doubt with the deviation; `layers` are those whose outputs are the same numbers.
+    """
+    with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
+        search = _Search(bench, keep)
+        search.settle()
+        return search.result()
+
+
+def verify(
+    mapping: Mapping,
+    keras_side: ExternalWorker,
+    torch_side: ExternalWorker,
+    inputs: Inputs,
+    torch_inputs: Inputs | None = None,
+) -> list[str]:
+    """What is wrong with a mapping by experiment, in one line for each group of layers; [] where all agrees.
+
+    As `settle`, and nothing is changed. A line names the tensors, and by how much their layers differ.
+    """
+    with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
+        pairs = mapping.tensors
+        bench.find_functions(pairs)
+        trial = bench.try_out(pairs, feed=True)
+        found = [
+            f"{bench.label(pairs, place)}: with these tensors the layers {component.keras!r} and"
+            f" {component.torch!r} differ by {trial.deviations[place]:.1g} of the largest value"
+            for place, component in enumerate(bench.parts)
+            if trial.deviations.get(place, 0.0) > AGREES
+        ]
+        if not found and AGREES < trial.outputs < float("inf"):
+            hidden = [place for place in range(len(bench.parts)) if place not in trial.deviations]
+            tensors = "; ".join(bench.label(pairs, place) for place in hidden[:1])
+            found = [
+                f"{tensors or 'what comes after the last mapped layer'}: every layer that can be watched agrees, and"
+                f" the outputs differ by {trial.outputs:.1g} of the largest value"
+            ]
+        return found
+
+
+class _Search:
+    """The best pairs that are known, and what each of them was seen to do.
+
+    last: the deviations with them. hidden: that of components without a tap: of what comes after them. shown: pairs that were seen to matter.
+    """
+
+    def __init__(self, bench: Bench, keep: bool) -> None:
+        self.bench, self.keep = bench, keep
+        self.given = bench.mapping.tensors
+        self.pairs = list(self.given)
+        self.parts = bench.parts
+        self.last = Trial({}, float("inf"))
+        self.hidden = float("inf")
+        self.shown: set[int] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough was tried."""
+        return self.bench.trials > _TRIALS
+
+    def is_fixed(self, place: int) -> bool:
+        """Whether a person has said what a component is."""
+        return self.keep or any(self.pairs[index].source == "hand" for index in self.parts[place].pairs)
+
+    def settle(self) -> None:
+        """Find the pairs with which everything agrees."""
+        self.bench.find_functions(self.pairs)
+        whole = self.bench.try_out(self.pairs, feed=False)
+        self.last, self.hidden = whole, whole.outputs
+        if not self._is_good(whole):
+            alone = self.bench.try_out(self.pairs, feed=True)
+            if _worst(alone) > WRONG:
+                self._search(_total(alone))
+                whole = self.bench.try_out(self.pairs, feed=False)
+                alone = self.bench.try_out(self.pairs, feed=True)
+            deviations = whole.deviations if self._is_good(whole) else alone.deviations
+            self.last = Trial(deviations, whole.outputs)
+            self.hidden = min(whole.outputs, _worst(alone))
+        self._show()
+
+    def _search(self, total: float) -> None:
+        best = list(self.pairs), total
+        self._exchange()
+        for _ in range(_ROUNDS):
+            before = list(self.pairs)
+            self._vary()
+            self._order_siblings()
+            total = _total(self.bench.try_out(self.pairs, feed=True))
+            if _is_better(total, best[1]):
+                best = list(self.pairs), total
+            if self.pairs == before or best[1] <= AGREES or self.is_over:
+                break
+        self.pairs = best[0]
+
+    def _is_good(self, trial: Trial) -> bool:
+        """Whether all agrees: the outputs, which every tensor takes part in, or all that can be watched."""
+        if trial.outputs <= AGREES:
+            return True
+        return len(trial.deviations) == len(self.parts) and all(
+            value <= AGREES for value in trial.deviations.values()
+        )
+
+    def _exchange(self) -> None:
+        """Give components that could be exchanged the same values, and pair those that then compute the same."""
+        for number in range(_ROUNDS):
+            # What is fed to a wrong partner leads astray; what a true difference leaves behind does too.
+            expected, found = self.bench.run(self.pairs, feed=number > 0, shared=True)
+            ends = self.bench.ends(self.pairs)
+            sums: list[tuple[Array | None, Array | None]] = []
+            for ours, theirs in ends:
+                one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
+                sums.append(
+                    (
+                        moments(expected.activations[one[0]]) if one else None,
+                        moments(found.activations[other[0]]) if other else None,
+                    )
+                )
+            changed = False
+            for members in self._exchangeable():
+                partner = _nearest(
+                    [place for place in members if sums[place][0] is not None and sums[place][1] is not None],
+                    sums,
+                )
+                if any(own != other for own, other in partner.items()):
+                    self.pairs = self._repaired(self.pairs, partner)
+                    changed = True
+            if number and not changed:
+                return
+
+    def _exchangeable(self) -> list[list[int]]:
+        groups: dict[object, list[int]] = {}
+        for place, component in enumerate(self.parts):
+            if component.observed and not self.is_fixed(place):
+                groups.setdefault(component.signature, []).append(place)
+        return [members for members in groups.values() if len(members) > 1]
+
+    def _repaired(self, pairs: Sequence[Pair], partner: Names[int, int]) -> list[Pair]:
+        """Components with the torch tensors of others of their signature."""
+        found = list(pairs)
+        for own, other in partner.items():
+            for here, there in zip(self.parts[own].pairs, self.parts[other].pairs, strict=True):
+                found[here] = pairs[here].model_copy(
+                    update={"torch": pairs[there].torch, "rule": pairs[there].rule}
+                )
+        return found
+
+    def _vary(self) -> None:
+        """Try what each component that is wrong could also be, one thing in all of them at a time."""
+        trial = self.bench.try_out(self.pairs, feed=True)
+        best = dict(trial.deviations)
+        wrong = [place for place, value in best.items() if value > WRONG and not self.is_fixed(place)]
+        hidden = [place for place in range(len(self.parts)) if place not in best and not self.is_fixed(place)]
+        if wrong:
+            self._vary_all(wrong, best)
+        left = [place for place, value in best.items() if value > WRONG]
+        for place in hidden if left or trial.outputs > WRONG else []:
+            self._vary_hidden(place)
+        if left or trial.outputs > WRONG:
+            self._exchange_hidden(hidden)
+
+    def _vary_all(self, wrong: list[int], best: dict[int, float]) -> None:
+        choices = {
+            place: self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs])
+            for place in wrong
+        }
+        while choices and not self.is_over:
+            tried: dict[int, list[Pair]] = {}
+            for place in list(choices):
+                other = next(choices[place], None)
+                if other is None or best[place] <= AGREES:
+                    del choices[place]
+                else:
+                    tried[place] = other
+            if not tried:
+                continue
+            pairs = list(self.pairs)
+            for place, other in tried.items():
+                for index, pair in zip(self.parts[place].pairs, other, strict=True):
+                    pairs[index] = pair
+            trial = self.bench.try_out(pairs, feed=True)
+            for place in tried:
+                value = trial.deviations.get(place, float("inf"))
+                if value < best[place] / _CLEARLY:
+                    best[place] = value
+                    for index in self.parts[place].pairs:
+                        self.pairs[index] = pairs[index]
+
+    def _vary_hidden(self, place: int) -> None:
+        """A component without a tap is judged by all that come after it."""
+        trial = self.bench.try_out(self.pairs, feed=True)
+        worst = _total(trial)
+        for other in self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs]):
+            if worst <= AGREES or self.is_over:
+                return
+            pairs = list(self.pairs)
+            for index, pair in zip(self.parts[place].pairs, other, strict=True):
+                pairs[index] = pair
+            value = _total(self.bench.try_out(pairs, feed=True))
+            if _is_better(value, worst):
+                worst, self.pairs = value, pairs
+
+    def _exchange_hidden(self, hidden: Sequence[int]) -> None:
+        """Give components without a tap the tensors of others of their signature, wherever that helps."""
+        worst = _total(self.bench.try_out(self.pairs, feed=True))
+        for one, other in itertools.combinations(hidden, 2):
+            if worst <= AGREES or self.is_over:
+                return
+            if self.parts[one].signature == self.parts[other].signature:
+                pairs = self._repaired(self.pairs, {one: other, other: one})
+                value = _total(self.bench.try_out(pairs, feed=True))
+                if _is_better(value, worst):
+                    worst, self.pairs = value, pairs
+
+    def _order_siblings(self) -> None:
+        """Layers that are given the same and are alike: which is which shows in what comes after them."""
+        siblings = self._siblings()
+        for strict in (True, False):
+            trial = self.bench.try_out(self.pairs, feed=True)
+            wrong = [place for place, value in trial.deviations.items() if value > WRONG]
+            for place in [*wrong, None]:
+                if self.is_over or not siblings:
+                    return
+                trial = self._order_before(place, siblings, trial, strict)
+
+    def _order_before(
+        self, place: int | None, siblings: Sequence[list[int]], trial: Trial, strict: bool
+    ) -> Trial:
+        """Order siblings so that a component agrees, or with None the outputs.
+
+        strict: whether the models as a whole must come closer; where two sets are wrong together, one must
+        be put right before it shows.
+        """
+
+        def far(one: Trial) -> float:
+            return one.outputs if place is None else one.deviations.get(place, float("inf"))
+
+        end = float("inf") if place is None else self.parts[place].order
+        near = sorted(
+            (members for members in siblings if self.parts[members[0]].order < end),
+            key=lambda members: -max(self.parts[member].order for member in members),
+        )
+        for members in near:
+            if far(trial) <= WRONG or self.is_over:
+                break
+            tried: list[tuple[float, int, list[Pair], Trial]] = []
+            for partner in _orders(members):
+                pairs = self._repaired(self.pairs, partner)
+                now = self.bench.try_out(pairs, feed=True)
+                if far(now) < far(trial) / _CLEARLY:
+                    tried.append((_total(now), len(tried), pairs, now))
+            if tried and (not strict or _is_better(min(one[0] for one in tried), _total(trial))):
+                _, _, self.pairs, trial = min(tried, key=lambda one: one[:2])
+        return trial
+
+    def _siblings(self) -> list[list[int]]:
+        """Components of one signature whose outputs are the same where their values are."""
+        expected = self.bench.expect(self.pairs, shared=True)[1].activations
+        found = []
+        for members in self._exchangeable():
+            sets: list[list[int]] = []
+            for place in members:
+                own = taps_of(expected, self.parts[place].keras)
+                if not own:
+                    continue
+                for others in sets:
+                    first = taps_of(expected, self.parts[others[0]].keras)[0]
+                    if deviation(expected[first], expected[own[0]]) <= AGREES:
+                        others.append(place)
+                        break
+                else:
+                    sets.append([place])
+            found += [others for others in sets if len(others) > 1]
+        return found
+
+    def _show(self) -> None:
+        """The control: whether a change of each doubtful tensor shows. In all components at once, tensor by tensor."""
+        good = self.last.outputs <= AGREES
+        far = self.last.deviations
+        places = [
+            place
+            for place, component in enumerate(self.parts)
+            if any(self._is_open(index) for index in component.pairs) or far.get(place, 0.0) > WRONG
+        ]
+        watched = [place for place in places if far.get(place, 1.0) <= WRONG]
+        longest = max((len(self.parts[place].pairs) for place in watched), default=0)
+        for slot in range(longest):
+            now = [place for place in watched if slot < len(self.parts[place].pairs)]
+            trial = self.bench.spoiled(
+                self.pairs, [self.parts[place].pairs[slot] for place in now], feed=True
+            )
+            for place in now:
+                if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
+                    self.shown.add(self.parts[place].pairs[slot])
+        base = _total(self.last)
+        for index in [index for place in places if place not in watched for index in self.parts[place].pairs]:
+            trial = self.bench.spoiled(self.pairs, [index], feed=not good)
+            if trial.outputs > _CLEARLY * AGREES if good else _is_better(base, _total(trial)):
+                self.shown.add(index)
+
+    def _is_open(self, index: int) -> bool:
+        return self.pairs[index].doubt is not None or self.pairs[index] != self.given[index]
+
+    def result(self) -> Mapping:
+        """The mapping with the pairs that were found."""
+        settled = list(self.pairs)
+        for place, component in enumerate(self.parts):
+            far = self.last.deviations.get(place, self.hidden)
+            for index in component.pairs:
+                # Where the outputs agree and it takes part in them, its layers are only not comparable.
+                right = self.last.outputs <= AGREES and index in self.shown
+                settled[index] = self._judged(index, self.last.outputs if right else far)
+        mapping = self.bench.mapping.model_copy(update={"tensors": tuple(settled)})
+        return mapping.model_copy(update={"layers": self._layers(mapping)})
+
+    def _judged(self, index: int, far: float) -> Pair:
+        pair = self.pairs[index]
+        if far > WRONG:
+            said = f"with these tensors the layers differ by {far:.1g} of the largest value"
+            return pair.model_copy(update={"doubt": f"{pair.doubt}; {said}" if pair.doubt else said})
+        note = pair.note
+        if far > AGREES:
+            said = f"the layers agree to {far:.1g} only: they differ in something else"
+            note = f"{note}; {said}" if note else said
+        if not self._is_open(index):
+            return pair.model_copy(update={"note": note})
+        if index not in self.shown and constant_of(pair.rule) is None:
+            said = "the models agree, but they also do with other values in it: it does not matter here"
+            return pair.model_copy(update={"doubt": f"{pair.doubt}; {said}" if pair.doubt else said})
+        source = pair.source if pair.source == "hand" else "probed"
+        return pair.model_copy(update={"doubt": None, "source": source, "note": note})
+
+    def _layers(self, mapping: Mapping) -> tuple[LayerPair, ...]:
+        """Layers by their tensors and order; and where other layers compute the same numbers, those."""
+        by_hand = self.keep or any(pair.source == "hand" for pair in mapping.tensors)
+        given = self.bench.mapping.layers if by_hand else ()
+        static = layer_pairs(mapping, *self.bench.outlines, given)
+        expected, found = self.bench.every_layer(self.pairs)
+        return by_numbers(static, given, self.bench.outlines, expected, found)
+
+
+def _worst(trial: Trial) -> float:
+    """The largest deviation of all; outputs that nothing compares with do not count."""
+    finite = [trial.outputs] if math.isfinite(trial.outputs) else []
+    return max([*trial.deviations.values(), *finite], default=float("inf"))
+
+
+def _total(trial: Trial) -> float:
+    """One figure for a whole trial: how many are wrong, and by how much."""
+    return sum(min(value, 1.0) for value in trial.deviations.values()) + min(trial.outputs, 1.0)
+
+
+def _is_better(value: float, than: float) -> bool:
+    """Whether one wrong component fewer makes the difference."""
+    return value < than - WRONG or value < than / _CLEARLY
+
+
+def _nearest(members: Sequence[int], sums: Sequence[tuple[Array | None, Array | None]]) -> dict[int, int]:
+    """Keras's component -> torch's, nearest first; as it was where it is about as near."""
+    if len(members) < 2:
+        return {}
+    ours = np.array([sums[place][0] for place in members], np.float64)
+    theirs = np.array([sums[place][1] for place in members], np.float64)
+    with np.errstate(invalid="ignore"):
+        scale = np.abs(ours).max(0) + np.finfo(float).tiny
+        far = np.abs((ours[:, None] - theirs[None, :]) / scale).max(-1)
+    far = np.where(np.isfinite(far), far, np.inf)
+    found: dict[int, int] = {}
+    free = set(range(len(members)))
+    # What is as near as anything stays as it was.
+    for place in range(len(members)):
+        if far[place, place] <= _CLEARLY * far[place].min() + AGREES:
+            found[place] = place
+            free.discard(place)
+    rest = [(round(float(far[i, j]), 9), i, j) for i in range(len(members)) if i not in found for j in free]
+    for _, i, j in sorted(rest):
+        if i not in found and j in free:
+            found[i] = j
+            free.discard(j)
+    return {members[i]: members[j] for i, j in found.items()}
+
+
+def _orders(members: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Other orders of siblings: all of a few, exchanges of two of many."""
+    if len(members) <= _SET_LIMIT:
+        for order in itertools.islice(itertools.permutations(members), 1, 1 + _ORDERS):
+            yield dict(zip(members, order, strict=True))
+        return
+    for one, other in itertools.combinations(members, 2):
+        yield {one: other, other: one}

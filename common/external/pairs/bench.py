@@ -1,0 +1,241 @@
+"""A Keras model and a torch model side by side: the same weights, the same samples, in float64, tensor by tensor.
+
+All that leaves here is Keras's: its names, its layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as AnyMapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis.result import Seen
+from parity.common.external.pairs.points import Point
+from parity.common.external.process.layouts import aligned, back, to_keras_layout
+from parity.common.external.process.pass_result import PassResult
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.mapping import Mapping
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.losses import LossBase
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+LIMIT = 1e-10
+# What float32 in a model of float64 makes is not larger.
+LEAK = 1e-6
+# Of a gradient that comes out nearly zero: so much of the largest of all gradients is rounding.
+ROUNDING_SHARE = 1e-14
+OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Both models once through: Keras's pass, torch's as it is, torch's with each layer given what Keras's was."""
+
+    reference: PassResult
+    free: PassResult
+    forced: PassResult
+    expected: Arrays
+    feed: Arrays
+    seen: tuple[Seen, ...]
+    misshapen: frozenset[str]
+
+
+@dataclass
+class Bench:
+    """Both models at work.
+
+    inputs: of Keras and of torch, by the names and in the layout that each takes. outputs: of several, the names of
+    the ones that are compared and trained, Keras's and torch's.
+    """
+
+    keras: ExternalWorker
+    torch: ExternalWorker
+    outlines: tuple[Outline, Outline]
+    mapping: Mapping
+    points: Sequence[Point]
+    inputs: tuple[Arrays, Arrays]
+    targets: Array
+    loss: LossBase
+    # Whether a loss can be taken of torch's outputs: not where these have the channels before the other axes.
+    backward: bool = True
+    # The taps of layers whose output has another shape than it should, so that it cannot be replaced.
+    misshapen: set[str] = field(default_factory=set)
+
+    def reference(self, training: bool) -> PassResult:
+        """Keras's pass, forward and backward."""
+        return self.keras.gradients(self.inputs[0], self.targets, self.loss, training=training)
+
+    def free(self, training: bool) -> PassResult:
+        """Torch's, as it is."""
+        return self._torch(None, training)
+
+    def look(self, training: bool) -> Look:
+        """Both once through."""
+        reference, free = self.reference(training), self.free(training)
+        expected = self.expected(reference, training)
+        feed = self.fed(expected, free)
+        forced = self.forced(feed, training)
+        tensors = (*self.activations(expected, forced), *self.outputs(reference, forced))
+        return Look(reference, free, forced, expected, feed, tensors, frozenset(self.misshapen))
+
+    def expected(self, reference: PassResult, training: bool) -> Arrays:
+        """By point what Keras computes there."""
+        found = {point.name: reference.activations[point.keras] for point in self.points if not point.linear}
+        linear = [point for point in self.points if point.linear]
+        # What follows is given what it always was.
+        feed = {point.keras: reference.activations[point.keras] for point in linear}
+        return found | self._keras_at(linear, feed, training)
+
+    def keras_own(self, point: Point, feed: Arrays, training: bool) -> Array:
+        """What Keras's layer makes at a point as the model is now, with `feed` in place of all outputs."""
+        return self._keras_at([point], feed, training)[point.name]
+
+    def _keras_at(self, points: Sequence[Point], feed: Arrays, training: bool) -> Arrays:
+        if not points:
+            return {}
+        with ExitStack() as stack:
+            for layer in dict.fromkeys(point.keras_layer for point in points if point.linear):
+                function = f"{layer}/activation"
+                kept = self.keras.set(function, "function", "linear")
+                stack.callback(self.keras.set, function, "function", kept)
+            taps = [point.keras for point in points]
+            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, feed=feed)
+        return {point.name: passed.activations[point.keras] for point in points}
+
+    def fed(self, expected: AnyMapping[str, Array], free: PassResult) -> Arrays:
+        """What torch's layers are given for their outputs so that each works on what Keras's did."""
+        found: Arrays = {}
+        self.misshapen.clear()
+        for point in self.points:
+            due, own = expected[point.name], free.activations.get(point.torch)
+            alignment = None if own is None else aligned(due, own)
+            if alignment is None:
+                self.misshapen.add(point.torch)
+            else:
+                found[point.torch] = back(due, alignment.how)
+        return found
+
+    def forced(self, feed: Arrays, training: bool) -> PassResult:
+        """Torch's pass, each layer given what Keras's was."""
+        return self._torch(feed, training)
+
+    def _torch(self, feed: Arrays | None, training: bool) -> PassResult:
+        if self.backward:
+            return self.torch.gradients(self.inputs[1], self.targets, self.loss, training=training, feed=feed)
+        return self.torch.forward(self.inputs[1], training=training, feed=feed)
+
+    def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[Seen]:
+        """Each point of a pass, in order, and the outputs."""
+        found = []
+        for point in self.points:
+            due, own = expected[point.name], passed.activations.get(point.torch)
+            found.append(seen("forward", f"forward/{point.name}", due, own))
+        return found
+
+    def outputs(self, reference: PassResult, passed: PassResult) -> list[Seen]:
+        """The outputs of both, in their order."""
+        ours, theirs = list(reference.outputs.items()), list(passed.outputs.values())
+        if len(ours) != len(theirs):
+            raise ExternalModelError(
+                f"{self.keras.target} gives {len(ours)} outputs and {self.torch.target} {len(theirs)}; name a function"
+                " that gives one"
+            )
+        names = [OUTPUT if len(ours) == 1 else f"{OUTPUT}/{name}" for name, _ in ours]
+        return [
+            seen("forward", f"forward/{name}", due, own)
+            for name, (_, due), own in zip(names, ours, theirs, strict=True)
+        ]
+
+
+@contextmanager
+def exactly(bench: Bench) -> Iterator[None]:
+    """Keras's constants in float64, where it takes them through float32: that is no fault of a port."""
+    bench.keras.exact_constants(True)
+    try:
+        yield
+    finally:
+        bench.keras.exact_constants(False)
+
+
+def seen(stage: str, name: str, due: Array, own: Array | None, allowed: float = LIMIT) -> Seen:
+    """One tensor of torch's, in its own layout, held against Keras's."""
+    if own is None:
+        return Seen(stage, name, None, float("inf"), allowed, "it was not computed")
+    alignment = aligned(due, own)
+    if alignment is None:
+        shape = to_keras_layout(own).shape if own.ndim > 3 else own.shape
+        return Seen(stage, name, None, float("inf"), allowed, f"shape {shape} instead of {due.shape}")
+    deviation = tensor_deviation(due, alignment.array)
+    return Seen(stage, name, None, deviation, allowed, _where(due, alignment.array, deviation))
+
+
+def losses(reference: PassResult, passed: PassResult) -> list[Seen]:
+    """The loss sum and what it counts."""
+    if passed.loss_sum is None:
+        return []
+    pairs = {"loss_sum": (reference.loss_sum, passed.loss_sum), "count": (reference.count, passed.count)}
+    return [
+        Seen("loss", name, None, tensor_deviation(np.array(ours), np.array(theirs)), LIMIT)
+        for name, (ours, theirs) in pairs.items()
+    ]
+
+
+def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[Seen]:
+    """Of every trained Keras tensor that both have a gradient of, the last layer's first."""
+    if not bench.backward:
+        return []
+    theirs = bench.mapping.gradients_to_keras(passed.gradients)
+    largest = max(
+        (float(np.abs(value).max(initial=0.0)) for value in reference.gradients.values()), default=0.0
+    )
+    mapped = {name for pair in bench.mapping.tensors for name in pair.keras if pair.torch}
+    found = []
+    for name, due in reversed(reference.gradients.items()):
+        if name not in mapped:
+            continue
+        size = float(np.abs(due).max(initial=0.0))
+        allowed = LIMIT + (ROUNDING_SHARE * largest / size if size else 0.0)
+        own = theirs.get(name)
+        if own is None and not size:
+            continue
+        one = seen("gradient", f"gradient/{name}", due, own, allowed)
+        found.append(replace(one, where="" if own is not None else "no gradient arrives there in torch"))
+    for name, own in theirs.items():
+        if name not in reference.gradients and np.any(own):
+            found.append(
+                Seen(
+                    "gradient",
+                    f"gradient/{name}",
+                    None,
+                    float("inf"),
+                    LIMIT,
+                    "no gradient arrives there in Keras",
+                )
+            )
+    return found
+
+
+def of_stage(one: Seen, stage: str) -> Seen:
+    """The same, told as of another stage."""
+    return replace(one, stage=stage, name=f"{stage}/{one.name.partition('/')[2]}")
+
+
+def _where(due: Array, own: Array, deviation: float) -> str:
+    """The sample of which a tensor is off the most; nothing where it agrees."""
+    if deviation <= LIMIT or not due.ndim:
+        return ""
+    if not np.isfinite(own).all() or not np.isfinite(due).all():
+        return "not finite"
+    apart = (
+        np.abs(np.asarray(own, np.float64) - np.asarray(due, np.float64)).reshape(len(due), -1).max(axis=1)
+    )
+    return f"row of sample {int(np.argmax(apart))}"

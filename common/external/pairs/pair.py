@@ -1,0 +1,387 @@
+"""`parity pair`: map, copy the weights, check the forward pass, train both sides, judge, and where they part diagnose.
+
+What is left in OUT: mapping.yaml, weights.safetensors, pair.yaml (the TrainSpec, which `parity run --spec` takes too),
+pair.json (what was asked), runs/ and report.* as of `parity run`, and where the two differ diagnosis.json and .html.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
+from parity.common.diagnosis.first_step import first_outside
+from parity.common.diagnosis.result import Diagnosis, Seen, When
+from parity.common.execution import session
+from parity.common.external.lint.lint import Difference, lint
+from parity.common.external.pairs.bench import LEAK, Bench, exactly
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.explain import Suspect
+from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.setup import (
+    LoadedPair,
+    bench_of,
+    check_finite,
+    check_mapped,
+    copy_weights,
+    doubts_of,
+    map_pair,
+    open_pair,
+    spec_of,
+    turn_off_dropout,
+    write_weights,
+)
+from parity.common.external.pairs.steps import train_here
+from parity.common.external.pairs.updates import Updates, compare_updates
+from parity.common.external.pairs.updates import spec_of as optimizer_spec
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.parity.budget import proof_budget
+from parity.common.parity.result import Result, read_session
+from parity.common.spec import Placement, TrainSpec, dump_yaml
+from parity.common.spec.external.mapping import Mapping, write_mapping
+from parity.common.spec.external.outline import Outline
+
+MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
+# What an earlier call may have left beside a mapping.yaml that a person has edited since.
+_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, "diagnosis.json", "diagnosis.html"}
+_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a pair. result: of the training, None where none was made. diagnosis: where they differ."""
+
+    outlines: tuple[Outline, Outline]
+    result: Result | None
+    diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """How a pair is run: what `parity pair` is told besides what is asked.
+
+    placements: None for the default ones, of `replicas`. mapping: a mapping.yaml that is given.
+    """
+
+    placements: Sequence[Placement] | None
+    replicas: int
+    device: str
+    mapping: Path | None
+    timing_rounds: int
+    overwrite: bool
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What a pair is run in, where it lives longer than one: both models in float64, and what trains."""
+
+    keras: ExternalWorker
+    torch: ExternalWorker
+    workers: session.Workers
+
+
+def compare_pair(
+    asked: PairRequest, way: PairOptions, folder: Path, console: Console, processes: Processes | None = None
+) -> Outcome:
+    """Do all of it; what is found lies in `folder`.
+
+    Args:
+        asked, way: what, and how.
+        folder: made, or one that `way` says to take.
+        console: where progress is told.
+        processes: that hold the models already; None: of its own.
+
+    Raises:
+        ParityError: a model cannot be built or called, a trained tensor has no counterpart, a run failed.
+    """
+    given = _claim(way, folder)
+    flow = _Flow(asked, way, folder, console, None if processes is None else processes.workers)
+    try:
+        if processes is not None:
+            return flow.run(processes.keras, processes.torch, given)
+        with both(asked) as (keras, torch):
+            return flow.run(keras, torch, given)
+    except KeyboardInterrupt:
+        raise RunError(f"interrupted; what was found until then is in {folder}") from None
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+@contextmanager
+def both(asked: PairRequest) -> Iterator[tuple[ExternalWorker, ExternalWorker]]:
+    """A process for each model, in float64."""
+    with (
+        ExternalWorker("tensorflow", asked.keras, seed=asked.seed) as keras,
+        ExternalWorker("torch", asked.torch, seed=asked.seed) as torch,
+    ):
+        yield keras, torch
+
+
+class _Flow:
+    """One pair at work."""
+
+    def __init__(
+        self,
+        asked: PairRequest,
+        way: PairOptions,
+        folder: Path,
+        console: Console,
+        workers: session.Workers | None,
+    ) -> None:
+        self.asked, self.way, self.folder, self.console = asked, way, folder, console
+        self.workers = workers
+
+    def run(self, keras: ExternalWorker, torch: ExternalWorker, given: Path | None) -> Outcome:
+        """From two models to a verdict."""
+        asked = self.asked
+        self._say(f"building {asked.keras} and {asked.torch}")
+        opened = open_pair(asked, keras, torch)
+        _check_inputs(opened)
+        mapping = self._mapped(opened, given)
+        dropped = turn_off_dropout(asked, opened)
+        if dropped:
+            self._tell(f"rates of dropout set to 0: {', '.join(dropped[:_LISTED])}")
+        canonical = copy_weights(asked, opened, mapping)
+        sha256 = write_weights(self.folder / WEIGHTS, canonical)
+        self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
+        (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
+        bench = bench_of(asked, opened, mapping)
+        check_finite(bench)
+        differences = lint(*opened.outlines, mapping.layers)
+        self._show(differences)
+        suspects = [Suspect.of(difference) for difference in differences]
+        updates = self._updates(bench, suspects)
+        if not self._forward(bench) or (updates is not None and updates.findings):
+            return Outcome(opened.outlines, None, self._diagnosed(bench, suspects, updates, None))
+        if len(asked.data.inputs) > 1:
+            return Outcome(opened.outlines, None, self._trained_here(bench, suspects, updates))
+        spec = self._spec(opened, mapping, sha256, bench)
+        placements = list(self.way.placements or self._placements(spec))
+        session.check(spec, placements)
+        result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
+        if result.verdict != "divergent":
+            return Outcome(opened.outlines, result, None)
+        # Nothing of what the search changes is left from another one.
+        copy_weights(asked, opened, mapping)
+        found = self._diagnosed(bench, suspects, updates, _when(result))
+        if not found.findings and asked.precision == "float64":
+            self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
+            result = self._train([session.floor_of(spec, placements, self.folder)])
+            if result.verdict != "divergent":
+                return Outcome(opened.outlines, result, None)
+        return Outcome(opened.outlines, result, found)
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"[dim]{text}[/dim]", highlight=False, soft_wrap=True)
+
+    def _tell(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def _mapped(self, opened: LoadedPair, given: Path | None) -> Mapping:
+        self._say("mapping the weights" if given is None else f"verifying {given}")
+        mapping = map_pair(opened, given)
+        path = self.folder / MAPPING
+        if given is None or given.resolve() != path.resolve():
+            write_mapping(path, mapping)
+        pairs, doubts = len(mapping.tensors), doubts_of(mapping)
+        self._tell(f"mapping: {pairs} pairs of tensors, {len(mapping.doubtful)} doubtful, {path}")
+        for line in doubts[:_LISTED]:
+            self._tell(f"  {line}")
+        if len(doubts) > _LISTED:
+            self._tell(f"  and {len(doubts) - _LISTED} more, in {path}")
+        check_mapped(mapping, opened.outlines, path)
+        return mapping
+
+    def _show(self, differences: Sequence[Difference]) -> None:
+        """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
+        told = [Suspect.of(d) for d in differences if d.changes not in ("initial values", "layout")]
+        self._tell(f"lint: {len(told) or 'no'} setting{'' if len(told) == 1 else 's'} differ")
+        for suspect in told[:_LISTED]:
+            self._tell(f"  {suspect.text}")
+        if len(told) > _LISTED:
+            self._tell(f"  and {len(told) - _LISTED} more; 'parity lint' lists them")
+
+    def _updates(self, bench: Bench, suspects: Sequence[Suspect]) -> Updates | None:
+        """Of the users' own optimizers."""
+        if self.asked.optimizers is None:
+            return None
+        self._say("comparing updates by the optimizers")
+        reference = bench.reference(training=True)
+        updates = compare_updates(bench, self.asked.optimizers, reference.gradients, suspects)
+        worst = max((one.deviation for one in updates.seen), default=0.0)
+        self._tell(f"optimizers: three updates by the same gradients differ by at most {worst:.2g}")
+        return updates
+
+    def _forward(self, bench: Bench) -> bool:
+        """Whether the forward passes of both agree, in inference and in training, layer by layer."""
+        agree = True
+        for training in (False, True):
+            seen = _compared(bench, training)
+            first = next((one for one in seen if not one.agrees), None)
+            worst = max(one.deviation for one in seen)
+            said = f"forward in {'training' if training else 'inference'}: {len(seen)} layers and outputs"
+            if first is None:
+                self._tell(f"{said} agree, at most {worst:.2g} apart")
+                continue
+            name = first.name.partition("/")[2]
+            self._tell(f"{said}; the first that differs is {name}, by {first.deviation:.2g}")
+            agree = agree and self._is_rounding(bench, training, worst)
+        return agree
+
+    def _is_rounding(self, bench: Bench, training: bool, worst: float) -> bool:
+        """Whether all that differs is what Keras takes through float32, in a training that is float32 anyway."""
+        if self.asked.precision == "float64" or worst > LEAK:
+            return False
+        with exactly(bench):
+            exact = all(one.agrees for one in _compared(bench, training))
+        if exact:
+            self._tell(
+                "  that is constants which Keras takes through float32: rounding, in a training of float32"
+            )
+        return exact
+
+    def _spec(self, opened: LoadedPair, mapping: Mapping, sha256: str, bench: Bench) -> TrainSpec:
+        optimizer = self.asked.optimizer
+        if optimizer is None:
+            info = opened.outlines[0].optimizer
+            optimizer = None if info is None else optimizer_spec(info)
+            if optimizer is None:
+                raise SpecError(
+                    "the optimizers make the same updates, and no optimizer of ours is like them, so that no"
+                    " training was compared; give --optimizer instead to compare the models in training"
+                )
+            self._tell(
+                f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
+            )
+        spec = spec_of(self.asked, opened, mapping, self.folder / WEIGHTS, sha256, bench, optimizer)
+        (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
+        self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
+        return spec
+
+    def _train(self, stages: Iterable[session.Stage]) -> Result:
+        """The verdict on all that was trained until then."""
+        session.work(stages, self.folder, self.console, keep=True, workers=self.workers)
+        return read_session(self.folder)
+
+    def _placements(self, spec: TrainSpec) -> list[Placement]:
+        replicas = self.way.replicas
+        texts = [f"tensorflow:mirrored:{replicas}", f"torch:ddp:{replicas}"]
+        if replicas == 1:
+            texts = ["tensorflow:mirrored:1", "torch:single:1"]
+        elif spec.per_replica_statistics:
+            self._tell(
+                f"batch norm takes its statistics from each replica's samples, so both train on {replicas} replicas and"
+                " none on one: that would be other mathematics"
+            )
+        else:
+            texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
+        return [Placement.from_text(text, device=self.way.device, pin=True) for text in texts]
+
+    def _trained_here(self, bench: Bench, suspects: Sequence[Suspect], updates: Updates | None) -> Diagnosis:
+        """Of models with several inputs, which no spec describes."""
+        found = self._diagnosed(bench, suspects, updates, None)
+        if self.asked.optimizer is None or found.verdict == "divergent":
+            note = "several inputs: one step was compared, and no training"
+            return replace(found, notes=(note, *found.notes))
+        self._say(f"training both for {self.asked.steps} steps")
+        trained = train_here(bench, self.asked, self.asked.optimizer)
+        note = (
+            f"several inputs: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
+            f" optimizer: losses {trained.loss:.1e} apart at most, weights after the last step {trained.state:.1e};"
+            " strategies and replicas were not compared"
+        )
+        verdict = found.verdict if trained.agrees else "divergent"
+        when = None if trained.agrees else When(None, note)
+        return replace(found, verdict=verdict, when=when, notes=(note, *found.notes))
+
+    def _diagnosed(
+        self, bench: Bench, suspects: Sequence[Suspect], updates: Updates | None, when: When | None
+    ) -> Diagnosis:
+        self._say("diagnosing, layer by layer in float64")
+        return diagnose_pair(bench, suspects, updates, when, self.console)
+
+
+def _compared(bench: Bench, training: bool) -> list[Seen]:
+    """Every point and the outputs of a pass of both as they are."""
+    reference, free = bench.reference(training), bench.free(training)
+    return [
+        *bench.activations(bench.expected(reference, training), free),
+        *bench.outputs(reference, free),
+    ]
+
+
+def to_json(asked: PairRequest) -> dict[str, Any]:
+    """What was asked, as plain data, so that a diagnosis can be made again."""
+    return {
+        "format": "parity-pair",
+        "schema_version": 1,
+        "keras": asked.keras.to_dict(),
+        "torch": asked.torch.to_dict(),
+        "data": {
+            "path": str(asked.data.path.resolve()),
+            "inputs": list(asked.data.inputs),
+            "targets": asked.data.targets,
+            "samples": asked.data.samples,
+            "divide_by": asked.data.divide_by,
+        },
+        "loss": asked.loss.to_dict(),
+        "optimizer": None if asked.optimizer is None else asked.optimizer.to_dict(),
+        "optimizers": None if asked.optimizers is None else [each.to_dict() for each in asked.optimizers],
+        "steps": asked.steps,
+        "global_batch": asked.global_batch,
+        "precision": asked.precision,
+        "weights": asked.weights,
+        "without_dropout": asked.without_dropout,
+        "seed": asked.seed,
+    }
+
+
+def _claim(way: PairOptions, folder: Path) -> Path | None:
+    """Make room in OUT; the mapping.yaml to take, None to propose one."""
+    given = way.mapping
+    if given is not None and not given.is_file():
+        raise ExternalModelError(f"--mapping {given}: there is no such file")
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        return given
+    found = {path.name for path in folder.iterdir()}
+    if found and ASKED not in found and MAPPING not in found:
+        raise RecordError(f"{folder}: already holds {min(found)}, and no earlier pair; choose another --out")
+    kept = given is not None and given.resolve() == (folder / MAPPING).resolve()
+    if not way.overwrite and (not found <= _OURS or (MAPPING in found and not kept)):
+        how = f"--mapping {folder / MAPPING} takes the mapping there, --overwrite removes all"
+        raise RecordError(f"{folder}: holds an earlier pair; {how}, or choose another --out")
+    for path in folder.iterdir():
+        if path.name == MAPPING and kept:
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return given
+
+
+def _check_inputs(opened: LoadedPair) -> None:
+    """Raise ExternalModelError where a model has tensors that training would not reach."""
+    for side, inputs in zip((opened.keras, opened.torch), opened.inputs, strict=True):
+        unregistered_parameters = side.unregistered_parameters(inputs)
+        if unregistered_parameters:
+            raise ExternalModelError(
+                f"{side.target}: {', '.join(unregistered_parameters[:3])} takes part in a pass, and the model does not own it, so that no"
+                " optimizer trains it; make it an attribute of the model, or of a layer"
+            )
+
+
+def _when(result: Result) -> When | None:
+    """When the first candidate that is divergent left the reference."""
+    reference, *candidates = result.records
+    for candidate, comparison in zip(candidates, result.comparisons, strict=True):
+        if comparison.verdict == "divergent":
+            budget = proof_budget(reference) if reference.spec.precision == "float64" else None
+            return first_outside(reference, candidate, budget)
+    return None

@@ -1,0 +1,195 @@
+"""The places in both models where the same numbers should be, in the order of the pass."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from parity.common.spec.external.mapping import Mapping
+from parity.common.spec.external.outline import LayerInfo, Outline
+
+_CALL = "#"
+# Beside this a layer does nothing, so that its output is its function's.
+_ACTIVATION = "activation"
+# What they give has another order in the other layout.
+_RESHAPING = ("flatten", "reshape", "permute")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place.
+
+    keras, torch: the taps there. linear: Keras's layer applies a function of its own (its `activation`) to what is
+    meant, and torch's does not: Keras's tap is then read with that function taken away.
+    """
+
+    keras: str
+    torch: str
+    linear: bool = False
+
+    @property
+    def name(self) -> str:
+        """As Keras calls it."""
+        return f"{self.keras}/before_activation" if self.linear else self.keras
+
+    @property
+    def keras_layer(self) -> str:
+        return self.keras.partition(_CALL)[0]
+
+    @property
+    def torch_layer(self) -> str:
+        return self.torch.partition(_CALL)[0]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What computes between two points: layers of either side by path, functions included.
+
+    point: at its end, None for the outputs. before: the points before it, the nearest last. unpaired: taps of
+    layers in it of which the other side has no counterpart.
+    """
+
+    point: Point | None
+    before: tuple[Point, ...]
+    keras: frozenset[str]
+    torch: frozenset[str]
+    unpaired: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    def holds(self, keras: str | None, torch: str | None) -> bool:
+        """Whether one of two layers, by path, is in it."""
+        return keras in self.keras or torch in self.torch
+
+
+def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
+    """Of two outlines with traced passes; in the order of Keras's first calls.
+
+    A Keras layer with a function of its own is looked at before that function, and where torch has a layer of
+    that function, behind it too. Layers without tensors that stand between the same two points, as many of a
+    kind on either side, are taken for the same in their order, whatever their settings are.
+    """
+    ours, theirs = ({info.path: info for info in outline.layers} for outline in (keras, torch))
+    fused = {found.owner for found in keras.operations if found.path == f"{found.owner}/activation"}
+    partners = _owners(keras, torch, mapping)
+    partners |= {
+        pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs
+    }
+    partners |= _between(keras, torch, partners)
+    taken = set(partners.values())
+    order = [info.path for info in torch.layers]
+    found: list[Point] = []
+    for info in keras.layers:
+        partner = partners.get(info.path)
+        if partner is None:
+            continue
+        other = theirs[partner]
+        before = info.path in fused and other.kind == info.kind
+        found += [Point(*taps, linear=before) for taps in _calls(info, other)]
+        if before:
+            behind = _function_behind(torch, order.index(partner))
+            if behind is not None and behind.path not in taken:
+                taken.add(behind.path)
+                found += [Point(*taps) for taps in _calls(info, behind)]
+    return found
+
+
+def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
+    """Layers of one kind that hold each other's tensors, and only those."""
+    layers = [{info.name: info.layer for info in outline.tensors} for outline in (keras, torch)]
+    kinds = [{info.path: info.kind for info in outline.layers} for outline in (keras, torch)]
+    held: tuple[dict[str, set[str]], dict[str, set[str]]] = ({}, {})
+    for pair in mapping.tensors:
+        mine = {layers[0][name] for name in pair.keras if name in layers[0]}
+        other = {layers[1][name] for name in pair.torch if name in layers[1]}
+        for layer in mine:
+            held[0].setdefault(layer, set()).update(other)
+        for layer in other:
+            held[1].setdefault(layer, set()).update(mine)
+    found = {}
+    for layer, others in held[0].items():
+        for other_layer in others:
+            alone = len(others) == len(held[1].get(other_layer, ())) == 1
+            if alone and kinds[0].get(layer) == kinds[1].get(other_layer) != "":
+                found[layer] = other_layer
+    return found
+
+
+def _between(keras: Outline, torch: Outline, partners: dict[str, str]) -> dict[str, str]:
+    """Layers without partner between two that have one, as many of a kind on either side."""
+    places = [{info.path: n for n, info in enumerate(outline.layers)} for outline in (keras, torch)]
+    anchors = [(places[0][ours], places[1][theirs]) for ours, theirs in partners.items()]
+    anchors = sorted(anchor for anchor in anchors if not _crossed(anchor, anchors))
+    taken = set(partners) | set(partners.values())
+    found: dict[str, str] = {}
+    ends = [(-1, -1), *anchors, (len(keras.layers), len(torch.layers))]
+    for before, after in itertools.pairwise(ends):
+        sides = [
+            [
+                info
+                for info in outline.layers[start + 1 : end]
+                if info.calls and info.kind and info.path not in taken
+            ]
+            for outline, start, end in zip((keras, torch), before, after, strict=True)
+        ]
+        for kind in dict.fromkeys(info.kind for info in sides[0]):
+            ours, theirs = ([info.path for info in side if info.kind == kind] for side in sides)
+            if len(ours) == len(theirs) and kind not in _RESHAPING:
+                found |= dict(zip(ours, theirs, strict=True))
+    return found
+
+
+def _crossed(anchor: tuple[int, int], anchors: list[tuple[int, int]]) -> bool:
+    """Whether another pair is before it on one side and behind it on the other."""
+    return any((ours < anchor[0]) != (theirs < anchor[1]) for ours, theirs in anchors if ours != anchor[0])
+
+
+def _calls(ours: LayerInfo, theirs: LayerInfo) -> Iterator[tuple[str, str]]:
+    """The taps of each call; none where the two are called differently often."""
+    if ours.calls != theirs.calls or len(ours.outputs) != 1 or len(theirs.outputs) != 1:
+        return
+    for number in range(ours.calls):
+        end = f"{_CALL}{number}" if number else ""
+        yield f"{ours.path}{end}", f"{theirs.path}{end}"
+
+
+def _function_behind(torch: Outline, place: int) -> LayerInfo | None:
+    """The layer after one, where it is called and is nothing but a function."""
+    behind = torch.layers[place + 1 : place + 2]
+    return behind[0] if behind and behind[0].kind == _ACTIVATION and behind[0].calls else None
+
+
+def segments_of(outlines: tuple[Outline, Outline], points: Sequence[Point]) -> list[Segment]:
+    """What computes before each point and behind the one before it; at the end, before the outputs."""
+    timelines = [_timeline(outline) for outline in outlines]
+    paired = [{p.keras_layer for p in points}, {p.torch_layer for p in points}]
+    found = []
+    before = [-1.0, -1.0]
+    for number, point in enumerate([*points, None]):
+        here = [float("inf")] * 2
+        if point is not None:
+            here = [timelines[0][point.keras_layer], timelines[1][point.torch_layer]]
+            if not point.linear:
+                here[0] = timelines[0].get(f"{point.keras_layer}/activation", here[0])
+        layers = [
+            frozenset(path for path, place in timeline.items() if low < place <= high)
+            for timeline, low, high in zip(timelines, before, here, strict=True)
+        ]
+        called = [{info.path for info in outline.layers if info.calls} for outline in outlines]
+        unpaired = tuple(
+            tuple(sorted((path for path in paths & calls if path not in known), key=timeline.__getitem__))
+            for paths, calls, known, timeline in zip(layers, called, paired, timelines, strict=True)
+        )
+        found.append(Segment(point, tuple(points[:number]), layers[0], layers[1], (unpaired[0], unpaired[1])))
+        if point is not None:
+            before = [max(old, new) for old, new in zip(before, here, strict=True)]
+    return found
+
+
+def _timeline(outline: Outline) -> dict[str, float]:
+    """When each layer and function is first called."""
+    found: dict[str, float] = {}
+    for place, path in enumerate(outline.order):
+        found.setdefault(path, float(place))
+    for info in outline.layers:
+        found.setdefault(info.path, -1.0)  # not called
+    return found

@@ -1,0 +1,105 @@
+"""Two records of one imported model, diagnosed: the models of their spec opened once more, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from parity.common.base.errors import SpecError
+from parity.common.data.files import located
+from parity.common.diagnosis.first_step import first_outside
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.lint.lint import lint
+from parity.common.external.mapping.propose import propose
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.explain import Suspect
+from parity.common.external.pairs.pair import both
+from parity.common.external.pairs.request import PairRequest, SampleFile
+from parity.common.external.pairs.setup import LoadedPair, bench_of, open_pair, turn_off_dropout
+from parity.common.parity.align import check_alignment
+from parity.common.parity.budget import proof_budget
+from parity.common.record import RunRecord
+from parity.common.spec import TrainSpec
+from parity.common.spec.external.mapping import Mapping, Pair, Reasons
+from parity.common.spec.external.target import Target
+from parity.common.spec.layers import Imported
+from parity.common.spec.sources import Npz
+from parity.common.state.canonical import load_state
+
+_ELSEWHERE = "no part of the state of the run"
+
+
+def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Console) -> Diagnosis:
+    """Say where and why two runs of an imported model part.
+
+    Args:
+        reference, candidate: finished records of one spec.
+        console: where progress is told.
+
+    Raises:
+        AlignmentError: the records must not be compared.
+        ExternalModelError: a model cannot be built or called any more.
+        SpecError: the samples are not in an .npz file.
+    """
+    check_alignment(reference, candidate)
+    spec = reference.spec
+    layer = spec.model.imported
+    assert layer is not None
+    budget = proof_budget(reference) if spec.precision == "float64" else None
+    when = first_outside(reference, candidate, budget)
+    asked = asked_of(spec, layer)
+    console.print(f"[dim]building {asked.keras} and {asked.torch}[/dim]", highlight=False, soft_wrap=True)
+    with both(asked) as (keras, torch):
+        opened = open_pair(asked, keras, torch)
+        turn_off_dropout(asked, opened)
+        mapping = mapping_of(layer, opened)
+        weights = dict(load_state(located(layer.weights)))
+        keras.write(weights)
+        torch.write(mapping.to_torch(weights))
+        bench = bench_of(asked, opened, mapping)
+        suspects = [Suspect.of(difference) for difference in lint(*opened.outlines, mapping.layers)]
+        return diagnose_pair(bench, suspects, None, when, console)
+
+
+def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
+    """What was asked, as far as a diagnosis needs it."""
+    source = spec.data.source
+    if not isinstance(source, Npz) or source.targets is None:
+        raise SpecError(
+            f"the samples are of source {source.kind}; two imported models are diagnosed with those of an .npz file"
+        )
+    path: Path = located(source.path)
+    return PairRequest(
+        keras=Target.of(layer.keras, dict(layer.keras_arguments)),
+        torch=Target.of(layer.torch, dict(layer.torch_arguments)),
+        data=SampleFile.of(path, (source.inputs,), source.targets, source.divide_by),
+        loss=spec.loss,
+        optimizer=spec.optimizer,
+        optimizers=None,
+        steps=spec.steps,
+        global_batch=spec.global_batch_size,
+        precision="float64",
+        weights="keras",
+        without_dropout=layer.stochastic == "off",
+        seed=spec.seed,
+    )
+
+
+def mapping_of(layer: Imported, opened: LoadedPair) -> Mapping:
+    """The mapping of a spec, with the layers that correspond."""
+    pairs = tuple(Pair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in layer.mapping)
+    rest = []
+    for number, side in enumerate(("keras", "torch")):
+        named = {name for pair in pairs for name in getattr(pair, side)}
+        tensors = opened.outlines[number].tensors
+        rest.append(
+            {info.name: _ELSEWHERE for info in tensors if info.tied_to is None and info.name not in named}
+        )
+    given = Mapping(
+        keras=opened.outlines[0].target,
+        torch=opened.outlines[1].target,
+        tensors=pairs,
+        ignored=Reasons(keras=rest[0], torch=rest[1]),
+    )
+    return propose(*opened.outlines, given)

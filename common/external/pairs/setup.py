@@ -1,0 +1,360 @@
+"""Two models of a user's own made one question: opened, mapped, given the same weights, described as a TrainSpec."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.verification import settle
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.points import points_of
+from parity.common.external.pairs.request import Arrays, PairRequest
+from parity.common.external.pairs.zero_gradient import zero_gradient_directions
+from parity.common.external.process.pass_result import same
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec import TrainSpec
+from parity.common.spec.external.mapping import Mapping, read_mapping
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.layers import ExternalTensor, Imported
+from parity.common.spec.layers import Pair as SpecPair
+from parity.common.spec.layers.imported import TorchLayout
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import save_state
+
+Array = NDArray[Any]
+
+_LISTED = 4
+_HELD_OUT = 5  # one sample of so many is evaluated on
+
+
+@dataclass(frozen=True)
+class LoadedPair:
+    """Both models alive, with what is known of them.
+
+    inputs: a batch, of Keras and of torch. layout: whether torch's has the channels before the other axes.
+    """
+
+    keras: ExternalWorker
+    torch: ExternalWorker
+    outlines: tuple[Outline, Outline]
+    inputs: tuple[Arrays, Arrays]
+    targets: Array
+    layout: TorchLayout
+
+
+def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) -> LoadedPair:
+    """Build both models and trace a pass of each.
+
+    Raises:
+        ExternalModelError: one of them cannot be built or called with these samples.
+        SpecError: the samples cannot be read.
+    """
+    count = min(asked.global_batch, asked.data.samples)
+    inputs, targets = asked.data.rows(0, count, asked.loss.target_is_integer)
+    optimizers = asked.optimizers or (None, None)
+    with ThreadPoolExecutor(2) as threads:
+        began = [
+            threads.submit(_traced, side, inputs, optimizer)
+            for side, optimizer in zip((keras, torch), optimizers, strict=True)
+        ]
+        (ours, keras_inputs), (theirs, torch_inputs) = [each.result() for each in began]
+    targets = _shaped(targets, asked, ours)
+    first = any(torch_inputs[name].shape != keras_inputs[name].shape for name in inputs)
+    return LoadedPair(
+        keras,
+        torch,
+        (ours, theirs),
+        (keras_inputs, torch_inputs),
+        targets,
+        "channels_first" if first else "as_is",
+    )
+
+
+def _shaped(targets: Array, asked: PairRequest, keras: Outline) -> Array:
+    """Targets in the shape that model and loss expect, as a training would shape them."""
+    if len(keras.outputs) != 1:
+        return targets
+    (output,) = keras.outputs.values()
+    wanted = asked.loss.target_shape(tuple(size or 0 for size in output[1:]))
+    shape = targets.shape[1:]
+    if shape == wanted:
+        return targets
+    if (*shape, 1) == wanted:
+        return targets[..., None]
+    if wanted[:-1] == shape and not asked.loss.target_is_integer and (targets == targets.astype(int)).all():
+        whole: Array = np.eye(wanted[-1])[targets.astype(int)]
+        return whole
+    raise SpecError(
+        f"--data {asked.data.path}: targets {asked.data.targets!r} have shape {shape}, {asked.keras} and the loss"
+        f" expect {wanted}"
+    )
+
+
+def check_finite(bench: Bench) -> None:
+    """Raise ExternalModelError where a model's outputs are not finite: nothing could be compared."""
+    for side, inputs in zip((bench.keras, bench.torch), bench.inputs, strict=True):
+        passed = side.forward(inputs, training=True)
+        tensors = {**passed.activations, **passed.outputs}
+        if all(np.isfinite(value).all() for value in passed.outputs.values() if value.dtype.kind == "f"):
+            continue
+        first = next(n for n, v in tensors.items() if v.dtype.kind == "f" and not np.isfinite(v).all())
+        raise ExternalModelError(
+            f"{side.target}: its outputs are not finite for these samples, though weights and samples are; the first"
+            f" to have a NaN or an infinity is {first}"
+        )
+
+
+def _traced(side: ExternalWorker, inputs: Arrays, optimizer: Any) -> tuple[Outline, Arrays]:
+    """A model's outline and its inputs, in the first of the forms that it takes.
+
+    Whole numbers may be meant as tokens or as numbers; and torch may take channels before the other axes.
+    """
+    forms = [inputs]
+    if any(array.dtype.kind == "i" for array in inputs.values()):
+        forms.append({name: array.astype(np.float64) for name, array in inputs.items()})
+    if side.framework == "torch":
+        forms = [given for form in forms for given in _layouts(form)]
+    failed: ExternalModelError | None = None
+    for form in forms:
+        try:
+            return side.outline(form, optimizer=optimizer), form
+        except ExternalModelError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def _layouts(inputs: Arrays) -> list[Arrays]:
+    """As they are and with the channels first; the likelier one comes first."""
+    moved = {
+        name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
+        for name, array in inputs.items()
+    }
+    if all(array.ndim < 3 for array in inputs.values()):
+        return [inputs]
+    images = any(array.ndim > 3 for array in inputs.values())
+    return [moved, inputs] if images else [inputs, moved]
+
+
+def map_pair(opened: LoadedPair, given: Path | None) -> Mapping:
+    """The mapping that is given, verified, or one that is proposed and settled.
+
+    Raises:
+        ExternalModelError: the given one does not fit the models.
+    """
+    ours, theirs = opened.outlines
+    if given is None:
+        return settle(propose(ours, theirs), opened.keras, opened.torch, *opened.inputs)
+    mapping = read_mapping(given)
+    mapping.check(ours, theirs)
+    if not mapping.layers:
+        mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
+    # Two tensors of one shape, exchanged by hand, fit as well.
+    return settle(mapping, opened.keras, opened.torch, *opened.inputs, keep=True)
+
+
+def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
+    """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
+    told = []
+    for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):
+        trained = {info.name: info.shape for info in outline.tensors if info.trainable}
+        left = [f"{name} {trained[name]}" for name in names if name in trained]
+        if left:
+            more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
+            told.append(f"{', '.join(left[:_LISTED])}{more} of {outline.target}")
+    if told:
+        raise ExternalModelError(
+            f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
+            f" --mapping {path}"
+        )
+
+
+def doubts_of(mapping: Mapping) -> list[str]:
+    """A line for each pair of tensors that nothing has confirmed, and for what training cannot keep equal."""
+    found = [f"{pair.label}: {pair.doubt}" for pair in mapping.tensors if pair.doubt is not None]
+    return found + [f"{pair.label}: {pair.note}" for pair in mapping.tensors if pair.note is not None]
+
+
+def turn_off_dropout(asked: PairRequest, opened: LoadedPair) -> list[str]:
+    """Have no layer draw random numbers; the paths of those that did.
+
+    Raises:
+        ExternalModelError: there are some and they are not to be turned off, or something else draws.
+    """
+    found: list[str] = []
+    for side, outline, inputs in zip(
+        (opened.keras, opened.torch), opened.outlines, opened.inputs, strict=True
+    ):
+        if outline.stochastic and not asked.without_dropout:
+            raise ExternalModelError(
+                f"{outline.target}: {_named(outline.stochastic)} draw random numbers in training, and the frameworks"
+                " draw different ones; give --without-dropout, which sets all rates to 0 on both sides"
+            )
+        if asked.without_dropout:
+            found += side.dropout(False)
+        drawn = [tap.partition("#")[0] for tap in side.stochastic(inputs)]
+        passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
+        if drawn or any(not same(passes[0][name], passes[1][name]) for name in passes[0]):
+            where = _named(drawn) if drawn else "the model, outside of its layers,"
+            raise ExternalModelError(
+                f"{outline.target}: {where} gives something else each time it is called in training: random numbers"
+                " that no rate turns off; take them from an input, or build the model without"
+            )
+    return found
+
+
+def _named(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _LISTED} more" if len(unique) > _LISTED else ""
+    return f"layer{'s' if len(unique) > 1 else ''} {', '.join(unique[:_LISTED])}{more}"
+
+
+def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Arrays:
+    """Give one model the weights of the other; the canonical values of all mapped tensors.
+
+    Raises:
+        ExternalModelError: they do not fit, or are not finite.
+    """
+    if asked.weights == "keras":
+        state = opened.keras.read()
+        named = {name for pair in mapping.tensors for name in pair.keras}
+        canonical = {name: value for name, value in state.items() if name in named}
+    else:
+        state = opened.torch.read()
+        canonical = mapping.to_keras(state)
+        named = {name for pair in mapping.tensors for name in pair.keras}
+        canonical = {name: value for name, value in canonical.items() if name in named}
+        opened.keras.write(canonical)
+    for name, value in canonical.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            side = opened.keras if asked.weights == "keras" else opened.torch
+            raise ExternalModelError(f"{side.target}: the weights have a NaN or an infinity in {name}")
+    opened.torch.write(mapping.to_torch(canonical))
+    return canonical
+
+
+def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
+    """Both models side by side on the batch."""
+    return Bench(
+        opened.keras,
+        opened.torch,
+        opened.outlines,
+        mapping,
+        points_of(*opened.outlines, mapping),
+        opened.inputs,
+        opened.targets,
+        asked.loss,
+        backward=not _channels_first(*opened.outlines),
+    )
+
+
+def _channels_first(keras: Outline, torch: Outline) -> bool:
+    """Whether torch's output has the channels before the other axes, and Keras's behind them."""
+    ours, theirs = (list(outline.outputs.values()) for outline in (keras, torch))
+    if len(ours) != 1 or len(theirs) != 1 or len(ours[0]) < 3 or ours[0] == theirs[0]:
+        return False
+    return (ours[0][0], ours[0][-1], *ours[0][1:-1]) == theirs[0]
+
+
+def write_weights(path: Path, canonical: Arrays) -> str:
+    """Write them; gives the SHA-256 of the file."""
+    save_state(path, canonical)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def spec_of(
+    asked: PairRequest,
+    opened: LoadedPair,
+    mapping: Mapping,
+    weights: Path,
+    sha256: str,
+    bench: Bench,
+    optimizer: OptimizerBase,
+) -> TrainSpec:
+    """The pair as a TrainSpec.
+
+    Raises:
+        SpecError: it cannot be trained as one: it has several inputs, for one.
+    """
+    if len(asked.data.inputs) != 1:
+        raise SpecError(f"training takes one input, the models have {', '.join(asked.data.inputs)}")
+    (inputs,) = opened.inputs[0].values()
+    reference = bench.reference(training=True)
+    (output,) = list(reference.outputs.values())[:1]
+    first_out = not bench.backward
+    null = zero_gradient_directions(reference.gradients)
+    layer = Imported(
+        keras=f"{asked.keras.module}:{asked.keras.attribute}",
+        torch=f"{asked.torch.module}:{asked.torch.attribute}",
+        keras_arguments=asked.keras.arguments,
+        torch_arguments=asked.torch.arguments,
+        keras_tensors=_tensors(opened.outlines[0], set(mapping.ignored.keras), null),
+        torch_tensors=_tensors(opened.outlines[1], set(mapping.ignored.torch), {}),
+        mapping=tuple(
+            SpecPair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in mapping.tensors
+        ),
+        output=output.shape[1:],
+        torch_layout=opened.layout,
+        torch_output_layout="channels_first" if first_out else "as_is",
+        weights=str(weights.resolve()),
+        sha256=sha256,
+        statistics="per_replica" if _keeps_statistics(opened.outlines) else "none",
+        stochastic="off" if asked.without_dropout else "none",
+    )
+    held_out = asked.data.samples // _HELD_OUT
+    source = {
+        "kind": "npz",
+        "path": str(asked.data.path.resolve()),
+        "inputs": asked.data.inputs[0],
+        "targets": asked.data.targets,
+        "divide_by": asked.data.divide_by,
+    }
+    return TrainSpec.parse(
+        {
+            "name": "pair",
+            "convention": "keras",
+            "model": {
+                "input_shape": list(inputs.shape[1:]),
+                "inputs": "tokens" if inputs.dtype.kind == "i" else "numbers",
+                "layers": [layer.to_dict()],
+            },
+            "data": {
+                "source": source,
+                "train_samples": asked.data.samples - held_out,
+                "eval_samples": held_out,
+            },
+            "loss": asked.loss.to_dict(),
+            "optimizer": optimizer.to_dict(),
+            "global_batch_size": min(asked.global_batch, asked.data.samples - held_out),
+            "steps": asked.steps,
+            "seed": asked.seed,
+            "precision": asked.precision,
+        }
+    ).resolved()
+
+
+def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple[ExternalTensor, ...]:
+    return tuple(
+        ExternalTensor(
+            name=info.name,
+            shape=info.shape,
+            trainable=info.trainable and not info.buffer and info.name not in ignored,
+            buffer=info.buffer,
+            null_direction=null.get(info.name),
+        )
+        for info in outline.tensors
+        if info.tied_to is None
+    )
+
+
+def _keeps_statistics(outlines: Sequence[Outline]) -> bool:
+    return any(info.kind == "batch_norm" for outline in outlines for info in outline.layers)

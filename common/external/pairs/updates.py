@@ -1,0 +1,190 @@
+"""The users' own optimizers, given the same gradients: what one makes of them that the other does not, and why.
+
+Three updates by different gradients, so that slots and bias corrections are seen at work. The formulas of
+`parity.common.reference` say which settings make the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis.result import Explanation, Finding, Seen
+from parity.common.external.pairs.bench import LIMIT, Arrays, Bench, exactly
+from parity.common.external.pairs.explain import Suspect
+from parity.common.external.pairs.formulas import slots_of, updated
+from parity.common.external.pairs.zero_gradient import zero_gradient_directions
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.outline import OptimizerInfo
+from parity.common.spec.external.target import Target
+from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+
+_FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the optimizers made of the same gradients.
+
+    seen: of every tensor, the change after three updates. findings: why, one each. notes: what else was seen.
+    """
+
+    seen: tuple[Seen, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def compare_updates(
+    bench: Bench, optimizers: tuple[Target, Target], gradients: Arrays, suspects: Sequence[Suspect]
+) -> Updates:
+    """Give both optimizers the same gradients.
+
+    Args:
+        bench: both models, with equal weights.
+        optimizers: Keras's and torch's.
+        gradients: canonical ones.
+        suspects: differences of their settings.
+
+    Raises:
+        ExternalModelError: an optimizer cannot be made or used.
+    """
+    before = _mapped(bench, bench.keras.read())
+    # An optimizer that divides by a gradient's size makes steps of what is only rounding.
+    null = zero_gradient_directions(gradients)
+    named = {name: value for name, value in gradients.items() if name in before and name not in null}
+    sets = [_scaled(named, number) for number in range(len(_FACTORS))]
+    rounded = bench.keras.update(optimizers[0], sets)
+    with exactly(bench):
+        ours = bench.keras.update(optimizers[0], sets)
+    given = [bench.mapping.to_torch(each, partial=True) for each in sets]
+    theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given))
+    moved = {name: np.subtract(ours[name], before[name]) for name in named}
+    other = {name: np.subtract(theirs[name], before[name]) for name in named}
+    seen = tuple(
+        Seen("update", f"update/{name}", None, tensor_deviation(moved[name], other[name]), LIMIT)
+        for name in named
+    )
+    off = [one for one in seen if not one.agrees]
+    infos = [outline.optimizer for outline in bench.outlines]
+    notes: list[str] = []
+    leak = max(tensor_deviation(np.subtract(rounded[name], before[name]), moved[name]) for name in named)
+    if leak > LIMIT:
+        notes.append(
+            f"Keras's optimizer takes constants through float32: in float64 its updates are off by {leak:.2g}, whatever"
+            " its settings; compared without that"
+        )
+    if not off:
+        return Updates(seen, (), tuple(notes))
+    causes: list[Explanation] = []
+    specs = [None if info is None else spec_of(info) for info in infos]
+    if specs[0] is not None and specs[1] is not None:
+        formula = _Formula(specs[0], specs[1], before, sets, moved, other)
+        causes = formula.causes(suspects)
+        notes += formula.notes
+    if not causes:
+        finding = Finding(0, "update", off[0].name, (), tuple(off), ())
+        return Updates(seen, (finding,), tuple(notes))
+    found = tuple(Finding(0, "update", off[0].name, (), tuple(off), (), cause) for cause in causes)
+    return Updates(seen, found, tuple(notes))
+
+
+def spec_of(info: OptimizerInfo) -> OptimizerBase | None:
+    """A user's optimizer as a spec; None where ours have no such one."""
+    if not info.kind:
+        return None
+    data: dict[str, object] = {"kind": info.kind}
+    try:
+        known = type(parse_optimizer({"kind": info.kind, "learning_rate": 1.0})).model_fields
+        data |= {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in info.settings.items()
+            if name in known and name != "ema" and value is not None
+        }
+        return parse_optimizer(data).resolve("keras")
+    except (ValidationError, ExternalModelError):
+        return None
+
+
+def _mapped(bench: Bench, state: Arrays) -> Arrays:
+    names = {name for pair in bench.mapping.tensors for name in pair.keras if pair.torch}
+    return {name: value for name, value in state.items() if name in names}
+
+
+def _scaled(gradients: Arrays, number: int) -> Arrays:
+    """Gradients of another size in each update, by tensor and by element."""
+    found: Arrays = {}
+    for name, value in gradients.items():
+        ramp = 1.0 + 0.1 * number * np.linspace(-1.0, 1.0, value.size).reshape(value.shape)
+        found[name] = _FACTORS[number] * value * ramp
+    return found
+
+
+class _Formula:
+    """Both optimizers as formulas, and between them those with some settings of one and some of the other."""
+
+    def __init__(
+        self,
+        ours: OptimizerBase,
+        theirs: OptimizerBase,
+        before: Arrays,
+        sets: Sequence[Arrays],
+        moved: Arrays,
+        other: Arrays,
+    ) -> None:
+        self.ours, self.theirs, self.before, self.sets = ours, theirs, before, sets
+        self.moved, self.other = moved, other
+        self.notes: list[str] = []
+
+    def causes(self, suspects: Sequence[Suspect]) -> list[Explanation]:
+        """The settings without which the two would still differ."""
+        if self._off(self.other, self._changes(self.theirs)) > LIMIT:
+            return []  # torch's does not do what its settings say
+        if self._off(self.moved, self._changes(self.ours)) > LIMIT:
+            return []
+        fields = {s.setting: s for s in suspects if s.setting in type(self.ours).model_fields}
+        if type(self.ours) is not type(self.theirs):
+            return []
+        due = self._changes(self.ours)
+        found = []
+        for setting, suspect in fields.items():
+            without = _with(self.theirs, {f: getattr(self.ours, f) for f in fields if f != setting})
+            if without is None:
+                continue
+            deviation = self._off(due, self._changes(without))
+            if deviation > LIMIT:
+                evidence = (
+                    f"by formula: with Keras's value of all other settings the updates still differ by {deviation:.2g},"
+                    " and with this one too they are equal"
+                )
+                found.append(
+                    Explanation(f"setting:{setting}", suspect.text, "confirmed", suspect.fix, evidence)
+                )
+            else:
+                self.notes.append(f"{suspect.text}: of no consequence for these updates")
+        every = _with(self.theirs, {field: getattr(self.ours, field) for field in fields})
+        return found if every is not None and self._off(due, self._changes(every)) <= LIMIT else []
+
+    def _changes(self, spec: OptimizerBase) -> Arrays:
+        """What the formula makes of the weights."""
+        weights = {n: np.array(v, np.float64) for n, v in self.before.items() if n in self.sets[0]}
+        slots = slots_of(spec, weights)
+        for step, gradients in enumerate(self.sets):
+            weights, slots = updated(spec, step, weights, gradients, slots)
+        return {name: np.subtract(value, self.before[name]) for name, value in weights.items()}
+
+    @staticmethod
+    def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+        return max((tensor_deviation(due[name], own[name]) for name in due), default=0.0)
+
+
+def _with(spec: OptimizerBase, values: Mapping[str, Any]) -> OptimizerBase | None:
+    """A spec with some fields changed; None where it does not allow that."""
+    try:
+        return parse_optimizer({**spec.to_dict(), **values})
+    except ValidationError:
+        return None

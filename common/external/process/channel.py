@@ -1,0 +1,81 @@
+"""What a worker and its parent send each other: a line of JSON, and a safetensors file where there are arrays."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from parity.common.base.errors import ExternalModelError
+
+_ARRAY = "\0array"
+_KINDS = "biuf"
+
+
+class Channel:
+    """Packs values for the other side. Each side has one of its own; the files lie in one temporary folder."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder = folder
+        self._names = (f"{prefix}{number}.safetensors" for number in itertools.count())
+
+    def pack(self, value: Any) -> dict[str, Any]:
+        """Plain JSON data for a value of dicts, lists, numbers, text and arrays; raises ExternalModelError for others."""
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        message: dict[str, Any] = {"value": _out(value, arrays, "")}
+        if arrays:
+            path = self._folder / next(self._names)
+            save_file(arrays, path)
+            message["arrays"] = path.name
+        return message
+
+    def unpack(self, message: dict[str, Any]) -> Any:
+        """The value of what the other side packed; the file is gone afterwards."""
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        if "arrays" in message:
+            path = self._folder / message["arrays"]
+            try:
+                arrays = load_file(path)
+            except (OSError, SafetensorError) as error:
+                raise ExternalModelError(
+                    f"{path}: arrays of the other process cannot be read: {error}"
+                ) from None
+            path.unlink()
+        return _in(message["value"], arrays)
+
+
+def _out(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in _KINDS:
+            raise ExternalModelError(
+                f"{where or 'the array'} has the type {value.dtype}; give numbers, integers or booleans"
+            )
+        key = str(len(arrays))
+        native = value.astype(value.dtype.newbyteorder("="), copy=False)
+        arrays[key] = native if native.flags.c_contiguous else native.copy()
+        return {_ARRAY: key}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {str(key): _out(item, arrays, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_out(item, arrays, where) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ExternalModelError(
+        f"{where or 'the value'}: a {type(value).__name__} cannot be sent to the model's process"
+    )
+
+
+def _in(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if isinstance(value, list):
+        return [_in(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        return arrays[value[_ARRAY]]
+    return {key: _in(item, arrays) for key, item in value.items()}

@@ -1,0 +1,153 @@
+"""A name of the user's imported, and what it names called; in the process of its framework."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.base.package import ROOT
+from parity.common.external.process.user_errors import blame, user_line
+from parity.common.spec.external.target import Target
+
+_OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras")}
+# Where the toolkit itself is: its parent put that on the path.
+_ROOT = ROOT
+_OURS = ("parity", "parity_tests")
+
+
+def prepare_import_path(folder: Path, framework: Literal["tensorflow", "torch"]) -> None:
+    """Import as a script in `folder` would, and the other framework not at all: it looks as if not installed."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    for name in _OTHER[framework]:
+        if name not in sys.modules:
+            sys.modules[name] = None  # type: ignore[assignment]
+
+
+def resolve(target: Target, framework: Literal["tensorflow", "torch"]) -> Any:
+    """What a target names; raises ExternalModelError in one line where it cannot be imported."""
+    try:
+        found: Any = importlib.import_module(target.module)
+    except ImportError as error:
+        raise _not_imported(error, target, framework) from None
+    except (Exception, SystemExit) as error:
+        raise blame(error, f"importing {target.module}") from None
+    for depth, part in enumerate(parts := target.attribute.split(".")):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            where = ".".join([target.module, *parts[:depth]])
+            near = difflib.get_close_matches(part, [n for n in dir(found) if not n.startswith("__")], 3, 0.5)
+            raise ExternalModelError(
+                f"{where} has no {part!r}"
+                + (f"; closest are {', '.join(near)}" if near else f"; {_offered(found)}")
+                + user_line(error)
+            ) from None
+        except (Exception, SystemExit) as error:
+            raise blame(error, f"{target.module}:{target.attribute}") from None
+    return found
+
+
+def call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:
+    """What a function or class gives for `first` and the target's arguments."""
+    if not callable(found):
+        raise ExternalModelError(
+            f"{target.module}:{target.attribute} is of type {type(found).__qualname__}; it must be {wanted},"
+            " or a function or class that gives one"
+        )
+    try:
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):
+        signature = None
+    if signature is not None:
+        try:
+            signature.bind(*first, **target.arguments)
+        except TypeError as error:
+            raise ExternalModelError(
+                f"{target} cannot be called so: {error}; its signature is"
+                f" {target.attribute}{_short(signature)}; give what it needs as arguments, or name a"
+                " function that needs none"
+            ) from None
+    try:
+        return found(*first, **target.arguments)
+    except (Exception, SystemExit) as error:
+        raise blame(error, str(target)) from None
+
+
+def wants(found: Any, names: tuple[str, ...]) -> bool:
+    """Whether the first parameter of a function or class has one of some names."""
+    try:
+        parameters = list(inspect.signature(found).parameters)
+    except (ValueError, TypeError):
+        return False
+    return bool(parameters) and parameters[0] in names
+
+
+def _not_imported(error: ImportError, target: Target, framework: str) -> ExternalModelError:
+    missing = error.name or ""
+    top = missing.partition(".")[0]
+    place = user_line(error)
+    if top in _OTHER[framework]:
+        return ExternalModelError(
+            f"{target.module} imports {top}{place}, and this process is {_title(framework)}'s: a process holds one"
+            f" framework; import {top} inside the functions that need it, or put the two models into two files"
+        )
+    if isinstance(error, ModuleNotFoundError) and (
+        missing == target.module or target.module.startswith(f"{missing}.")
+    ):
+        if top in _OURS and top in sys.modules:
+            return ExternalModelError(
+                f"{target.module} is not found: {top!r} is the toolkit's own package here; give yours another name"
+            )
+        return ExternalModelError(f"there is no module {missing!r}{_near(missing)}; looked in {_path()}")
+    hint = ""
+    if top in _OURS:
+        hint = f"; {top!r} is the toolkit's own package here, and hides yours: give it another name"
+    if isinstance(error, ModuleNotFoundError):
+        hint = hint or "; install it, or put its folder on PYTHONPATH"
+    return ExternalModelError(
+        f"importing {target.module} raised {blame(error, '').args[0].removeprefix(' raised ')}{hint}"
+    )
+
+
+def _near(module: str) -> str:
+    """'; closest are ...': modules beside where it should be."""
+    *parents, name = module.split(".")
+    names: set[str] = set()
+    for folder in _folders():
+        here = folder.joinpath(*parents)
+        if here.is_dir():
+            names |= {p.stem for p in here.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
+    near = difflib.get_close_matches(name, sorted(names - {"__init__"}), 3, 0.6)
+    return f"; closest are {', '.join('.'.join([*parents, each]) for each in near)}" if near else ""
+
+
+def _folders() -> list[Path]:
+    """Where the user's own modules may be: the working folder and PYTHONPATH."""
+    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(_ROOT)]
+    given = [sys.path[0], os.getcwd(), *own]
+    return list(dict.fromkeys(Path(folder) for folder in given if folder))
+
+
+def _path() -> str:
+    return ", ".join(map(str, _folders())) + " and the installed packages"
+
+
+def _offered(found: Any) -> str:
+    names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+    return f"it has {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "") if names else "it is empty"
+
+
+def _short(signature: inspect.Signature) -> str:
+    text = str(signature)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _title(framework: str) -> str:
+    return {"tensorflow": "TensorFlow", "torch": "PyTorch"}[framework]

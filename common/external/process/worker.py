@@ -1,0 +1,416 @@
+"""A process that holds one user's model and answers: what it is, its tensors, passes, updates, experiments.
+
+    with ExternalWorker("tensorflow", "my_pkg.models:build") as side:
+        outline = side.outline(inputs)
+        passed = side.forward(inputs)
+
+The model is imported only there. Whatever goes wrong there is one line of ExternalModelError here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.base.package import MODULES, ROOT
+from parity.common.execution.ranks import how_it_ended
+from parity.common.execution.worker import require
+from parity.common.external.process.channel import Channel
+from parity.common.external.process.pass_result import Array, Arrays, PassResult
+from parity.common.external.process.user_errors import place_of
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.target import Target
+from parity.common.spec.losses import LossBase
+from parity.common.spec.strategies import Framework
+
+_CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 2.0
+_PRECISIONS = ("float64", "float32")
+
+
+class ExternalWorker:
+    """A child process with one model. Use as a context manager. Questions may be asked from any thread.
+
+    target: what it holds. framework: whose process it is. timeout_seconds: of the answer to one question.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        target: str | Target,
+        *,
+        precision: str = "float64",
+        seed: int = 0,
+        arguments: dict[str, Any] | None = None,
+        folder: Path | None = None,
+        threads: int = 1,
+        timeout_seconds: float = 600.0,
+    ) -> None:
+        """Start the process and have it build the model, without waiting: the first question waits, and says
+        what is wrong with the model. So two workers start side by side.
+
+        Args:
+            framework: of the model.
+            target: package.module:attribute, of a model or of what gives one when called.
+            precision: 'float64' or 'float32'.
+            seed: of initial values.
+            arguments: that it is called with, where target is text.
+            folder: where the user's modules are found, besides PYTHONPATH; default: the working folder.
+            threads: of the framework's kernels.
+            timeout_seconds: after so long without an answer the process is ended.
+
+        Raises:
+            ExternalModelError: target is no name of something; an unknown precision; no such folder.
+            MissingPackageError: the framework is not installed.
+        """
+        require(framework)
+        if precision not in _PRECISIONS:
+            raise ExternalModelError(f"precision is one of {', '.join(_PRECISIONS)}; received {precision!r}")
+        working = (folder or Path.cwd()).resolve()
+        if not working.is_dir():
+            raise ExternalModelError(f"{working}: no such folder; give the one that the model's module is in")
+        self.framework: Framework = framework
+        self.target = Target.of(target, arguments) if isinstance(target, str) else target
+        self.timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._folder = Path(tempfile.mkdtemp(prefix="parity-external-"))
+        self._channel = Channel(self._folder, "from_parent_")
+        self._log = self._folder / "log"
+        self._pending = b""
+        self._failed: str | None = None
+        self._owed = ["prepare", "build"]
+        alive, held = os.pipe()
+        self._alive: int | None = held
+        with open(self._log, "ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    f"{MODULES[framework]}.external.serve",
+                    str(self._folder),
+                    str(alive),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=_environment(),
+                cwd=working,
+                pass_fds=(alive,),
+                # Ctrl-C is for the parent; and what the user's code starts can be ended with it.
+                start_new_session=True,
+            )
+        os.close(alive)
+        self._send("prepare", {"precision": precision, "folder": str(working), "threads": threads})
+        self._send("build", {"target": self.target.to_dict(), "seed": seed})
+
+    def __enter__(self) -> ExternalWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Wait until the model is built; raises ExternalModelError where that fails."""
+        with self._lock:
+            self._wait_for_model()
+
+    def hold(self, target: str | Target, *, seed: int = 0) -> None:
+        """Build another model in the same process, in the place of the one before.
+
+        Modules that have been imported stay so. Raises ExternalModelError where the model cannot be built; the process
+        then holds none.
+        """
+        with self._lock:
+            try:
+                self._wait_for_model()
+            except ExternalModelError:
+                if self._process.poll() is not None:
+                    raise
+            self.target, self._failed = _target(target), None
+            self._send("build", {"target": self.target.to_dict(), "seed": seed})
+            self._owed = ["build"]
+            self._wait_for_model()
+
+    def outline(self, inputs: Array | Arrays | None = None, optimizer: str | Target | None = None) -> Outline:
+        """What the model consists of; with inputs, of one traced forward pass, which also builds a lazy model."""
+        target = None if optimizer is None else _target(optimizer).to_dict()
+        return Outline.parse(self._ask("outline", inputs=_arrays(inputs), optimizer=target))
+
+    def read(self) -> Arrays:
+        """All weights and buffers by native name; a tied tensor under each of its names."""
+        found: Arrays = self._ask("read")
+        return found
+
+    def write(self, state: Arrays) -> None:
+        """Set tensors by native name; those that are not named stay. Raises ExternalModelError for a name or shape."""
+        self._ask("write", state=state)
+
+    def forward(
+        self,
+        inputs: Array | Arrays,
+        *,
+        training: bool = False,
+        taps: bool | Sequence[str] = True,
+        feed: Arrays | None = None,
+        seed: int = 0,
+        keep: bool = False,
+    ) -> PassResult:
+        """Outputs and activations; see `{tf,torch}_impl.external.passes.forward`."""
+        return _passed(
+            self._ask(
+                "forward",
+                inputs=_arrays(inputs),
+                training=training,
+                taps=taps if isinstance(taps, bool) else list(taps),
+                feed=feed,
+                seed=seed,
+                keep=keep,
+            )
+        )
+
+    def gradients(
+        self,
+        inputs: Array | Arrays,
+        targets: Array | Arrays,
+        loss: LossBase,
+        *,
+        training: bool = True,
+        taps: bool | Sequence[str] = True,
+        feed: Arrays | None = None,
+        seed: int = 0,
+        keep: bool = False,
+        penalties: bool = False,
+    ) -> PassResult:
+        """The loss and its gradients; see `{tf,torch}_impl.external.passes.gradients`."""
+        return _passed(
+            self._ask(
+                "gradients",
+                inputs=_arrays(inputs),
+                targets=_arrays(targets),
+                loss=loss.to_dict(),
+                training=training,
+                taps=taps if isinstance(taps, bool) else list(taps),
+                feed=feed,
+                seed=seed,
+                keep=keep,
+                penalties=penalties,
+            )
+        )
+
+    def stochastic(self, inputs: Array | Arrays) -> list[str]:
+        """Tap names of the calls that draw random numbers in training: two passes differ there by themselves."""
+        found: list[str] = self._ask("stochastic", inputs=_arrays(inputs))
+        return found
+
+    def update(
+        self,
+        optimizer: str | Target,
+        gradients: Arrays | Sequence[Arrays],
+        *,
+        steps: int = 1,
+        keep: bool = False,
+        slots: bool = False,
+    ) -> Any:
+        """The trained tensors after updates by given gradients, with a new optimizer of the user's.
+
+        Args:
+            optimizer: what makes it: for torch called with the parameters, for Keras without (with the model
+                where the first parameter is called so).
+            gradients: by native name, of one update or of several.
+            steps: how often they are applied, all of them each time.
+            keep: whether the model stays updated; else it is restored.
+            slots: whether to give (tensors, slot -> name -> array).
+        """
+        each = [gradients] if isinstance(gradients, dict) else list(gradients)
+        found = self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each * steps, keep=keep)
+        return (found["tensors"], found["slots"]) if slots else found["tensors"]
+
+    def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
+        """Trained tensors that a pass uses and that the model does not own, so that no optimizer is told of them."""
+        found: list[str] = self._ask("unregistered_parameters", inputs=_arrays(inputs))
+        return found
+
+    def set(self, layer: str, setting: str, value: Any) -> Any:
+        """Change a canonical setting of a live layer, for an experiment; returns the old value.
+
+        layer may be a pattern with '*': then all layers that it fits and that have the setting, and the old values
+        by path. What cannot be changed on a built model is refused with ExternalModelError.
+        """
+        old = self._ask("set", layer=layer, setting=setting, value=value)
+        return {path: _setting(was) for path, was in old.items()} if isinstance(old, dict) else _setting(old)
+
+    def dropout(self, on: bool) -> list[str]:
+        """Have no layer drop anything in training, or all as before; gives the paths of the layers changed.
+
+        It goes by what layers call their rates; `stochastic` says whether anything is left that draws.
+        """
+        found: list[str] = self._ask("dropout", on=on)
+        return found
+
+    def exact_constants(self, on: bool = True) -> None:
+        """An experiment: have TensorFlow take no constant through float32; nothing for torch, which takes none.
+
+        A difference that goes away with it is TensorFlow's rounding of its own constants (GELU, LeakyReLU, the
+        scale of attention, Rescaling, factors of optimizers) and no fault of a port.
+        """
+        self._ask("exact_constants", on=on)
+
+    def close(self) -> None:
+        """End the process, politely and then by force, and remove its folder."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        self._kill()
+        self._process.stdout.close()
+        if self._alive is not None:
+            os.close(self._alive)
+            self._alive = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, question: str, **arguments: Any) -> Any:
+        with self._lock:
+            self._wait_for_model()
+            self._send(question, arguments)
+            return self._answer(question)
+
+    def _wait_for_model(self) -> None:
+        while self._owed:
+            try:
+                self._answer(self._owed.pop(0))
+            except ExternalModelError as error:
+                # The first says why; where it ended the process, no other answer comes.
+                self._failed = self._failed or str(error)
+                self._owed = [] if self._process.poll() is not None else self._owed
+        if self._failed is not None:
+            raise ExternalModelError(self._failed)
+
+    def _send(self, question: str, arguments: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        message = {"do": question, **self._channel.pack(arguments)}
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # waiting for the answer finds the process gone, and says why
+
+    def _answer(self, question: str) -> Any:
+        line = self._line(question)
+        message = json.loads(line)
+        if "error" in message:
+            raise ExternalModelError(message["error"])
+        return self._channel.unpack(message)
+
+    def _line(self, question: str) -> bytes:
+        """The next line that the child writes."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + self.timeout_seconds
+        while b"\n" not in self._pending:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                raise self._late(question)
+            read = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not read:
+                raise self._gone()
+            self._pending += read
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    def _gone(self) -> ExternalModelError:
+        code = self._process.wait()
+        self._failed = f"the {self.framework} process of {self.target} {how_it_ended(code)}; last words: {self._last_words()}"
+        return ExternalModelError(self._failed)
+
+    def _late(self, question: str) -> ExternalModelError:
+        place = self._whereabouts()
+        self._kill()
+        self._failed = f"{self.target}: no answer to {question!r} within {self.timeout_seconds:g} s{place}; it has been ended"
+        return ExternalModelError(self._failed)
+
+    def _whereabouts(self) -> str:
+        """Where the user's code is, of a process that does not answer."""
+        size = self._log.stat().st_size
+        try:
+            os.kill(self._process.pid, signal.SIGUSR1)
+        except ProcessLookupError:
+            return ""
+        deadline = time.monotonic() + _LOOK_SECONDS
+        said = ""
+        while time.monotonic() < deadline and not said.endswith("\n"):
+            time.sleep(0.05)
+            said = self._log.read_text(errors="replace")[size:]
+        frames: list[tuple[str, int | None]] = []
+        for line in said.splitlines():
+            parts = line.strip().split('"')
+            if len(parts) == 3 and parts[0] == "File ":
+                frames.append((parts[1], int(parts[2].split()[2])))
+        # The innermost comes first.
+        place = place_of(frames[::-1])
+        return f", it is at{place}" if place else ""
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:300] if lines else "none"
+
+    def _kill(self) -> None:
+        """End the process and what it has started."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    own = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        # No GPU: two models are compared by what they compute, and both can on a CPU.
+        "CUDA_VISIBLE_DEVICES": "-1",
+        # What a user has had compiled runs as it was written, so that its layers can be looked at.
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    return {**os.environ, **own}
+
+
+def _target(named: str | Target) -> Target:
+    return Target.of(named) if isinstance(named, str) else named
+
+
+def _arrays(value: Any) -> Any:
+    """Arrays of what a user gives as arrays: lists and numbers too."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {str(name): np.asarray(item) for name, item in value.items()}
+    return np.asarray(value)
+
+
+def _setting(value: Any) -> Any:
+    """JSON knows no tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _passed(told: dict[str, Any]) -> PassResult:
+    return PassResult(**{**told, "untouched": tuple(told["untouched"])})

@@ -1,0 +1,71 @@
+"""What two recorded scripts' models and optimizers are set to differently, by the outlines beside their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from parity.common.base.errors import RecordError
+from parity.common.external.lint.lint import audit, said_of, same
+from parity.common.record.files import parse, read_json
+from parity.common.record.script import OUTLINE
+from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline
+
+
+def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], list[str]]:
+    """(differences, what could not be compared), for people."""
+    found = [_read(folder) for folder in (reference, candidate)]
+    missing = [
+        f"{folder}: {read}; the settings of its model and optimizer were not compared"
+        for folder, read in zip((reference, candidate), found, strict=True)
+        if isinstance(read, str)
+    ]
+    first, second = found
+    if isinstance(first, str) or isinstance(second, str):
+        return [], missing
+    if first.framework == second.framework:
+        return list(_alike(first, second)), []
+    swapped = first.framework == "torch"
+    keras, torch = (second, first) if swapped else (first, second)
+    told = []
+    for one in audit(keras, torch).differences:
+        # Recorders trace no pass, so functions are not known, and what was begun with is compared itself.
+        if one.changes in ("layout", "initial values"):
+            continue
+        if one.setting == "counterpart" or (one.setting == "kind" and one.keras is not None):
+            continue
+        values = [one.torch_value, one.keras_value] if swapped else [one.keras_value, one.torch_value]
+        layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or "optimizer"
+        row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
+        told.append(f"{layers}: {one.setting} is {said_of(values[0])} and {said_of(values[1])}{row}")
+    return told, []
+
+
+def _read(folder: Path) -> Outline | str:
+    path = folder / OUTLINE
+    if not path.exists():
+        return "no outline.json"
+    data = read_json(path)
+    if isinstance(data, dict) and "error" in data:
+        return f"its model could not be described ({data['error']})"
+    try:
+        return parse(Outline, path)
+    except RecordError as error:
+        return str(error)
+
+
+def _alike(first: Outline, second: Outline) -> Iterator[str]:
+    """Of one framework: by the names of layers."""
+    theirs = {layer.path: layer for layer in second.layers}
+    pairs: list[tuple[str, LayerInfo | OptimizerInfo, LayerInfo | OptimizerInfo]] = [
+        (layer.path, layer, theirs[layer.path]) for layer in first.layers if layer.path in theirs
+    ]
+    if first.optimizer is not None and second.optimizer is not None:
+        pairs.append(("optimizer", first.optimizer, second.optimizer))
+    for name, ours, others in pairs:
+        if ours.type != others.type:
+            yield f"{name}: is a {ours.type.rpartition('.')[2]} and a {others.type.rpartition('.')[2]}"
+        for setting in dict.fromkeys([*ours.settings, *others.settings]):
+            left, right = ours.settings.get(setting), others.settings.get(setting)
+            if not same(left, right) and not setting.endswith("_initializer"):
+                yield f"{name}: {setting} is {said_of(left)} and {said_of(right)}"

@@ -1,0 +1,459 @@
+"""Two recorded scripts compared stage by stage, in the order of the data's way: where they part, and what fits it.
+
+A script cannot be replayed, so this is worked out from the two records alone, and nothing is tried. What could not
+be looked at is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import RecordError
+from parity.common.external.scripts.factors import factor_between, in_words, named
+from parity.common.external.scripts.layers import layers_stage
+from parity.common.external.scripts.outlines import setting_differences
+from parity.common.external.scripts.stage import Stage
+from parity.common.parity.budget import FLOAT64, Budget
+from parity.common.parity.deviation import curve_deviation, recorded_rows, tensor_deviation
+from parity.common.parity.scripts import STATES, UNNAMED, named_alike
+from parity.common.parity.splits import has_ids
+from parity.common.record import RunRecord
+from parity.common.spec import ScriptInfo
+from parity.common.spec.external.mapping import Mapping
+from parity.common.state.canonical import State
+
+Row = NDArray[np.float64]
+
+# Without a noise floor: what is taken for rounding at the first step and each one after, in units in the last
+# place, and the most that ever is.
+_ULPS, _MOST = 1e3, 1e-2
+# As a forward pass is judged in float64.
+_LAYERS = 1e-10
+_SHOWN = 5
+_EXACT = 1e-9
+_TITLES = {
+    "loss_sum": "loss",
+    "gradient_norm": "gradient norm",
+    "learning_rate": "learning rate",
+    "update_norm": "update norm",
+    "parameter_norm": "parameter norm",
+}
+
+
+# What fits a stage that parts first.
+_WHY = {
+    "sample ids": "the scripts see other samples: another shuffle, seed or batch size, or a batch dropped at an"
+    " epoch's end",
+    "count": "the losses are means over different numbers of samples: see what the recorders are given as count=",
+    "initial state": "they begin with other weights: copy them, or load one checkpoint in both, before anything else",
+    "layers": "this layer's output is the first that differs, of the same weights and samples: its settings (padding,"
+    " epsilon, activation), or what is done between it and the layers before",
+    "loss": "the same weights and samples give another loss: the model (a layer's setting, dropout), how inputs are"
+    " prepared, or how the loss is reduced",
+    "first gradients": "the loss agrees and its gradient does not: a factor (sum or mean, replicas, accumulation,"
+    " loss scale), a penalty that only one adds to the loss that it differentiates, or frozen weights",
+    "learning rate": "the optimizers are given other learning rates",
+    "update norm": "loss and gradients agree and the first update does not: the optimizer's rule or settings (epsilon,"
+    " bias correction, weight decay, clipping)",
+    "final state": "every step agrees and the end does not: buffers (moving averages), or what is done after the last"
+    " step",
+}
+_WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["update norm"]
+# Stages that may agree for some steps, and what then fits.
+_CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
+_WHY_LATER = (
+    "everything agrees up to step {before}, so what parts them is carried from step to step: the optimizer's memory"
+    " (momentum, moments, decay), a schedule, moving averages, or another random draw (dropout)"
+)
+
+
+@dataclass(frozen=True)
+class RecordedDiagnosis:
+    """Where two recorded scripts part.
+
+    stages: in the order in which a step makes them. first: the one that parts first, None where none does.
+    settings: what the recorded models and optimizers are set to differently. notes: what a reader must know.
+    """
+
+    reference: str
+    candidate: str
+    name: str
+    verdict: Literal["parity", "divergent", "inconclusive"]
+    stages: tuple[Stage, ...]
+    first: Stage | None
+    why: tuple[str, ...]
+    settings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
+    """The record with its states by Keras's names and layouts; tensors that the mapping ignores are left out.
+
+    Raises:
+        RecordError: it is not a script's. ExternalModelError, when a state is read: the mapping does not fit it.
+    """
+    described = record.terms
+    if not isinstance(described, ScriptInfo):
+        raise RecordError(
+            f"{record.folder}: --mapping is for recorded scripts, and this was trained from a spec"
+        )
+
+    def renamed(which: str, state: State) -> State:
+        arrays = {name.partition("/")[2]: array for name, array in state.items() if name != "step"}
+        if described.naming == "torch":
+            if which == "taps":
+                return {
+                    f"tensors/{pair.keras}": arrays[pair.torch]
+                    for pair in mapping.layers
+                    if pair.torch in arrays
+                }
+            of_gradients = which == "first_gradients"
+            arrays = mapping.gradients_to_keras(arrays) if of_gradients else mapping.to_keras(arrays)
+        kept = {f"tensors/{name}": a for name, a in arrays.items() if name not in mapping.ignored.keras}
+        return kept | {name: state[name] for name in state.keys() & {"step"}}
+
+    naming = described.naming if described.naming == "other" else "keras"
+    header = record.header.model_copy(update={"spec": described.model_copy(update={"naming": naming})})
+    return replace(record, header=header, renamed=renamed)
+
+
+def unwrapped(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The records; scripts that share no tensor's name, without what stands before all names of each.
+
+    A model inside another module, as Lightning has it, has longer names and the same tensors: 'network.0.weight'.
+    """
+    found = list(records)
+    scripts = [record.terms for record in found]
+    namings = {terms.naming for terms in scripts if isinstance(terms, ScriptInfo)}
+    if len(namings) != 1 or not all(record.planned is None and record.has("initial") for record in found):
+        return found
+    names = [record.state("initial").keys() - {"step"} for record in found]
+    if not all(names) or set.intersection(*map(set, names)):
+        return found
+    separator = "." if namings == {"torch"} else "/"
+    return [_without(record, _common(own, separator)) for record, own in zip(found, names, strict=True)]
+
+
+def _common(names: Iterable[str], separator: str) -> str:
+    """What all names begin with, up to a separator."""
+    paths = [name.removeprefix("tensors/").split(separator)[:-1] for name in names]
+    shared = takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))
+    return "".join(level[0] + separator for level in shared)
+
+
+def _without(record: RunRecord, start: str) -> RunRecord:
+    before = record.renamed
+
+    def renamed(which: str, state: State) -> State:
+        state = state if before is None else before(which, state)
+        return {name.replace(f"tensors/{start}", "tensors/", 1): array for name, array in state.items()}
+
+    return replace(record, renamed=renamed) if start else record
+
+
+def diagnose_recorded(
+    reference: RunRecord, candidate: RunRecord, budget: Budget | None = None
+) -> RecordedDiagnosis:
+    """Compare two recorded scripts stage by stage, over the steps that both have; finished or not.
+
+    Args:
+        reference, candidate: with a name and a precision in common.
+        budget: of `parity.common.parity.result`; None below float64 where there are no permuted runs.
+
+    Raises:
+        RecordError: they have no step in common, or a file is missing or damaged.
+    """
+    pair = _Pair(reference, candidate, budget)
+    stages = [
+        pair.samples(),
+        pair.counts(),
+        pair.initial(),
+        layers_stage(reference, candidate, pair.layers_allowed),
+        pair.curve("loss_sum"),
+        pair.gradients(),
+        pair.curve("gradient_norm"),
+        pair.curve("learning_rate"),
+        pair.curve("update_norm"),
+        pair.curve("parameter_norm"),
+        pair.final(),
+    ]
+    off = [stage for stage in stages if stage.status == "differs"]
+    first = min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
+    settings, unread = setting_differences(reference.folder, candidate.folder)
+    judged = budget is not None or reference.terms.precision == "float64"
+    return RecordedDiagnosis(
+        reference.label,
+        candidate.label,
+        reference.terms.name,
+        "divergent" if off else "parity" if judged and not pair.unnamed else "inconclusive",
+        tuple(stages),
+        first,
+        tuple(pair.why(first, {stage.name: stage for stage in stages}) if first else ()),
+        (*pair.told_settings(), *settings),
+        (*pair.notes(), *unread),
+    )
+
+
+class _Pair:
+    """Two records over the steps that both have."""
+
+    def __init__(self, reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> None:
+        self._records = reference, candidate
+        self._steps = np.intersect1d(reference.steps, candidate.steps)
+        if not len(self._steps):
+            raise RecordError(f"{reference.folder} and {candidate.folder} have no step in common")
+        self._rows = [np.searchsorted(record.steps, self._steps) for record in self._records]
+        self._budget = budget
+        self._epsilon = float(np.finfo(reference.terms.master_dtype).eps)
+        self._proof = reference.terms.precision == "float64"
+        self.unnamed = any(
+            all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
+            for which in STATES
+        )
+
+    def _columns(self, name: str) -> tuple[Row, Row]:
+        if name == "loss_sum":  # the mean: a batch of another size has another sum
+            ours, theirs = (r.loss[rows] for r, rows in zip(self._records, self._rows, strict=True))
+        else:
+            ours, theirs = (r.columns[name][rows] for r, rows in zip(self._records, self._rows, strict=True))
+        return ours, theirs
+
+    def _allowed(self, name: str) -> Row:
+        if name == "learning_rate":
+            return np.full(len(self._steps), 2 * self._epsilon)
+        if self._budget is not None:
+            return self._budget.curves[name][self._rows[0]]
+        if self._proof:
+            return np.full(len(self._steps), FLOAT64[name])
+        growing: Row = np.minimum(_ULPS * self._epsilon * (1 + self._steps), _MOST)
+        return growing
+
+    def _state_allowed(self, which: str) -> float:
+        if self._budget is not None:
+            return max(self._budget.states.get(which, {"": 0.0}).values())
+        return FLOAT64[which] if self._proof else _MOST if which == "final" else _ULPS * self._epsilon
+
+    def layers_allowed(self, step: int) -> float:
+        """By how much the digests of a layer's output may differ, relative to its norm."""
+        return _LAYERS if self._proof else min(_ULPS * self._epsilon * (1 + step), _MOST)
+
+    def samples(self) -> Stage:
+        """The ids of each step, as multisets."""
+        name = "sample ids"
+        if not all(map(has_ids, self._records)):
+            return Stage(name, "not recorded", "give the recorders ids= to have them compared")
+        received = [record.received for record in self._records]
+        known = min(r.whole - int(rows[0]) for r, rows in zip(received, self._rows, strict=True))
+        known = max(0, min(known, len(self._steps)))
+        words = [r.step_digests[rows[:known]] for r, rows in zip(received, self._rows, strict=True)]
+        off = np.flatnonzero(words[0] != words[1])
+        if not len(off):
+            rest = (
+                ""
+                if known == len(self._steps)
+                else f"; of the {len(self._steps) - known} after, digests are kept"
+            )
+            return Stage(name, "agrees", f"the same samples at each of {known} steps{rest}")
+        row = int(off[0])
+        ours, theirs = (
+            np.concatenate(r.ids(int(rows[row]))) for r, rows in zip(received, self._rows, strict=True)
+        )
+        return Stage(name, "differs", _samples_text(ours, theirs), int(self._steps[row]))
+
+    def counts(self) -> Stage:
+        """What the loss was divided by."""
+        ours, theirs = self._columns("count")
+        off = np.flatnonzero(ours != theirs)
+        if not len(off):
+            return Stage("count", "agrees", f"{ours[0]:g} at the first step")
+        row = int(off[0])
+        return Stage("count", "differs", f"{ours[row]:g} and {theirs[row]:g} samples", int(self._steps[row]))
+
+    def initial(self) -> Stage:
+        """What they began with, tensor by tensor: bit for bit."""
+        return self._tensors("initial", "initial state", 0.0, -1)
+
+    def gradients(self) -> Stage:
+        """The first step's, tensor by tensor."""
+        found = self._tensors("first_gradients", "first gradients", self._state_allowed("first_gradients"), 0)
+        factor = self._gradient_factor() if found.status == "differs" else None
+        if factor is None:
+            return found
+        said = in_words(factor, named(factor, self._known_numbers(0)))
+        return replace(found, text=f"every tensor is {said} the reference's")
+
+    def final(self) -> Stage:
+        """What they ended with."""
+        return self._tensors("final", "final state", self._state_allowed("final"), int(self._steps[-1]) + 1)
+
+    def curve(self, column: str) -> Stage:
+        """A recorded number, step by step."""
+        title = _TITLES[column]
+        there = np.logical_and(
+            *(recorded_rows(column, r)[rows] for r, rows in zip(self._records, self._rows, strict=True))
+        )
+        if not there.any():
+            return Stage(title, "not recorded", "by one of them or both")
+        ours, theirs = self._columns(column)
+        deviation = np.where(there, curve_deviation(ours, theirs), 0.0)
+        off = np.flatnonzero(~(deviation <= self._allowed(column)))
+        seen = f"{int(there.sum())} of {len(there)} steps"
+        if not len(off):
+            return Stage(title, "agrees", f"within {deviation.max():.1e} at {seen}")
+        row = int(off[0])
+        text = f"{ours[row]:.9g} and {theirs[row]:.9g}, deviation {deviation[row]:.2g}"
+        factor = factor_between(
+            ours[there & (ours != 0)], theirs[there & (ours != 0)], max(1e-9, 8 * self._epsilon)
+        )
+        if column == "learning_rate" and factor is not None:
+            text += f": {in_words(factor, None)} the reference's at every step"
+        elif row + 1 < len(ours) and column == "learning_rate":
+            text += _shifted(ours, theirs, 4 * self._epsilon)
+        elif row == 0 and ours[0]:
+            word = named(theirs[0] / ours[0], self._known_numbers(0))
+            text += f": {in_words(float(theirs[0] / ours[0]), word)} the reference's" if word else ""
+        return Stage(title, "differs", text, int(self._steps[row]))
+
+    def _tensors(self, which: str, name: str, allowed: float, step: int) -> Stage:
+        if not all(record.has(which) for record in self._records):
+            return Stage(name, "not recorded", "by one of them or both")
+        if not named_alike(which, *self._records):
+            return Stage(name, "not recorded", "by other names in each, see the note")
+        ours, theirs = (record.state(which) for record in self._records)
+        if which == "final" and len({len(record.steps) for record in self._records}) > 1:
+            return Stage(name, "not recorded", "they ended after different steps")
+        names = sorted({*ours, *theirs} - {"step"})
+        off = {n: tensor_deviation(ours[n], theirs[n]) for n in names if n in ours and n in theirs}
+        alone = [n for n in names if n not in off]
+        bad = {n: d for n, d in off.items() if not d <= allowed}
+        if not bad and not alone:
+            return Stage(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
+        worst = sorted(bad, key=lambda n: -bad[n])[:_SHOWN]
+        parts = [f"{_short(n)} {bad[n]:.2g}" for n in worst] + [
+            f"{_short(n)} only in one" for n in alone[:_SHOWN]
+        ]
+        return Stage(
+            name, "differs", f"{len(bad) + len(alone)} of {len(names)} tensors: {', '.join(parts)}", step
+        )
+
+    def _gradient_factor(self) -> float | None:
+        ours, theirs = (record.state("first_gradients") for record in self._records)
+        if ours.keys() != theirs.keys() or any(ours[n].shape != theirs[n].shape for n in ours):
+            return None
+        both = [np.concatenate([np.ravel(s[n]) for n in ours]).astype(np.float64) for s in (ours, theirs)]
+        kept = np.abs(both[0]) > 1e-6 * np.abs(both[0]).max(initial=0)
+        return factor_between(both[0][kept], both[1][kept], max(1e-9, 1e4 * self._epsilon))
+
+    def _known_numbers(self, row: int) -> dict[str, float]:
+        """Numbers by which a mean and a sum of something differ."""
+        first, second = (record.terms for record in self._records)
+        assert isinstance(first, ScriptInfo)
+        assert isinstance(second, ScriptInfo)
+        counts = self._columns("count")
+        found = {
+            "the number of samples, as of a sum instead of a mean": float(counts[0][row]),
+            "the candidate's number of samples": float(counts[1][row]),
+            "the candidate's world size, as of gradients added up over ranks and not averaged": float(
+                second.world_size
+            ),
+            "the reference's world size, as of gradients added up over ranks and not averaged": float(
+                first.world_size
+            ),
+        }
+        for side, told in (("reference", first.settings), ("candidate", second.settings)):
+            for name in ("accumulation", "gradient_accumulation_steps"):
+                value = told.get(name)
+                if isinstance(value, int) and not isinstance(value, bool):
+                    found[f"the {side}'s {name}, as of micro-batches added up and not averaged"] = float(
+                        value
+                    )
+        return {name: value for name, value in found.items() if value > 1}
+
+    def why(self, first: Stage, stages: dict[str, Stage]) -> Iterator[str]:
+        """What fits the stage that parts first."""
+        if first.name in ("first gradients", "gradient norm"):
+            yield from self._clipped()
+        if first.name in _CARRIED and first.step not in (-1, 0):
+            yield _WHY_LATER.format(before=(first.step or 0) - 1)
+            return
+        text = _WHY[first.name]
+        unlike = [name for name in ("sample ids", "initial state") if stages[name].status == "not recorded"]
+        if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
+            text += f"; or what was not compared: {' and '.join(unlike)}"
+        yield text
+
+    def _clipped(self) -> Iterator[str]:
+        for record, norms in zip(self._records, self._columns("gradient_norm"), strict=True):
+            seen = norms[np.isfinite(norms)]
+            if len(seen) > 2 and np.allclose(seen, seen[0], rtol=1e-6, atol=0):
+                yield (
+                    f"{record.label}: the norm is {seen[0]:g} at every step, so the gradients were clipped before"
+                    " they were recorded: call recorder.gradients() between backward and clipping"
+                )
+
+    def told_settings(self) -> Iterator[str]:
+        """What the recorders were told of the scripts, where it differs."""
+        first, second = (record.terms for record in self._records)
+        assert isinstance(first, ScriptInfo)
+        assert isinstance(second, ScriptInfo)
+        facts: list[dict[str, Any]] = [
+            {"global_batch_size": d.global_batch_size, "world_size": d.world_size, **d.settings}
+            for d in (first, second)
+        ]
+        for name in dict.fromkeys([*facts[0], *facts[1]]):
+            ours, theirs = (told.get(name) for told in facts)
+            if ours != theirs and None not in (ours, theirs):
+                yield f"{name}: {ours} and {theirs}"
+
+    def notes(self) -> Iterator[str]:
+        """What could not be looked at."""
+        yield "a recorded script cannot be replayed: this is what the records show, and nothing was tried"
+        for record in self._records:
+            if record.summary is None:
+                yield f"{record.folder}: the script did not finish, {len(record.steps)} steps were recorded"
+        lengths = [len(record.steps) for record in self._records]
+        if len(set(lengths)) > 1:
+            yield f"{lengths[0]} and {lengths[1]} steps were recorded; the {len(self._steps)} that both have were compared"
+        if self.unnamed:
+            yield UNNAMED
+        if self._budget is None and not self._proof:
+            yield (
+                f"without a noise floor (--floor), a deviation of up to {_ULPS * self._epsilon:.1g} at the first step,"
+                f" growing to {_MOST:g}, is taken for rounding"
+            )
+
+
+def _samples_text(ours: Any, theirs: Any) -> str:
+    if len(ours) != len(theirs):
+        return f"{len(ours)} and {len(theirs)} samples"
+    foreign = np.setdiff1d(theirs, ours)
+    if not len(foreign):
+        return "the same samples, but not equally often"
+    return f"{len(foreign)} of {len(theirs)} samples are not the reference's, such as {foreign[0]}"
+
+
+def _shifted(ours: Row, theirs: Row, allowed: float) -> str:
+    """Whether one schedule is a step ahead of the other, in words."""
+    for who, a, b in (("candidate", ours, theirs), ("reference", theirs, ours)):
+        if len(a) > 3 and (curve_deviation(a[1:], b[:-1]) <= allowed).all():
+            return f": the {who}'s schedule is one step ahead"
+    return ""
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("tensors/")
+
+
+def stages_that_differ(diagnosis: RecordedDiagnosis) -> Sequence[Stage]:
+    """In the order of the step at which they part."""
+    return sorted(
+        (stage for stage in diagnosis.stages if stage.status == "differs"),
+        key=lambda stage: math.inf if stage.step is None else stage.step,
+    )

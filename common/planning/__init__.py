@@ -1,0 +1,1 @@
+"""Before and around a run: what fits, how fast messages are, jobs for a cluster, manifests for Kubernetes."""

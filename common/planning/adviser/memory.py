@@ -1,0 +1,366 @@
+"""Bytes that one process, or one device, holds under a placement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from parity.common.data.plan import BatchPlan
+from parity.common.planning.adviser.passes import batch_bytes, itemsizes, passes
+from parity.common.spec import Node, Placement, TrainSpec
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.spec.tensor_parallel import division
+from parity.common.state.canonical import canonical_name, parameter_specs, slots_of
+
+# Bytes of DeepSpeed's master weights; it keeps them whatever the precision.
+_MASTER = 4
+# Elements of DeepSpeed's reduce_bucket_size, its default.
+_BUCKET = 500_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The fullest device of a placement, in bytes.
+
+    parameters, slots: between two steps; exact. gradients: as long as they are held, this device's share.
+    activations: what the forward pass of a micro-batch keeps for its backward pass. temporary: whatever
+    else there is at the fullest moment: gathered parameters, buckets, gradients of activations, the
+    update's intermediate results. total: at that moment. host: in the host's memory instead.
+    """
+
+    parameters: int
+    gradients: int
+    slots: int
+    buffers: int
+    activations: int
+    temporary: int
+    total: int
+    host: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain JSON data."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What stays, and the two phases of a step that may be the fullest, all in bytes.
+
+    carried: gradients that are there already when a backward pass begins. gathered: parameters that are
+    put together for a pass. update: all that the update needs, gradients included.
+    """
+
+    parameters: int
+    gradients: int
+    slots: int
+    carried: int
+    gathered: int
+    update: int
+    resident: int = 0
+    host: int = 0
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """A spec in bytes: of all parameters, their slots, and the largest parts that are treated as one."""
+
+    spec: TrainSpec
+    parameters: int
+    slots: int
+    buffers: int
+    itemsize: int
+
+    @classmethod
+    def of(cls, spec: TrainSpec) -> _Sizes:
+        itemsize, _ = itemsizes(spec)
+        specs = parameter_specs(spec)
+        trained = sum(math.prod(p.shape) for p in specs.values() if p.trainable)
+        buffers = sum(math.prod(p.shape) for p in specs.values() if not p.trainable)
+        slots = sum(
+            math.prod(initial.shape)
+            for each in slots_of(spec.optimizer, specs).values()
+            for initial in each.values()
+        )
+        return cls(spec, trained * itemsize, slots * itemsize, buffers * itemsize, itemsize)
+
+
+def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
+    """What the fullest device of a placement holds. The spec must be resolved."""
+    sizes = _Sizes.of(spec)
+    largest = largest_micro_batch(spec, placement)
+    batch = batch_bytes(spec, largest * max(count for _, count in placement.accumulation))
+    checkpointed = getattr(placement.options, "checkpoint", False)
+    paths = frozenset(block.path for block in blocks_of(spec.model.tree())) if checkpointed else frozenset()
+    memory = passes(spec, largest, paths, alone=placement.replicas == 1)
+    held = _HELD.get(placement.strategy, _whole)(sizes, placement)
+    grows = placement.accumulates or held.carried
+    backward = memory.peak
+    if grows:
+        backward = max(memory.peak, memory.added + (held.carried or sizes.parameters))
+    stays = held.parameters + held.slots + sizes.buffers + batch + held.resident
+    total = stays + max(backward + held.gathered, held.update)
+    shown = held.parameters + held.gradients + held.slots + sizes.buffers + memory.saved
+    return Estimate(
+        held.parameters,
+        held.gradients,
+        held.slots,
+        sizes.buffers,
+        memory.saved,
+        max(total - shown, 0),
+        total,
+        held.host,
+    )
+
+
+def largest_micro_batch(spec: TrainSpec, placement: Placement) -> int:
+    """Samples of the largest micro-batch that a replica is given."""
+    plan = BatchPlan.of(spec, placement)
+    local = -(-plan.global_batch_size // placement.replicas)
+    return -(-local // min(count for _, count in placement.accumulation))
+
+
+def blocks_of(root: Node) -> list[Node]:
+    """The blocks of a model, as `Blocks` in common/spec/strategies.py defines them."""
+    inside = root
+
+    def containers(node: Node) -> list[Node]:
+        return [child for child in node.children if child.children]
+
+    while len(containers(inside)) == 1 and containers(containers(inside)[0]):
+        inside = containers(inside)[0]
+    return containers(inside) or [child for child in inside.children if child.parameters]
+
+
+def update_units(optimizer: OptimizerBase) -> int:
+    """Tensors of the parameters' size that an update makes besides the mean gradients.
+
+    Counted in torch_impl/optimizers, at the fullest moment.
+    """
+    kind, decay = optimizer.kind, bool(optimizer.weight_decay)  # type: ignore[attr-defined]
+    decoupled = decay and optimizer.weight_decay_mode == "decoupled"
+    units = {"lion": 1, "adam": 2, "adamw": 2, "nadam": 2}.get(kind, 3)
+    if kind == "sgd":
+        form, nesterov = optimizer.momentum_form, optimizer.nesterov  # type: ignore[attr-defined]
+        moving = bool(optimizer.momentum)  # type: ignore[attr-defined]
+        units = 1 if not moving else 2 if nesterov else 0 if form == "velocity" else 1
+    # What decays is a tensor of its own, and so is its sum with the change.
+    units += 1 if decoupled else int(decay)
+    clips = (optimizer.clip_global_norm, optimizer.clip_norm, optimizer.clip_value)
+    return units + int(any(clip is not None for clip in clips)) + 2 * int(optimizer.ema is not None)
+
+
+def _update(sizes: _Sizes, gradients: int) -> int:
+    """The gradients, their means, and what the rule makes of them."""
+    penalties = bool(sizes.spec.loss.l1 or sizes.spec.loss.l2)
+    return gradients * (2 + penalties + update_units(sizes.spec.optimizer))
+
+
+# Strategies whose devices hold the whole model.
+
+
+def _whole(sizes: _Sizes, placement: Placement) -> _Held:
+    whole = sizes.parameters
+    return _Held(whole, whole, sizes.slots, 0, 0, _update(sizes, whole))
+
+
+def _ddp(sizes: _Sizes, placement: Placement) -> _Held:
+    """Gradients live in buckets that are there from the start, or beside them."""
+    whole = sizes.parameters
+    beside = 0 if getattr(placement.options, "gradient_as_bucket_view", True) else whole
+    return _Held(whole, whole, sizes.slots, whole, 0, _update(sizes, whole) + beside, beside)
+
+
+def _data_parallel(sizes: _Sizes, placement: Placement) -> _Held:
+    """The first device also gathers the other replicas' gradients."""
+    whole = sizes.parameters
+    return _Held(whole, whole, sizes.slots, whole, whole, _update(sizes, whole))
+
+
+def _mirrored(sizes: _Sizes, placement: Placement) -> _Held:
+    """The local gradients, their sums, the means, and the update of a tensor at a time."""
+    whole, many = sizes.parameters, placement.replicas > 1
+    return _Held(whole, whole, sizes.slots, 0, 0, whole * (2 + many + 1))
+
+
+def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _Held:
+    """As DDP, but whole tensors' slots are dealt out, the largest first to who has least."""
+    spec, ranks = sizes.spec, placement.replicas
+    specs = parameter_specs(spec)
+    counts = {name: math.prod(p.shape) for name, p in specs.items() if p.trainable}
+    held = [0] * ranks
+    keeper = {}
+    for name in sorted(counts, key=lambda each: counts[each], reverse=True):
+        keeper[name] = held.index(min(held))
+        held[keeper[name]] += counts[name]
+    slots = [0] * ranks
+    for name, each in slots_of(spec.optimizer, specs).items():
+        slots[keeper[name]] += sum(math.prod(i.shape) for i in each.values()) * sizes.itemsize
+    whole, own = sizes.parameters, max(held) * sizes.itemsize
+    # The old weights stay until the changes are known.
+    update = 3 * whole + max(own * (1 + update_units(spec.optimizer)), whole)
+    return _Held(whole, whole, max(slots), whole, 0, update)
+
+
+# Strategies whose devices hold parts of it.
+
+
+def _fsdp2(sizes: _Sizes, placement: Placement) -> _Held:
+    """Each tensor's rows divided over the ranks, the last ones padded."""
+    options = placement.options
+    ranks = getattr(options, "shard_group", None) or placement.replicas
+    specs = {n: p for n, p in parameter_specs(sizes.spec).items() if p.trainable}
+    rows = dict(_rows(sizes.spec.model.tree()))
+    parameters = slots = 0
+    for name, each in slots_of(sizes.spec.optimizer, specs).items():
+        shape = specs[name].shape
+        share = -(-rows[name] // ranks) * (math.prod(shape) // rows[name])
+        parameters += share
+        slots += sum(share if i.shape == shape else math.prod(i.shape) for i in each.values())
+    parameters, slots = parameters * sizes.itemsize, slots * sizes.itemsize
+    gathered = _gathered(sizes, placement, getattr(options, "reshard", None) is not False)
+    return _sharded(sizes, placement, parameters, slots, gathered)
+
+
+def _fsdp1(sizes: _Sizes, placement: Placement) -> _Held:
+    """All tensors of a unit as one, divided over the ranks, padded at the end."""
+    options = placement.options
+    sharding = getattr(options, "sharding", "full_shard")
+    if sharding == "no_shard":
+        return _ddp(sizes, placement)
+    ranks = getattr(options, "shard_group", None) or placement.replicas
+    parts = [-(-size // sizes.itemsize // ranks) * sizes.itemsize for size in _units(sizes, placement)]
+    parameters = sum(parts)
+    slots = round(sizes.slots * parameters / max(sizes.parameters, 1))
+    gathered = _gathered(sizes, placement, sharding != "shard_grad_op")
+    return _sharded(sizes, placement, parameters, slots, gathered)
+
+
+def _sharded(sizes: _Sizes, placement: Placement, parameters: int, slots: int, gathered: int) -> _Held:
+    update = _update(sizes, parameters)
+    if getattr(placement.options, "cpu_offload", False):
+        return _Held(0, 0, 0, 0, gathered, 0, host=parameters + slots + update)
+    return _Held(parameters, parameters, slots, 0, gathered, update)
+
+
+def _units(sizes: _Sizes, placement: Placement) -> list[int]:
+    """Bytes of what is gathered at once: the whole model, or each block, and what is in none."""
+    if getattr(placement.options, "wrap", "root") == "root":
+        return [sizes.parameters]
+    blocks = [_trained(block) * sizes.itemsize for block in blocks_of(sizes.spec.model.tree())]
+    rest = sizes.parameters - sum(blocks)
+    return [*blocks, rest] if rest else blocks
+
+
+def _gathered(sizes: _Sizes, placement: Placement, reshard: bool) -> int:
+    """Parameters that are whole at the fullest moment.
+
+    A unit may be gathered while the one before is still whole, and what is in no block is for the whole
+    pass. FSDP2 gathers a unit from a copy of its shards into one buffer, and copies it out of that.
+    """
+    units = _units(sizes, placement)
+    blocks = units[: len(blocks_of(sizes.spec.model.tree()))] if len(units) > 1 else units
+    largest = max(blocks)
+    whole = sum(units) - sum(blocks) + (min(2 * largest, sum(blocks)) if reshard else sum(blocks))
+    if placement.strategy == "fsdp1":
+        return whole
+    ranks = getattr(placement.options, "shard_group", None) or placement.replicas
+    return whole + largest + largest // ranks
+
+
+def _deepspeed(sizes: _Sizes, placement: Placement) -> _Held:
+    """ZeRO 1, 2 and 3: slots and master weights divided, then gradients, then parameters too."""
+    options, ranks = placement.options, placement.replicas
+    stage = getattr(options, "stage", 2)
+    whole, count = sizes.parameters, sizes.parameters // sizes.itemsize
+    # Stages 1 and 2 pad the flat parameters to an even number for each rank.
+    padded = -(-count // (2 * ranks)) * 2 * ranks if stage < 3 else count
+    whole = padded * sizes.itemsize
+    share = -(-padded // ranks) * sizes.itemsize
+    kept, master = -(-padded // ranks) * (sizes.slots // max(count, 1)), -(-padded // ranks) * _MASTER
+    bucket = min(count, _BUCKET) * sizes.itemsize
+    parameters = share if stage == 3 else whole
+    gradients = whole if stage == 1 else share
+    update = gradients + share * (1 + update_units(sizes.spec.optimizer))
+    host = 0
+    if getattr(options, "offload_optimizer", False):
+        host, kept, master, update = kept + master + update, 0, 0, gradients
+    if getattr(options, "offload_parameters", False) and stage == 3:
+        host, parameters = host + share, 0
+    gathered = bucket if stage == 3 else 0
+    carried = gradients + bucket
+    return _Held(parameters, gradients, kept, carried, gathered, update, resident=master, host=host)
+
+
+def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _Held:
+    """Kernels divided as `division` says; activations are counted as if they were whole."""
+    ranks = placement.ranks_per_replica
+    part = slots = 0
+    tree, specs = sizes.spec.model.tree(), parameter_specs(sizes.spec)
+    cuts = division(tree, ranks)
+    divided = {
+        canonical_name(node.path, tensor)
+        for node in _walk(tree)
+        for tensor in node.parameters
+        if tensor.name not in _UNCUT.get(cuts.get(node.path, "whole"), {tensor.name})
+    }
+    for name, each in slots_of(sizes.spec.optimizer, specs).items():
+        count, share = math.prod(specs[name].shape), ranks if name in divided else 1
+        part += count // share
+        slots += sum(
+            math.prod(i.shape) // (share if i.shape == specs[name].shape else 1) for i in each.values()
+        )
+    parameters = part * sizes.itemsize
+    update = _update(sizes, parameters)
+    return _Held(parameters, parameters, slots * sizes.itemsize, parameters, 0, update)
+
+
+# Of a layer that is divided so, the tensors that stay whole.
+_UNCUT = {"heads": {"output_bias"}, "columns": set[str](), "rows": {"bias"}}
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def _own(node: Node) -> int:
+    return sum(math.prod(p.shape) for p in node.parameters if p.trainable)
+
+
+def _trained(node: Node) -> int:
+    return sum(_own(each) for each in _walk(node))
+
+
+# Which axis of the canonical tensor PyTorch stores first, where it is not the first.
+_FIRST_AXIS = {
+    **{
+        (kind, "kernel"): -1 for kind in ("dense", "conv1d", "conv2d", "conv1d_transpose", "conv2d_transpose")
+    },
+    ("depthwise_conv2d", "kernel"): -2,
+    ("separable_conv2d", "depthwise_kernel"): -2,
+    ("separable_conv2d", "pointwise_kernel"): -1,
+}
+
+
+def _rows(root: Node) -> Iterator[tuple[str, int]]:
+    """(canonical name, length of the axis that FSDP2 divides) of each trained tensor."""
+    for node in _walk(root):
+        for tensor in node.parameters:
+            if tensor.trainable:
+                axis = _FIRST_AXIS.get((node.spec.kind, tensor.name), 0)
+                yield canonical_name(node.path, tensor), tensor.shape[axis]
+
+
+_HELD = {
+    "ddp": _ddp,
+    "data_parallel": _data_parallel,
+    "zero_redundancy": _zero_redundancy,
+    "fsdp1": _fsdp1,
+    "fsdp2": _fsdp2,
+    "deepspeed": _deepspeed,
+    "tensor_parallel": _tensor_parallel,
+    "mirrored": _mirrored,
+    "multi_worker": _mirrored,
+}

@@ -1,0 +1,1 @@
+"""Jobs of a SLURM cluster: submitted, and what became of them."""

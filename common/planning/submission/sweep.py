@@ -1,0 +1,77 @@
+"""A scaling sweep as a job array: an element is all runs of one number of replicas.
+
+Run by slurm/scale.sbatch as `python -m parity.common.planning.submission.sweep OUT INDEX`; needs no framework.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from parity.common.base.errors import ParityError, SpecError
+from parity.common.base.package import MODULES
+from parity.common.execution import session
+from parity.common.execution.flags import flags_of
+from parity.common.planning.submission.submit import Size, sized
+from parity.common.scaling.experiment import configurations, read_question
+from parity.common.spec import Placement
+
+
+def placements_of(texts: Sequence[str], counts: Sequence[int], size: Size, steps: int) -> list[Placement]:
+    """Every strategy on every number of replicas, and one replica of each framework on its own.
+
+    Raises:
+        SpecError: a number does not fill whole nodes, or 1 is lacking.
+    """
+    if sorted(set(counts)) != sorted(counts) or min(counts) != 1 or len(counts) < 2:
+        raise SpecError(f"--scale {','.join(map(str, counts))}: expected 1 and other numbers, each once")
+    found = []
+    for text in texts:
+        for count in sorted(counts):
+            nodes = -(-count // size.per_node)
+            if count % nodes or nodes > size.nodes:
+                raise SpecError(
+                    f"--scale {count}: {size.nodes} node(s) of {size.per_node} devices hold no {count} replicas,"
+                    " equally many on each"
+                )
+            alone = f"{text.partition(':')[0]}:single"
+            part = Size(nodes, count // nodes, size.gpus)
+            placement, _ = sized(alone if count == 1 else text, part)
+            found.append(placement.model_copy(update={"stop_at_step": steps}))
+    return list(dict.fromkeys(found))
+
+
+def element(folder: Path, index: int) -> Iterator[list[str]]:
+    """Nodes, processes on each, record and flags of every run of one element, in the order of the rounds."""
+    question = read_question(folder)
+    counts = sorted({placement.replicas for placement in question.placements})
+    if not 0 <= index < len(counts):
+        raise SpecError(f"element {index} of the array: there are {len(counts)}, of {counts} replicas")
+    for _, jobs in session.rounds(configurations(question, folder), folder, question.rounds, question.rounds):
+        for job in jobs:
+            placement = job.placement
+            if placement.replicas != counts[index]:
+                continue
+            local = placement.launcher == "local"
+            tasks = 1 if local else placement.processes // placement.nodes
+            flags = [
+                f"--spec={folder / 'spec.yaml'}",
+                f"--set=global_batch_size={job.spec.global_batch_size}",
+            ]
+            where = [str(placement.nodes), str(tasks), str(job.folder)]
+            yield [*where, "-m", MODULES[placement.framework], *flags, *flags_of(placement)]
+
+
+def main() -> None:
+    """Print a line for each run, in words of a shell."""
+    try:
+        for words in element(Path(sys.argv[1]), int(sys.argv[2])):
+            print(shlex.join(words))
+    except ParityError as error:
+        sys.exit(f"submit_scale: error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Models of token sequences and of tables."""
+
+from __future__ import annotations
+
+from parity.common.spec import LayerSpec, ModelSpec
+from parity.common.spec.layers import (
+    GRU,
+    LSTM,
+    Activation,
+    Add,
+    Concatenate,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    LayerNorm,
+    PositionEmbedding,
+    Residual,
+    SegmentEmbedding,
+    SelfAttention,
+    Sequential,
+    Slice,
+    TiedEmbedding,
+)
+
+NORMAL = "normal_0.02"
+
+
+def gpt2_model(
+    vocabulary: int = 50257,
+    positions: int = 1024,
+    tokens: int = 1024,
+    width: int = 768,
+    depth: int = 12,
+    heads: int = 12,
+    dropout: float = 0.1,
+) -> ModelSpec:
+    """GPT-2: Radford et al. 2019. Pre-norm blocks, GELU by tanh, the output tied to the embedding."""
+    norm = LayerNorm(epsilon=1e-5)
+
+    def block(number: int) -> Sequential:
+        return Sequential(
+            name=f"block_{number + 1}",
+            layers=(
+                Residual(
+                    name="attend",
+                    layers=(
+                        norm,
+                        SelfAttention(
+                            heads=heads,
+                            causal=True,
+                            dropout=dropout,
+                            kernel_initializer=NORMAL,
+                            bias_initializer="zeros",
+                        ),
+                        Dropout(rate=dropout),
+                    ),
+                ),
+                Residual(
+                    name="feed_forward",
+                    layers=(norm, *_feed_forward(width, "gelu_tanh"), Dropout(rate=dropout)),
+                ),
+            ),
+        )
+
+    return ModelSpec(
+        input_shape=(tokens,),
+        inputs="tokens",
+        layers=(
+            TiedEmbedding(
+                name="tokens",
+                vocabulary=vocabulary,
+                features=width,
+                initializer=NORMAL,
+                layers=(
+                    PositionEmbedding(positions=positions, initializer=NORMAL),
+                    Dropout(rate=dropout),
+                    *(block(number) for number in range(depth)),
+                    norm,
+                ),
+            ),
+        ),
+    )
+
+
+def bert_model(
+    vocabulary: int = 30522,
+    positions: int = 512,
+    tokens: int = 512,
+    width: int = 768,
+    depth: int = 12,
+    heads: int = 12,
+    dropout: float = 0.1,
+    pad_id: int = 0,
+    separator_id: int | None = 102,
+) -> ModelSpec:
+    """BERT with its masked-word head: Devlin et al. 2019. Post-norm blocks, padding masked."""
+    norm = LayerNorm(epsilon=1e-12)
+
+    def block(number: int) -> Sequential:
+        attention = SelfAttention(
+            heads=heads, masked=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
+        )
+        return Sequential(
+            name=f"block_{number + 1}",
+            layers=(
+                Residual(name="attend", layers=(attention, Dropout(rate=dropout))),
+                norm,
+                Residual(name="feed_forward", layers=(*_feed_forward(width, "gelu"), Dropout(rate=dropout))),
+                norm,
+            ),
+        )
+
+    return ModelSpec(
+        input_shape=(tokens,),
+        inputs="tokens",
+        pad_id=pad_id,
+        layers=(
+            TiedEmbedding(
+                name="tokens",
+                vocabulary=vocabulary,
+                features=width,
+                initializer=NORMAL,
+                output_bias=True,
+                beside=(SegmentEmbedding(features=width, separator_id=separator_id, initializer=NORMAL),),
+                layers=(
+                    PositionEmbedding(positions=positions, initializer=NORMAL),
+                    LayerNorm(name="embedding_norm", epsilon=1e-12),
+                    Dropout(rate=dropout),
+                    *(block(number) for number in range(depth)),
+                    Dense(name="head", units=width, kernel_initializer=NORMAL, bias_initializer="zeros"),
+                    Activation(function="gelu"),
+                    LayerNorm(name="head_norm", epsilon=1e-12),
+                ),
+            ),
+        ),
+    )
+
+
+def _feed_forward(width: int, function: str) -> tuple[LayerSpec, ...]:
+    def dense(name: str, units: int) -> Dense:
+        return Dense(name=name, units=units, kernel_initializer=NORMAL, bias_initializer="zeros")
+
+    return (dense("widen", 4 * width), Activation.parse({"function": function}), dense("narrow", width))
+
+
+def text_classifier_model(
+    vocabulary: int = 20000, tokens: int = 200, features: int = 128, units: int = 64, dropout: float = 0.0
+) -> ModelSpec:
+    """Two bidirectional LSTMs and one logit, as in Keras's example on IMDB; padding is passed over."""
+    return ModelSpec(
+        input_shape=(tokens,),
+        inputs="tokens",
+        pad_id=0,
+        layers=(
+            Embedding(vocabulary=vocabulary, features=features),
+            LSTM(units=units, direction="both", return_sequences=True, masked=True),
+            *((Dropout(rate=dropout),) if dropout else ()),
+            LSTM(units=units, direction="both", masked=True),
+            Dense(name="head", units=1),
+        ),
+    )
+
+
+def tagger_model(
+    vocabulary: int = 10000, tokens: int = 128, features: int = 128, units: int = 128, tags: int = 17
+) -> ModelSpec:
+    """A bidirectional GRU with a tag for each token; 17 are the universal parts of speech."""
+    return ModelSpec(
+        input_shape=(tokens,),
+        inputs="tokens",
+        pad_id=0,
+        layers=(
+            Embedding(vocabulary=vocabulary, features=features),
+            Dropout(name="word_dropout", rate=0.2),
+            GRU(units=units, direction="both", return_sequences=True, masked=True),
+            Dropout(name="state_dropout", rate=0.2),
+            Dense(name="head", units=tags),
+        ),
+    )
+
+
+def wide_and_deep_model(
+    numbers: int = 6,
+    categories: tuple[int, ...] = (9, 16, 7, 15, 6, 5, 2, 42),
+    features: int = 8,
+    hidden: tuple[int, ...] = (100, 50),
+) -> ModelSpec:
+    """Wide and deep: Cheng et al. 2016. A table of number columns, then category columns as codes.
+
+    The wide part is linear in the numbers and in one weight for each category; the deep part a dense
+    network on the numbers and an embedding of each category. The default columns are those of the
+    census income data.
+    """
+    number_columns = Slice(name="numbers", start=0, stop=numbers)
+
+    def column(index: int) -> Slice:
+        return Slice(start=numbers + index, stop=numbers + index + 1)
+
+    def embedded(index: int, size: int, width: int) -> Sequential:
+        return Sequential(
+            name=f"category_{index + 1}",
+            layers=(column(index), Embedding(vocabulary=size, features=width), Flatten()),
+        )
+
+    wide = Add(
+        name="wide",
+        layers=(
+            Sequential(name="numbers", layers=(number_columns, Dense(units=1))),
+            *(embedded(index, size, 1) for index, size in enumerate(categories)),
+        ),
+    )
+    deep = Sequential(
+        name="deep",
+        layers=(
+            Concatenate(
+                layers=(number_columns, *(embedded(i, size, features) for i, size in enumerate(categories)))
+            ),
+            *(
+                layer
+                for number, units in enumerate(hidden)
+                for layer in (
+                    Dense(name=f"hidden_{number + 1}", units=units),
+                    Activation(name=f"relu_{number + 1}", function="relu"),
+                )
+            ),
+            Dense(name="head", units=1),
+        ),
+    )
+    return ModelSpec(input_shape=(numbers + len(categories),), layers=(Add(layers=(wide, deep)),))

@@ -1,0 +1,39 @@
+"""The files of single layers that a diagnosis has tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parity.common.record.files import write_json
+from parity.common.state.canonical import State, load_state, save_state
+
+# What a layer makes, of what `parity.common.diagnosis.counterfactuals.Variant` describes and of its arrays.
+Tried = Callable[[dict[str, Any], State], State]
+
+
+def run_trials(folder: Path, tried: Tried) -> None:
+    """Have `tried` try the layers that `trials.json` describes on the arrays of `trials.safetensors`.
+
+    Of trial number I: `I/x`, `I/tensor/NAME` and maybe `I/ids`, `I/dy`, `I/token_mask`. Leaves
+    `results.safetensors` with `I/y`, `I/after/buffers/...` and, where there is a dy, `I/dx` and
+    `I/gradient/NAME`; and `errors.json`, {I: what it said}, of trials that failed.
+    """
+    described = json.loads((folder / "trials.json").read_text(encoding="utf-8"))
+    given = load_state(folder / "trials.safetensors")
+    results: State = {}
+    errors: dict[str, str] = {}
+    for number, facts in enumerate(described):
+        head = f"{number}/"
+        arrays = {n.removeprefix(head): array for n, array in given.items() if n.startswith(head)}
+        try:
+            found = tried(facts, arrays)
+        # Whatever is wrong with one, the others are tried.
+        except Exception as error:
+            errors[str(number)] = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        else:
+            results |= {f"{head}{name}": array for name, array in found.items()}
+    save_state(folder / "results.safetensors", results)
+    write_json(folder / "errors.json", errors)

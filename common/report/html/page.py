@@ -1,0 +1,95 @@
+"""What every page shares: templates, scripts, a policy that lets nothing else run, writing whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+from parity.common.base.errors import MissingPackageError, RecordError, how_to_install
+from parity.common.base.files import replacing
+from parity.common.report.html import plots
+
+_HERE = Path(__file__).parent
+
+
+def write_page(
+    path: Path,
+    template: str,
+    words: dict[str, Any],
+    figures: dict[str, plots.Figure],
+    script: str = "report.js",
+) -> None:
+    """Write a page, whole or not at all, replacing an older one.
+
+    Args:
+        path: the file.
+        template: a file beside this module.
+        words: what the template says, unescaped: the template escapes.
+        figures: by name, for elements whose data-figure is figure-NAME; a page without any has no plotly.
+        script: another file beside this module, which brings the page to life.
+
+    Raises:
+        MissingPackageError: jinja2 is not installed, or plotly where there are figures.
+        RecordError: the file cannot be written.
+    """
+    try:
+        import jinja2
+
+        if figures:
+            import plotly.offline
+    except ImportError as error:
+        raise MissingPackageError(f"the HTML report needs {error.name}; {how_to_install('report')}") from None
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"short": short, "breakable": _breakable}
+    scripts = {
+        "guard": (_HERE / "guard.js").read_text(encoding="utf-8"),
+        "page": (_HERE / script).read_text(encoding="utf-8"),
+    }
+    if figures:
+        plotly_js = plotly.offline.get_plotlyjs()
+        scripts["plotly"] = plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script")
+    page = environment.get_template(template).render(
+        words,
+        policy=_policy(list(scripts.values())),
+        scripts={name: Markup(text) for name, text in scripts.items()},
+        figures={name: Markup(plots.to_json(figure)) for name, figure in figures.items()},
+    )
+    try:
+        with replacing(path) as temporary:
+            temporary.write_text(page, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise RecordError(f"{path}: the report cannot be written: {error.strerror or error}") from None
+
+
+def _policy(scripts: list[str]) -> str:
+    """Nothing from any network, and no script but exactly these."""
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def short(value: float) -> str:
+    """A deviation for people."""
+    if math.isnan(value):
+        return "not known"
+    return "infinite" if math.isinf(value) else f"{value:.2g}"
+
+
+def _breakable(name: str) -> str:
+    """A tensor's name, escaped, that may be broken at its slashes."""
+    from markupsafe import Markup, escape
+
+    return Markup(str(escape(name)).replace("/", "/<wbr>"))

@@ -1,0 +1,244 @@
+"""The figures of the scaling analysis: speedup, phases of a step, projection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from parity.common.report.html.plots import DASHES, PALETTE, SYMBOLS, Figure, Trace, axis, framed, plot_text
+from parity.common.report.html.scaling import titled
+from parity.common.scaling.result import (
+    EXPECTATION,
+    Configuration,
+    Mode,
+    PhaseTimes,
+    Projection,
+    Ratio,
+    Scaling,
+)
+
+_GREY = "#7A7A7A"
+# Parts of a step in the order they are taken in, with colours that stay apart for colour-blind eyes.
+_PARTS = (
+    ("data", "data", _GREY),
+    ("forward", "forward", "#56B4E9"),
+    ("backward", "backward", "#0072B2"),
+    ("exposed", "communication, exposed", "#D55E00"),
+    ("optimizer", "optimizer", "#009E73"),
+)
+_HIDDEN = ("communication, hidden", "#D55E00")
+_BAR, _THIN = 0.46, 0.16
+_BELOW_BUTTONS = 72  # pixels above a plot whose legend would reach the buttons
+
+
+def figures(scaling: Scaling) -> dict[str, Figure]:
+    """All figures that there are numbers for, by name."""
+    found = {}
+    if scaling.speedups:
+        found["speedup"] = speedup_figure(scaling.speedups)
+    phased = [c for c in scaling.configurations if c.phases is not None]
+    if phased:
+        found["phases"] = phase_figure(phased)
+    projected = [p for p in scaling.projections if p.points]
+    if projected:
+        found["projection"] = projection_figure(projected, scaling)
+    return found
+
+
+def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
+    """Speedup over replicas: medians with their intervals, the ideal, and what is usually reached."""
+    counts = sorted({1, *(ratio.replicas for ratio in speedups)})
+    most = max(counts)
+    traces = [_ideal(1, most), *_usual(most)]
+    groups = _groups(speedups)
+    for number, (name, ratios) in enumerate(groups.items()):
+        # Side by side, so that the whiskers of equal replica counts do not cover each other.
+        shift = (number - (len(groups) - 1) / 2) * 0.045 * most
+        colour = PALETTE[(number + 1) % len(PALETTE)]
+        symbol = SYMBOLS[number % len(SYMBOLS)] + ("-open" if ratios[0].mode == "weak" else "")
+        finite = [r for r in ratios if math.isfinite(r.median)]
+        traces.append(
+            {
+                "type": "scatter",
+                "name": plot_text(name),
+                "mode": "markers",
+                "x": [r.replicas + shift for r in finite],
+                "y": [r.median for r in finite],
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [r.high - r.median for r in finite],
+                    "arrayminus": [r.median - r.low for r in finite],
+                    "thickness": 2,
+                    "width": 7,
+                    "color": colour,
+                },
+                "marker": {"size": 11, "color": colour, "symbol": symbol, "line": {"width": 2}},
+                "customdata": [[r.low, r.high] for r in finite],
+                "hovertemplate": "%{y:.2f}x (%{customdata[0]:.2f} to %{customdata[1]:.2f})",
+            }
+        )
+    x = axis("replicas") | {"tickvals": counts, "range": [0.7, most * 1.12 + 0.1]}
+    # A whisker of a noisy session must not make all else too small to see.
+    top = max(1.15 * most, *(1.1 * r.median for r in speedups if math.isfinite(r.median)))
+    figure = framed(traces, x, axis("speedup") | {"range": [0, top]}, height=420)
+    figure["layout"]["hovermode"] = "closest"
+    return figure
+
+
+def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
+    """Ratios that differ in replicas alone, by their name without them."""
+    found: dict[str, list[Ratio]] = {}
+    for ratio in speedups:
+        name = titled(ratio.name.replace(f" x{ratio.replicas}", "", 1), ratio.mode)
+        found.setdefault(name, []).append(ratio)
+    return found
+
+
+def _ideal(first: float, last: float) -> Trace:
+    line = {"dash": "dash", "color": _GREY}
+    ends = {"x": [first, last], "y": [first, last]}
+    return {"type": "scatter", "name": "ideal", "mode": "lines", "hoverinfo": "skip", "line": line, **ends}
+
+
+def _usual(most: int) -> list[Trace]:
+    usual = sorted(n for n in EXPECTATION if n <= most * 1.01)
+    lows, highs = ([EXPECTATION[n][side] for n in usual] for side in (0, 1))
+    return [
+        {
+            "type": "scatter",
+            "name": "usually reached",
+            "mode": "lines+markers",
+            "x": usual + usual[::-1],
+            "y": highs + lows[::-1],
+            "fill": "toself",
+            "line": {"color": "#009E73", "width": 5},
+            "marker": {"size": 9},
+            "opacity": 0.35,
+            "fillcolor": "rgba(0, 158, 115, 0.35)",
+            "hovertemplate": "%{y:.1f}x",
+        }
+    ]
+
+
+def phase_figure(configurations: Sequence[Configuration]) -> Figure:
+    """A bar a configuration: what a step's milliseconds go into; below it the communication that is hidden."""
+    rows = list(range(len(configurations)))
+    traces: list[Trace] = []
+    starts = [0.0] * len(rows)
+    hidden_ends = starts
+    for field, name, colour in _PARTS:
+        if field == "exposed":
+            hidden_ends = list(starts)
+        lengths = [_milliseconds(c.phases, field) for c in configurations]
+        traces.append(_bars(name, lengths, starts, rows, -_BAR / 2, _BAR) | {"marker": {"color": colour}})
+        starts = [start + length for start, length in zip(starts, lengths, strict=True)]
+    lengths = [_milliseconds(c.phases, "hidden") for c in configurations]
+    begins = [max(0.0, end - length) for end, length in zip(hidden_ends, lengths, strict=True)]
+    pattern = {"shape": "/", "size": 6, "solidity": 0.35, "fgcolor": _HIDDEN[1], "bgcolor": "rgba(0,0,0,0)"}
+    marker = {"color": _HIDDEN[1], "pattern": pattern, "line": {"color": _HIDDEN[1], "width": 1}}
+    traces.append(_bars(_HIDDEN[0], lengths, begins, rows, _BAR / 2, _THIN) | {"marker": marker})
+    labels = [_broken(titled(c.label, c.mode)) for c in configurations]
+    y = axis("") | {"tickvals": rows, "ticktext": labels, "autorange": "reversed", "showgrid": False}
+    x = axis("milliseconds of a step") | {"rangemode": "tozero"}
+    figure = framed(traces, x, y, height=140 + 62 * len(rows))
+    figure["layout"] |= {"barmode": "overlay", "hovermode": "closest"}
+    figure["layout"]["margin"]["t"] = _BELOW_BUTTONS
+    return figure
+
+
+def _bars(
+    name: str, lengths: list[float], starts: list[float], rows: list[int], offset: float, width: float
+) -> Trace:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        # Nothing is drawn as nothing, not as a line.
+        "x": [length or None for length in lengths],
+        "base": starts,
+        "y": rows,
+        "offset": offset,
+        "width": width,
+        "customdata": lengths,
+        "hovertemplate": name + ": %{customdata:.3g} ms<extra></extra>",
+    }
+
+
+def _milliseconds(phases: PhaseTimes | None, part: str) -> float:
+    seconds = getattr(phases, part, 0.0)
+    # What is measured of messages where there are none is noise.
+    nothing = part in ("exposed", "hidden") and not getattr(phases, "message_bytes", {})
+    return 1e3 * max(0.0, seconds) if math.isfinite(seconds) and not nothing else 0.0
+
+
+def _broken(label: str) -> str:
+    """The label in lines short enough to stand beside a bar."""
+    words = label.split(" ")
+    lines = [" ".join(words[:2]), " ".join(words[2:4]), *words[4:]]
+    return "<br>".join(plot_text(line) for line in lines if line)
+
+
+def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Figure:
+    """Projected speedup over devices, both logarithmic, with the measured points."""
+    most = max(point.devices for projection in projections for point in projection.points)
+    traces = [_ideal(1, most)]
+    number = 0
+    for projection in projections:
+        name = f"{projection.framework} {projection.strategy}"
+        for mode in ("strong", "weak"):
+            points = [p for p in projection.points if p.mode == mode]
+            if not points:
+                continue
+            style = {
+                "color": PALETTE[number % len(PALETTE)],
+                "dash": DASHES[number % len(DASHES)],
+                "width": 2.5,
+            }
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": plot_text(f"{name}, {mode}"),
+                    "x": [p.devices for p in points],
+                    "y": [p.speedup for p in points],
+                    "line": style,
+                    "customdata": [[p.efficiency, p.algorithm] for p in points],
+                    "hovertemplate": "%{x} devices: %{y:.1f}x, efficiency %{customdata[0]:.0%}, %{customdata[1]}",
+                }
+            )
+            measured = _measured(scaling, projection, mode)
+            if measured:
+                marker = {"size": 10, "color": style["color"], "symbol": SYMBOLS[number % len(SYMBOLS)]}
+                traces.append(measured | {"name": plot_text(f"{name}, {mode}"), "marker": marker})
+            number += 1
+    ticks = {"type": "log", "tickvals": [2**power for power in range(int(math.log2(most)) + 1)]}
+    top = math.log10(most)
+    x = axis("devices") | ticks | {"range": [-0.05, top + 0.1]}
+    y = axis("speedup") | ticks | {"range": [-0.1, top + 0.1]}
+    figure = framed(traces, x, y, height=460)
+    figure["layout"]["hovermode"] = "closest"
+    figure["layout"]["margin"]["t"] = _BELOW_BUTTONS
+    return figure
+
+
+def _measured(scaling: Scaling, projection: Projection, mode: Mode) -> Trace:
+    """The measured speedups of what a projection is of; empty where there are none."""
+    mine = {
+        c.label
+        for c in scaling.configurations
+        if (c.framework, c.strategy, c.mode) == (projection.framework, projection.strategy, mode)
+    }
+    found = [r for r in scaling.speedups if r.name in mine and r.mode == mode and math.isfinite(r.median)]
+    return (
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [r.replicas for r in found],
+            "y": [r.median for r in found],
+            "showlegend": False,
+            "hovertemplate": "measured: %{y:.2f}x",
+        }
+        if found
+        else {}
+    )

@@ -1,0 +1,204 @@
+"""The runs of `parity scale`: what was asked, and the interleaved rounds that answer it, in one folder.
+
+scale.json        the question; written first, so that whatever was finished can be read again
+round_N/NN_label  one record of each configuration
+logs/             what the frameworks said
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from rich.console import Console
+
+from parity.common.base.errors import RecordError, SpecError
+from parity.common.base.files import numbered_folders
+from parity.common.execution import session
+from parity.common.execution.checks import check_run
+from parity.common.execution.session import QUESTION, Job
+from parity.common.execution.worker import require
+from parity.common.record import RunRecord, claim_folder, read_record
+from parity.common.record.files import parse, write_json
+from parity.common.scaling.analyse import analyse
+from parity.common.scaling.projection import PROJECTED_DEVICES
+from parity.common.scaling.result import Conclusion, Scaling
+from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec.base import PositiveInt, Spec
+
+Mode = Literal["strong", "weak", "both"]
+DEFAULT_PLACEMENTS = ("tensorflow:mirrored", "torch:ddp")
+
+
+class Question(Spec):
+    """What `parity scale` was asked."""
+
+    format: Literal["parity-scale"] = "parity-scale"
+    schema_version: Literal[1] = 1
+    spec: TrainSpec
+    placements: tuple[Placement, ...]
+    mode: Mode
+    rounds: PositiveInt
+    target_loss: float | None = None
+    target_accuracy: float | None = Field(None, gt=0, le=1)
+    project: PositiveInt = PROJECTED_DEVICES
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class ScaleResult:
+    """Everything that a report of a scaling session shows. `records` are those of the first round."""
+
+    question: Question
+    records: tuple[RunRecord, ...]
+    scaling: Scaling
+
+    @property
+    def verdict(self) -> Conclusion:
+        """Whether every speedup is known well enough."""
+        known = all(ratio.conclusion == "conclusive" for ratio in self.scaling.speedups)
+        return "conclusive" if known else "too noisy to conclude"
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.verdict == "conclusive" else 3
+
+
+def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object) -> list[Placement]:
+    """Every strategy at every replica count, and one replica of each framework on its own.
+
+    Args:
+        texts: 'framework:strategy' or 'framework:strategy,field=value...', without a replica count.
+        replicas: counts; 1 stands for the framework without any strategy, the baseline of all.
+        usual: fields of all placements.
+
+    Raises:
+        SpecError: with one line.
+    """
+    if sorted(set(replicas)) != sorted(replicas) or min(replicas) != 1 or max(replicas) < 2:
+        raise SpecError(
+            f"--replicas {','.join(map(str, replicas))}: expected 1, against which speedups are taken, and at"
+            " least one more count, each once"
+        )
+    found: list[Placement] = []
+    for text in texts:
+        head, more = Placement.split_text(text, "--replicas gives the numbers")
+        for count in sorted(replicas):
+            placement = Placement.from_text(f"{head}:{count}{more}", **usual)
+            found.append(_alone(placement) if count == 1 else placement)
+    labels = [placement.label for placement in found if placement.replicas > 1]
+    doubled = sorted({label for label in labels if labels.count(label) > 1})
+    if doubled:
+        raise SpecError(f"--placement: {doubled[0]} is given twice")
+    return list(dict.fromkeys(found))
+
+
+def _alone(placement: Placement) -> Placement:
+    """One replica of the same framework without a strategy, which costs nothing that could flatter the others."""
+    data = placement.to_dict() | {"strategy": "single", "options": {}}
+    return Placement.parse(data)
+
+
+def configurations(question: Question, folder: Path) -> list[Job]:
+    """One run of each placement, at the spec's global batch, at that times its replicas, or at both.
+
+    Raises:
+        SpecError: a placement cannot run the spec, or there are too few samples for a global batch.
+    """
+    runs = []
+    for placement in question.placements:
+        for times in _batches(question.mode, placement.replicas):
+            spec = enlarged(question.spec, times)
+            check_run(spec, placement)
+            runs.append((spec, placement))
+    names = (
+        f"{session.name_of(number, placement)}_batch_{spec.global_batch_size}"
+        for number, (spec, placement) in enumerate(runs)
+    )
+    return [Job(*run, folder / name) for run, name in zip(runs, names, strict=True)]
+
+
+def _batches(mode: Mode, replicas: int) -> list[int]:
+    """Multiples of the global batch. One replica is the baseline of both kinds of scaling."""
+    multiples = {"strong": [1], "weak": [replicas], "both": [1, replicas]}[mode]
+    return list(dict.fromkeys(multiples))
+
+
+def enlarged(spec: TrainSpec, times: int) -> TrainSpec:
+    """The spec with that many times its global batch: another spec, since the batch decides the curve."""
+    size = spec.global_batch_size * times
+    if size > spec.data.train_samples:
+        raise SpecError(
+            f"weak scaling to {times} replicas needs a global batch of {size}, but data.train_samples is"
+            f" {spec.data.train_samples}; take a smaller global_batch_size, fewer replicas or --mode strong"
+        )
+    return override(spec, [f"global_batch_size={size}"]).resolved() if times > 1 else spec
+
+
+def run_scale(question: Question, folder: Path, console: Console) -> None:
+    """Write a scaling session.
+
+    Raises:
+        ParityError: a run failed or was interrupted; finished rounds can be read with `read_scale`.
+    """
+    for placement in question.placements:
+        require(placement.framework)
+    jobs = configurations(question, folder)
+    claim_folder(folder)
+    write_json(folder / QUESTION, question.to_dict())
+    for line in crowded(question.placements):
+        console.print(f"[dim]{line}[/dim]", highlight=False)
+    stages = session.rounds(jobs, folder, question.rounds, phase_rounds=question.rounds)
+    session.work(stages, folder, console)
+
+
+def crowded(placements: Sequence[Placement]) -> list[str]:
+    """Which placements have more replicas than this machine has cores for."""
+    cores = len(os.sched_getaffinity(0))
+    lines = []
+    for placement in placements:
+        threads = placement.replicas * placement.threads_per_replica
+        if placement.device != "gpu" and threads > cores:
+            lines.append(f"{placement.label}: {placement.replicas} replicas on {cores} cores")
+    return lines
+
+
+def is_scale(folder: Path) -> bool:
+    """Whether a folder is a scaling session."""
+    return (folder / QUESTION).is_file()
+
+
+def read_scale(folder: Path) -> ScaleResult:
+    """Analyse all whole rounds of a scaling session.
+
+    Raises:
+        RecordError: a file is damaged, no round was finished, or nothing in it was timed.
+    """
+    question = read_question(folder)
+    names = [job.folder.name for job in configurations(question, folder)]
+    rounds = []
+    for parent in numbered_folders(folder):
+        # An interrupted round would compare what did not run side by side.
+        if all((parent / name / "summary.json").is_file() for name in names):
+            rounds.append([read_record(parent / name) for name in names])
+    if not rounds:
+        raise RecordError(f"{folder}: no round was finished, so there is nothing to report")
+    scaling = analyse(
+        rounds,
+        target_loss=question.target_loss,
+        target_accuracy=question.target_accuracy,
+        devices=question.project,
+        link=question.link,
+    )
+    if scaling is None:
+        raise RecordError(f"{folder}: a run has no step that could be timed; take more --steps")
+    return ScaleResult(question, tuple(rounds[0]), scaling)
+
+
+def read_question(folder: Path) -> Question:
+    """What a scaling session was asked; RecordError with one line where its file is damaged."""
+    return parse(Question, folder / QUESTION)

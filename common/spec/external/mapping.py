@@ -1,0 +1,356 @@
+"""Which tensors of a Keras model are which of a torch model, and how their layouts relate: mapping.yaml.
+
+Keras's names and layouts are the canonical ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.base.files import replacing
+from parity.common.spec.base import Spec
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.patterns import Array, Rule
+from parity.common.spec.external.rules import parse_rule
+from parity.common.spec.io import parse_yaml, read_text
+
+Source = Literal["name", "order", "shape", "probed", "hand"]
+State = dict[str, Array]
+
+_SIZE_LIMIT = 4 * 1024 * 1024
+_NAMES_SHOWN = 3
+
+_HEADER = """\
+# Which Keras tensors are which torch tensors. Edit it freely: what stands here wins over what would be proposed.
+#
+# tensors:  keras and torch name the tensors (a list where several become one), rule says how layouts relate:
+#           same, transpose (dense), conv (HWIO to OIHW), depthwise, flatten(height,width,channels), heads(12), ...,
+#           or a pattern of axes, Keras's first, such as 'n d h k -> (n h k) d; h=12'.
+#           source says how it was found: by name, order, shape, probed (by experiment) or hand (by you).
+# doubtful: as tensors; nothing has confirmed these. Take away 'doubt', or move the line, once you are sure.
+# ignored:  tensors that need no counterpart, and why. tied: other names of a tensor that is listed.
+# unmapped: tensors without a counterpart: give each a line in tensors, or in ignored.
+# layers:   layers whose outputs are compared.
+"""
+
+
+class Pair(Spec):
+    """Tensors that hold the same numbers.
+
+    keras, torch: names; one of them is empty for a tensor that only one side has (rule constant).
+    rule: see `rules`. source: how it was found. doubt: why it may be wrong, None where it is not doubted.
+    note: what training by it cannot keep equal.
+    """
+
+    keras: tuple[str, ...] = ()
+    torch: tuple[str, ...] = ()
+    rule: str
+    source: Source = "hand"
+    doubt: str | None = None
+    note: str | None = None
+
+    @field_validator("keras", "torch", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        try:
+            parse_rule(self.rule)
+        except ExternalModelError as error:
+            raise ValueError(str(error)) from None
+        if not self.keras and not self.torch:
+            raise ValueError("a line of tensors names at least one")
+        return self
+
+    @property
+    def parsed(self) -> Rule:
+        """The rule, ready for use."""
+        return parse_rule(self.rule)
+
+    @property
+    def label(self) -> str:
+        """For messages: 'a/kernel <-> a.weight'."""
+        return " <-> ".join(", ".join(names) or "(none)" for names in (self.keras, self.torch))
+
+
+class LayerPair(Spec):
+    """Layers whose outputs are the same numbers, but for the layout: their paths in the two outlines."""
+
+    keras: str
+    torch: str
+
+
+class Reasons(Spec):
+    """Of either side, names and a text for each."""
+
+    keras: dict[str, str] = {}
+    torch: dict[str, str] = {}
+
+
+class Names(Spec):
+    """Of either side, names."""
+
+    keras: tuple[str, ...] = ()
+    torch: tuple[str, ...] = ()
+
+
+class Mapping(Spec):
+    """Of two models.
+
+    keras, torch: the targets. ignored: why a tensor needs no counterpart. tied: names of a tensor that has another
+    name, and that other name. Every name stands once.
+    """
+
+    keras: str
+    torch: str
+    layers: tuple[LayerPair, ...] = ()
+    tensors: tuple[Pair, ...] = ()
+    ignored: Reasons = Field(default_factory=Reasons)
+    tied: Reasons = Field(default_factory=Reasons)
+    unmapped: Names = Field(default_factory=Names)
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        for side in ("keras", "torch"):
+            counts = Counter(self._named(side))
+            twice = [name for name, count in counts.items() if count > 1]
+            if twice:
+                raise ValueError(f"the {side} tensor {twice[0]!r} is named twice")
+        return self
+
+    def _named(self, side: str) -> Iterator[str]:
+        for pair in self.tensors:
+            yield from getattr(pair, side)
+        for rest in (self.ignored, self.tied, self.unmapped):
+            yield from getattr(rest, side)
+
+    @property
+    def doubtful(self) -> tuple[Pair, ...]:
+        """The pairs that nothing has confirmed."""
+        return tuple(pair for pair in self.tensors if pair.doubt is not None)
+
+    def to_torch(self, state: State, partial: bool = False) -> State:
+        """Torch's tensors, tied names included, from Keras's.
+
+        Args:
+            state: by name; ignored, tied and unmapped ones are left out.
+            partial: whether pairs of which `state` lacks a tensor are left out, and are no error; tensors that only
+                torch has are then left out too.
+
+        Raises:
+            ExternalModelError: a tensor is missing, unknown, or of a shape that its rule does not fit.
+        """
+        return self._moved("keras", "torch", state, partial)
+
+    def to_keras(self, state: State, partial: bool = False) -> State:
+        """Keras's tensors from torch's, as `to_torch`."""
+        return self._moved("torch", "keras", state, partial)
+
+    def gradients_to_keras(self, gradients: State) -> State:
+        """Gradients with respect to Keras's tensors, from those with respect to torch's, as far as there are any.
+
+        For rules that are no bijection see `rules`.
+        """
+        found: State = {}
+        for pair in self.tensors:
+            if pair.torch and pair.keras and all(name in gradients for name in pair.torch):
+                with _naming(pair):
+                    arrays = pair.parsed.gradients([gradients[name] for name in pair.torch], len(pair.keras))
+                if arrays:
+                    found |= dict(zip(pair.keras, arrays, strict=True))
+        return found
+
+    def _moved(self, source: str, target: str, state: State, partial: bool) -> State:
+        known = set(self._named(source))
+        unknown = next((name for name in state if name not in known), None)
+        if unknown is not None:
+            raise ExternalModelError(
+                f"the mapping does not name the {source} tensor {unknown!r}{_near(unknown, known)}"
+            )
+        # Of what only one side has: as the others are.
+        kind = next((array.dtype for array in state.values() if array.dtype.kind == "f"), None)
+        found: State = {}
+        for pair in self.tensors:
+            given, wanted = getattr(pair, source), getattr(pair, target)
+            missing = next((name for name in given if name not in state), None)
+            if partial and (missing is not None or not given):
+                continue
+            if missing is not None:
+                raise ExternalModelError(
+                    f"the {source} tensor {missing!r}, which the mapping names, is missing"
+                )
+            with _naming(pair):
+                rule = pair.parsed
+                convert = rule.to_torch if target == "torch" else rule.to_keras
+                arrays = convert([state[name] for name in given], len(wanted))
+            if not given and kind is not None:
+                arrays = [array.astype(kind) for array in arrays]
+            found |= dict(zip(wanted, arrays, strict=False))
+        tied = getattr(self.tied, target)
+        return found | {name: found[other] for name, other in tied.items() if other in found}
+
+    def check(self, keras: Outline, torch: Outline, unmapped: bool = False) -> None:
+        """Raise ExternalModelError, in one line that names a tensor, unless all tensors are mapped and fit.
+
+        Args:
+            keras, torch: the models.
+            unmapped: whether tensors may stand in `unmapped`.
+        """
+        shapes = {"keras": _shapes(keras), "torch": _shapes(torch)}
+        for side, outline in (("keras", keras), ("torch", torch)):
+            named = set(self._named(side))
+            for name in named - set(shapes[side]):
+                raise ExternalModelError(
+                    f"{outline.target} has no tensor {name!r}{_near(name, shapes[side])}"
+                )
+            for name in shapes[side]:
+                if name not in named:
+                    raise ExternalModelError(
+                        f"{outline.target}: the mapping does not name {_described(name, shapes[side])}"
+                    )
+            left = getattr(self.unmapped, side)
+            if left and not unmapped:
+                more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
+                names = ", ".join(_described(name, shapes[side]) for name in left[:_NAMES_SHOWN])
+                raise ExternalModelError(
+                    f"{outline.target}: no counterpart is known of {names}{more}; give each a line in"
+                    " mapping.yaml, in tensors or, with the reason, in ignored"
+                )
+        for pair in self.tensors:
+            self._check_pair(pair, shapes["keras"], shapes["torch"])
+
+    def _check_pair(
+        self, pair: Pair, keras: dict[str, tuple[int, ...]], torch: dict[str, tuple[int, ...]]
+    ) -> None:
+        ours, theirs = [keras[name] for name in pair.keras], [torch[name] for name in pair.torch]
+        with _naming(pair):
+            rule = pair.parsed
+            forward, back = rule.torch_shapes(ours, len(theirs)), rule.keras_shapes(theirs, len(ours))
+        if forward != theirs or back != ours:
+            raise ExternalModelError(
+                f"{pair.label}: rule {pair.rule!r} takes {_listed(ours)} to {_listed(forward)},"
+                f" and torch's is {_listed(theirs)}"
+            )
+
+
+@contextmanager
+def _naming(pair: Pair) -> Iterator[None]:
+    """Puts the pair that is at work before the text of a ExternalModelError."""
+    try:
+        yield
+    except ExternalModelError as error:
+        raise ExternalModelError(f"{pair.label}: {error}") from None
+
+
+def _shapes(outline: Outline) -> dict[str, tuple[int, ...]]:
+    return {info.name: info.shape for info in outline.tensors}
+
+
+def _described(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
+    return f"{name!r} {shapes.get(name, ())}"
+
+
+def _listed(shapes: Iterable[tuple[int, ...]]) -> str:
+    return ", ".join(map(str, shapes))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 3, 0.6)
+    return f"; closest are {', '.join(map(repr, near))}" if near else ""
+
+
+def write_mapping(path: Path, mapping: Mapping) -> None:
+    """Write mapping.yaml, for a person to read and to edit: one line a tensor, the doubtful first."""
+    with replacing(path) as temporary:
+        temporary.write_text("\n".join(_lines(mapping)) + "\n", encoding="utf-8")
+
+
+def _lines(mapping: Mapping) -> Iterator[str]:
+    yield _HEADER
+    yield f"keras: {_flow(mapping.keras)}"
+    yield f"torch: {_flow(mapping.torch)}"
+    doubtful = mapping.doubtful
+    if doubtful:
+        yield from ("", f"doubtful: # {len(doubtful)} of {len(mapping.tensors)}")
+        yield from _pairs(doubtful)
+    for title, rest in (("unmapped", mapping.unmapped), ("ignored", mapping.ignored), ("tied", mapping.tied)):
+        if rest.keras or rest.torch:
+            yield from ("", f"{title}:")
+            for side in ("keras", "torch"):
+                names = getattr(rest, side)
+                if names:
+                    yield f"  {side}:"
+                    if isinstance(names, dict):
+                        yield from (f"    {_flow(name)}: {_flow(why)}" for name, why in names.items())
+                    else:
+                        yield from (f"    - {_flow(name)}" for name in names)
+    yield from ("", "tensors:" if len(doubtful) < len(mapping.tensors) else "tensors: []")
+    yield from _pairs(pair for pair in mapping.tensors if pair.doubt is None)
+    yield from ("", "layers:" if mapping.layers else "layers: []")
+    yield from (f"  - {_flow(layer.to_dict())}" for layer in mapping.layers)
+
+
+def _pairs(pairs: Iterable[Pair]) -> Iterator[str]:
+    """A line each, under a comment where the Keras layer changes."""
+    before = None
+    for pair in pairs:
+        layer = (pair.keras or pair.torch)[0].rpartition("/" if pair.keras else ".")[0]
+        if layer != before and layer.isprintable():
+            yield f"  # {layer}"
+        before = layer
+        data = {
+            name: value[0] if isinstance(value, list) and len(value) == 1 else value
+            for name, value in pair.to_dict().items()
+            if value is not None and value != []
+        }
+        yield f"  - {_flow(data)}"
+
+
+def _flow(data: Any) -> str:
+    text: str = yaml.safe_dump(data, default_flow_style=True, sort_keys=False, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def read_mapping(path: Path) -> Mapping:
+    """Read mapping.yaml. Raises ExternalModelError in one line that says where it is wrong."""
+    try:
+        data = parse_yaml(read_text(path, _SIZE_LIMIT, "a mapping"), str(path))
+        known = [*Mapping.model_fields, "doubtful"]
+        _known(data, known, "a mapping")
+        sections = [data.get(name) or [] for name in ("doubtful", "tensors")]
+        for section in sections:
+            if not isinstance(section, list):
+                raise SpecError(f"tensors is a list of lines, received {str(section)[:80]!r}")
+            for pair in section:
+                _known(pair, list(Pair.model_fields), "a line of tensors")
+        for layer in data.get("layers") if isinstance(data.get("layers"), list) else []:
+            _known(layer, list(LayerPair.model_fields), "a line of layers")
+        for name in ("ignored", "tied", "unmapped"):
+            if data.get(name) is not None:
+                _known(data[name], ["keras", "torch"], name)
+        rest = {name: value for name, value in data.items() if name != "doubtful" and value is not None}
+        return Mapping.parse(rest | {"tensors": [*sections[0], *sections[1]]})
+    except SpecError as error:
+        text = str(error)
+        raise ExternalModelError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def _known(data: Any, known: list[str], where: str) -> None:
+    """Refuse data that is no mapping of known keys."""
+    if not isinstance(data, dict):
+        raise SpecError(f"{where} has fields {', '.join(known)}, received {str(data)[:80]!r}")
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1, 0.4) or known
+            raise SpecError(f"{where} has no field {str(key)[:40]!r}; closest is {near[0]!r}")

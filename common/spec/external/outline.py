@@ -1,0 +1,99 @@
+"""What a built model of either framework consists of, as plain data: layers, settings, tensors.
+
+Written in the framework's own process (`{tf,torch}_impl/external/outline.py`), read everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from parity.common.spec.base import NonNegativeInt, Spec
+
+Setting = bool | int | float | str | None | tuple[int, ...]
+Shape = tuple[int | None, ...]
+
+
+class TensorInfo(Spec):
+    """A weight or a buffer.
+
+    name: Keras: the variable's path, without the model's own name where all begin with it; torch: that of the
+        state_dict. layer: path of the layer that owns it. role: its canonical name in that layer ('kernel',
+        'bias', 'gamma', 'moving_mean', ..., as our layer specs call them), else the attribute.
+    tied_to: the name of the tensor that it is the same object as; that one comes first.
+    """
+
+    name: str
+    layer: str
+    role: str
+    shape: tuple[NonNegativeInt, ...]
+    dtype: str
+    trainable: bool
+    buffer: bool = False
+    tied_to: str | None = None
+
+
+class LayerInfo(Spec):
+    """A layer that computes something by itself, or owns tensors; in the order of its first call.
+
+    kind: as our layer specs call it ('dense', 'conv2d', 'batch_norm', ...; see `settings.py`), '' where it is none
+        that we know. type: the class's own qualified name. settings: by canonical name, in canonical meaning
+        (momentum as Keras means it, and so on). calls: how often one forward pass called it. inputs, outputs: shapes
+        of its first call, with the batch. overridden: the class derives from the one that `kind` names and
+        computes in a way of its own.
+    """
+
+    path: str
+    kind: str
+    type: str
+    settings: dict[str, Setting] = {}
+    calls: NonNegativeInt = 0
+    inputs: tuple[Shape, ...] = ()
+    outputs: tuple[Shape, ...] = ()
+    overridden: bool = False
+
+
+class OperationInfo(LayerInfo):
+    """What computes and is no layer of its own: a function that a pass called, or a Keras layer's `activation`.
+
+    path: its owner's path and the function's name. owner: path of the innermost layer or model that it was called
+    in. It has no tap of its own.
+    """
+
+    owner: str
+
+
+class OptimizerInfo(Spec):
+    """kind: as our optimizer specs call it, '' where it is none. settings: in canonical names and meanings."""
+
+    kind: str
+    type: str
+    settings: dict[str, Setting] = {}
+
+
+class Outline(Spec):
+    """A model of one framework.
+
+    inputs, outputs: of the traced pass: name -> shape with the batch. stochastic: layers that draw random
+    numbers in training, with a rate that is not zero. unused: tensors that the traced pass did not touch, but for
+    torch's num_batches_tracked, which only training touches. operations: those outside of layers of a known kind.
+    order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
+    of their definition with no calls, and inputs, outputs, unused and order are empty, and the only operations
+    are `activation` arguments.
+    """
+
+    framework: Literal["tensorflow", "torch"]
+    target: str
+    type: str
+    versions: dict[str, str]
+    layers: tuple[LayerInfo, ...]
+    tensors: tuple[TensorInfo, ...]
+    operations: tuple[OperationInfo, ...] = ()
+    order: tuple[str, ...] = ()
+    inputs: dict[str, Shape] = {}
+    outputs: dict[str, Shape] = {}
+    stochastic: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    optimizer: OptimizerInfo | None = None
+    seconds: Annotated[float, Field(ge=0)] = 0.0

@@ -1,0 +1,269 @@
+"""How a group of Keras tensors becomes a group of torch tensors and back: named rules, and patterns of axes.
+
+Rules are bijections; those that are none say so, with what training by them cannot keep equal (`note`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.spec.external.patterns import Array, Rule, Shape, pattern
+
+_TEXT_LIMIT = 200
+
+
+class Same(Rule):
+    """One tensor each, of any shape."""
+
+    text = "same"
+
+    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 1 or count != 1:
+            raise ExternalModelError("rule 'same' is for one tensor on each side")
+        return list(shapes)
+
+    keras_shapes = torch_shapes
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        self.torch_shapes([array.shape for array in arrays], count)
+        return list(arrays)
+
+    to_keras = to_torch
+
+
+class TwoBiases(Rule):
+    """Keras's one bias of a recurrent layer, of which torch has two that are only ever added: no bijection.
+
+    To torch: the first takes the values, the second zero. To Keras: their sum. The gradient is that of the
+    first: each of torch's two has the gradient that Keras's one has. But an update moves both, so torch's sum
+    moves twice as far as Keras's bias (SGD; others similarly): training truly differs unless one is frozen.
+    """
+
+    text = "two_biases"
+    note = "torch has two biases where Keras has one: both get its gradient, so their sum moves twice as fast"
+
+    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 1 or count != 2:
+            raise ExternalModelError("rule 'two_biases' takes one Keras tensor to two torch tensors")
+        return [shapes[0], shapes[0]]
+
+    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 2 or count != 1 or shapes[0] != shapes[1]:
+            raise ExternalModelError("rule 'two_biases' takes two torch tensors of one shape to one of Keras")
+        return [shapes[0]]
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [arrays[0], np.zeros_like(arrays[0])]
+
+    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [np.add(arrays[0], arrays[1])]
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [arrays[0]]
+
+
+class Copies(Rule):
+    """One Keras tensor in several places that torch has one tensor for each: no bijection.
+
+    To Keras all must be equal. The gradient is the sum.
+    """
+
+    text = "copies"
+    note = "Keras shares one tensor where torch has several: after a step they are no longer equal"
+
+    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 1:
+            raise ExternalModelError("rule 'copies' is for one Keras tensor")
+        return [shapes[0]] * count
+
+    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if count != 1 or len(set(shapes)) != 1:
+            raise ExternalModelError("rule 'copies' is for torch tensors of one shape")
+        return [shapes[0]]
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [arrays[0].copy() for _ in range(count)]
+
+    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        if any(not np.array_equal(arrays[0], other) for other in arrays[1:]):
+            raise ExternalModelError("torch tensors that are one tensor in Keras have different values")
+        return [arrays[0]]
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [sum(arrays[1:], arrays[0])]
+
+
+@dataclass(frozen=True)
+class Constant(Rule):
+    """A tensor that only one side has, and that changes nothing while it has this one value: no bijection."""
+
+    text: str
+    value: float
+    shape: Shape
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return f"one side alone has this tensor: the two agree only while it is {self.value:g}"
+
+    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if any(tuple(shape) != self.shape for shape in shapes) or bool(shapes) == bool(count):
+            raise ExternalModelError(
+                f"rule {self.text!r} is for tensors of shape {self.shape} of one side alone"
+            )
+        return [self.shape] * count
+
+    keras_shapes = torch_shapes
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        for array in arrays:
+            if not np.all(array == np.asarray(self.value, array.dtype)):
+                hint = (
+                    ""
+                    if self.value
+                    else "; a bias before a batch norm: rule mean_less_bias with its moving mean"
+                )
+                raise ExternalModelError(
+                    f"it should be {self.value:g} throughout, since the other framework has no such tensor{hint}"
+                )
+        return [np.full(self.shape, self.value) for _ in range(count)]
+
+    to_keras = to_torch
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return []
+
+
+class MeanLessBias(Rule):
+    """Keras's bias before a batch normalisation, and its moving mean, in torch's running mean: no bijection.
+
+    Subtracting a batch's mean removes the bias in training; in inference the moving mean contains it.
+    To Keras the bias is zero.
+    """
+
+    text = "mean_less_bias"
+    note = "Keras has a bias before batch norm, which changes nothing; torch's running mean is without it"
+
+    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 2 or shapes[0] != shapes[1] or count != 1:
+            raise ExternalModelError(f"rule {self.text!r} takes a bias and a moving mean to one running mean")
+        return [shapes[0]]
+
+    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        if len(shapes) != 1 or count != 2:
+            raise ExternalModelError(f"rule {self.text!r} takes a bias and a moving mean to one running mean")
+        return [shapes[0], shapes[0]]
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [np.subtract(arrays[1], arrays[0])]
+
+    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [np.zeros_like(arrays[0]), arrays[0]]
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return []
+
+
+_GATES = ("g", (1, 0, 2))  # Keras z, r, h; torch r, z, n
+
+
+def _flatten(text: str, numbers: tuple[int, ...]) -> Rule:
+    names = [chr(ord("p") + i) for i in range(len(numbers) - 1)]
+    sizes = " ".join(f"{name}={size}" for name, size in zip([*names, "c"], numbers, strict=True))
+    spatial = " ".join(names)
+    return pattern(text, f"({spatial} c) o -> o (c {spatial}); {sizes}")
+
+
+# How a rule is written -> (numbers it takes at least and at most, how it is made, what it is for).
+NAMED: dict[str, tuple[int, int, Callable[[str, tuple[int, ...]], Rule], str]] = {
+    "same": (0, 0, lambda text, given: Same(), "equal layouts: biases, scales, statistics, embeddings"),
+    "transpose": (0, 0, lambda text, given: pattern(text, "i o -> o i"), "dense and recurrent kernels"),
+    "conv": (
+        0,
+        0,
+        lambda text, given: pattern(text, "... i o -> o i ..."),
+        "convolutions of any rank, grouped and transposed ones too: HWIO and OIHW",
+    ),
+    "depthwise": (
+        0,
+        1,
+        lambda text, given: pattern(text, f"... c m -> (c m) 1 ...; m={given[0] if given else 1}"),
+        "depthwise kernels: (height, width, channels, multiplier) and (channels*multiplier, 1, height, width);"
+        " the multiplier where it is not 1",
+    ),
+    "flatten": (2, 4, _flatten, "the dense kernel after a flatten: (height, width, channels) before it"),
+    "heads": (
+        1,
+        1,
+        lambda text, given: pattern(text, f"d h k -> (h k) d; h={given[0]}"),
+        "query, key or value kernel of Keras's MultiHeadAttention and of nn.Linear; the number of heads",
+    ),
+    "heads_bias": (
+        1,
+        1,
+        lambda text, given: pattern(text, f"h k -> (h k); h={given[0]}"),
+        "the bias of such a one",
+    ),
+    "heads_out": (
+        1,
+        1,
+        lambda text, given: pattern(text, f"h k d -> d (h k); h={given[0]}"),
+        "output kernel of Keras's MultiHeadAttention and of nn.Linear",
+    ),
+    "gru": (
+        0,
+        0,
+        lambda text, given: pattern(text, "i (g u) -> (g u) i; g=3", _GATES),
+        "kernels of a GRU: gates z, r, h and r, z, n",
+    ),
+    "gru_bias": (
+        0,
+        0,
+        lambda text, given: pattern(text, "n (g u) -> n (g u); g=3", _GATES),
+        "Keras's one bias (2, 3*units) and torch's two",
+    ),
+    "two_biases": (0, 0, lambda text, given: TwoBiases(), TwoBiases.note),
+    "copies": (0, 0, lambda text, given: Copies(), Copies.note),
+    "mean_less_bias": (0, 0, lambda text, given: MeanLessBias(), MeanLessBias.note),
+}
+_CALL = re.compile(r"([a-z_0-9]+)(?:\(\s*([0-9]{1,9}(?:\s*,\s*[0-9]{1,9}){0,7})\s*\))?")
+_NUMBER = r"-?(?:[0-9]{1,17}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})(?:e-?[0-9]{1,3})?"
+_CONSTANT = re.compile(rf"constant\(\s*({_NUMBER})\s*;([0-9 ]{{0,100}})\)")
+# So many numbers at most has a tensor that is made of nothing but a line of text.
+_CONSTANT_LIMIT = 1 << 28
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text names; raises ExternalModelError with the nearest names, or with what a pattern lacks."""
+    if len(text) > _TEXT_LIMIT or not text.isprintable():
+        raise ExternalModelError(
+            f"a rule is a line of at most {_TEXT_LIMIT} characters, received {text[:40]!r}..."
+        )
+    if "->" in text:
+        return pattern(text, text)
+    constant = _CONSTANT.fullmatch(text)
+    if constant is not None:
+        shape = tuple(int(size) for size in constant[2].split())
+        if math.prod(shape) > _CONSTANT_LIMIT:
+            raise ExternalModelError(
+                f"rule {text!r}: a constant tensor has at most {_CONSTANT_LIMIT} numbers"
+            )
+        return Constant(text, float(constant[1]), shape)
+    match = _CALL.fullmatch(text.strip())
+    if match is None or match[1] not in NAMED:
+        name = match[1] if match else text
+        near = difflib.get_close_matches(name, [*NAMED, "constant"], 3, 0.4)
+        hint = f"closest are {', '.join(near)}" if near else f"known are {', '.join(NAMED)}"
+        raise ExternalModelError(f"unknown rule {text!r}; {hint}; or a pattern, such as 'h w i o -> o i h w'")
+    least, most, make, purpose = NAMED[match[1]]
+    given = tuple(int(number) for number in match[2].split(",")) if match[2] else ()
+    if not least <= len(given) <= most or 0 in given:
+        takes = f"{least}" if least == most else f"{least} to {most}"
+        raise ExternalModelError(f"rule {text!r}: {match[1]} takes {takes} numbers above 0 ({purpose})")
+    return make(text, given)

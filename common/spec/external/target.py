@@ -1,0 +1,36 @@
+"""Where a user's model, optimizer or loss is found: 'package.module:attribute'."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.spec.base import Spec
+
+_FORM = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)")
+
+
+class Target(Spec):
+    """A name that is imported, and only in its own framework's process.
+
+    arguments: keyword arguments it is called with, where it is called: plain JSON values.
+    """
+
+    module: str
+    attribute: str
+    arguments: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, text: str, arguments: dict[str, Any] | None = None) -> Target:
+        """From 'package.module:attribute'; raises ExternalModelError where it has another form."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise ExternalModelError(
+                f"a model is named package.module:attribute, such as my_pkg.models:build; received {text[:80]!r}"
+            )
+        return cls(module=match["module"], attribute=match["attribute"], arguments=arguments or {})
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.module}:{self.attribute}" + (f"({given})" if given else "")

@@ -1,0 +1,1 @@
+"""Canonical state: named NumPy arrays in one canonical layout."""

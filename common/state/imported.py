@@ -1,0 +1,431 @@
+"""A user's own model in training: its tensors in either form, and what a run of it may ask for.
+
+Native names are the torch model's, `parameters/conv1.weight`; canonical ones the Keras model's, below the layer's
+path: `parameters/model/conv1/kernel`. Values go by a pair's rule, and so does a weight's average; a gradient, and
+every other slot, since it is made of gradients, by the rule's way with gradients.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from parity.common.base.errors import CheckpointError, ExternalModelError, SpecError
+from parity.common.reference import AVERAGE
+from parity.common.reference.optimizers import initial_slots
+from parity.common.spec import ParameterSpec, Placement, TrainSpec
+from parity.common.spec.external.patterns import Array, Rule
+from parity.common.spec.external.rules import parse_rule
+from parity.common.spec.external.target import Target
+from parity.common.spec.layers import ExternalTensor, Imported, Pair
+from parity.common.spec.optimizers import Adafactor, Lamb, Muon, OptimizerBase
+from parity.common.state.canonical import State, slot_name
+
+Arrays = dict[str, Array]
+
+
+class ImportedStateAdapter:
+    """Between the canonical state of an imported model and that of its torch module.
+
+    specs: the torch module's tensors that are part of the state, by native name.
+    """
+
+    def __init__(self, spec: TrainSpec, layer: Imported) -> None:
+        """Raises SpecError where a pair does not fit its tensors."""
+        self.layer, self._spec = layer, spec
+        self._path = f"{layer.name or layer.kind}/"
+        self._keras = {tensor.name: tensor for tensor in layer.keras_tensors}
+        self._torch = {tensor.name: tensor for tensor in layer.torch_tensors}
+        self._pairs = [_Pair(pair, self._keras, self._torch) for pair in layer.mapping]
+        paired = {name for pair in layer.mapping for name in pair.torch}
+        self.specs = {
+            self._native(tensor): ParameterSpec(
+                tensor.name, tensor.shape, "zeros", trainable=tensor.trainable
+            )
+            for tensor in layer.torch_tensors
+            if tensor.name in paired
+        }
+
+    def to_native(self, state: Mapping[str, np.ndarray]) -> State:
+        """The torch module's state, from a canonical one or from a part of one.
+
+        Pairs of which the part has nothing are left out.
+
+        Raises:
+            CheckpointError: a pair is cut by it.
+        """
+        found: State = {}
+        for group, arrays in self._grouped(state, len("parameters/") + len(self._path)).items():
+            for pair in self._pairs:
+                lacking = [tensor.name for tensor in pair.keras if tensor.name not in arrays]
+                if group == "" and 0 < len(lacking) < len(pair.keras):
+                    raise CheckpointError(
+                        f"replicas with buffers of their own cannot go on in the torch model: rule {pair.text!r} also"
+                        f" needs {_listed(lacking)}; go on with one replica, or in TensorFlow"
+                    )
+                moved = pair.slots_to_torch(arrays, group == AVERAGE) if group else pair.to_torch(arrays)
+                found |= {
+                    self._named(group, self._torch[name], ""): self._typed(moved[name]) for name in moved
+                }
+        return self._with_step(found, state)
+
+    def to_canonical(self, state: Mapping[str, np.ndarray]) -> State:
+        """The canonical state, from the torch module's or from a part of it, as `to_native`."""
+        found: State = {}
+        for group, arrays in self._grouped(state, len("parameters/")).items():
+            for pair in self._pairs:
+                moved = pair.slots_to_keras(arrays, group == AVERAGE) if group else pair.to_keras(arrays)
+                if group:
+                    moved |= self._untouched(pair, group)
+                found |= {
+                    self._named(group, self._keras[name], self._path): self._typed(moved[name])
+                    for name in moved
+                }
+        return self._with_step(found, state)
+
+    def gradients(self, gradients: Mapping[str, np.ndarray]) -> State:
+        """Gradients by canonical name, from those by native name."""
+        given = {name.removeprefix("parameters/"): array for name, array in gradients.items()}
+        found: Arrays = {}
+        for pair in self._pairs:
+            found |= pair.slots_to_keras(given) | pair.without_counterpart()
+        order = [tensor for tensor in self.layer.keras_tensors if tensor.name in found]
+        return {self._named("", tensor, self._path): self._typed(found[tensor.name]) for tensor in order}
+
+    def own_rules(self, optimizer: OptimizerBase) -> OptimizerBase:
+        """The optimizer for native names: what decays is decided by canonical names and shapes.
+
+        Raises:
+            SpecError: only a part of a torch tensor would decay.
+        """
+        if not optimizer.weight_decay or optimizer.decay_mask == "all":
+            return optimizer
+        spared = []
+        for pair in self._pairs:
+            decays = {
+                tensor.name: optimizer.decays(self._path + tensor.name, tensor.shape)
+                for tensor in pair.keras
+                if tensor.trainable
+            }
+            if len(set(decays.values())) > 1:
+                raise SpecError(
+                    f"optimizer.decay_mask: {_listed(decays)} are one tensor of the torch model, and only some of"
+                    " them would decay; name all or none"
+                )
+            if False in decays.values():
+                spared += [_literally(tensor.name) for tensor in pair.torch if tensor.trainable]
+        return optimizer.model_copy(update={"decay_mask": tuple(spared)})
+
+    def check_pairs_keep(self, what: str, layouts: bool) -> None:
+        """Raise SpecError where whole tensors would be others on the two sides.
+
+        Args:
+            what: needs them to be the same; ends the message.
+            layouts: whether their layouts must be the same too.
+        """
+        for pair in self._pairs:
+            if pair.trained and not (pair.alone and (not layouts or pair.same)):
+                raise SpecError(
+                    f"{what} looks at whole tensors, and {_listed(t.name for t in pair.keras)} of the Keras model"
+                    f" have another form in the torch model (rule {pair.text!r}); take another"
+                )
+
+    def check_ranks(self, what: str) -> None:
+        """Raise SpecError where a tensor is a matrix on one side only."""
+        for pair in self._pairs:
+            ranks = {len(tensor.shape) >= 2 for tensor in (*pair.keras, *pair.torch) if tensor.trainable}
+            if len(ranks) > 1:
+                raise SpecError(
+                    f"{what} is for tensors of two or more axes, and {_listed(t.name for t in pair.keras)} of the"
+                    f" Keras model have another number of them in the torch model (rule {pair.text!r})"
+                )
+
+    def _grouped(self, state: Mapping[str, np.ndarray], skipped: int) -> dict[str, Arrays]:
+        """The arrays by slot, '' for the tensors themselves, and by bare name."""
+        groups: dict[str, Arrays] = {}
+        for name in state:
+            head, _, rest = name.partition("/")
+            if head == "slots":
+                slot, _, rest = rest.partition("/")
+                groups.setdefault(slot, {})[rest[skipped - len("parameters/") :]] = state[name]
+            elif rest:
+                groups.setdefault("", {})[rest[skipped - len("parameters/") :]] = state[name]
+        return groups
+
+    def _named(self, group: str, tensor: ExternalTensor, path: str) -> str:
+        name = f"{'parameters' if tensor.trainable else 'buffers'}/{path}{tensor.name}"
+        return slot_name(group, name) if group else name
+
+    def _native(self, tensor: ExternalTensor) -> str:
+        return self._named("", tensor, "")
+
+    def _untouched(self, pair: _Pair, slot: str) -> Arrays:
+        """The slot of Keras tensors that nothing in the torch model corresponds to: as it begins."""
+        found: Arrays = {}
+        for name, zeros in pair.without_counterpart().items():
+            initial = initial_slots(self._spec.optimizer, self._path + name, zeros.shape)
+            if slot in initial:
+                found[name] = np.full(initial[slot].shape, initial[slot].value)
+        return found
+
+    def _typed(self, array: Array) -> Array:
+        return array.astype(self._spec.master_dtype, copy=False)
+
+    @staticmethod
+    def _with_step(found: State, state: Mapping[str, np.ndarray]) -> State:
+        return {**found, "step": state["step"]} if "step" in state else found
+
+
+class _Pair:
+    """A pair with its rule and its tensors."""
+
+    def __init__(
+        self, pair: Pair, keras: Mapping[str, ExternalTensor], torch: Mapping[str, ExternalTensor]
+    ) -> None:
+        self.text = pair.rule
+        self.keras, self.torch = [keras[name] for name in pair.keras], [torch[name] for name in pair.torch]
+        names = f"{_listed(pair.keras)} and {_listed(pair.torch)}"
+        ours, theirs = ([tensor.shape for tensor in side] for side in (self.keras, self.torch))
+        try:
+            self.rule: Rule = parse_rule(pair.rule)
+            made = self.rule.torch_shapes(ours, len(theirs)), self.rule.keras_shapes(theirs, len(ours))
+        except ExternalModelError as error:
+            raise SpecError(f"mapping of {names}: {error}") from None
+        if made != (theirs, ours):
+            raise SpecError(
+                f"mapping of {names}: rule {pair.rule!r} makes shapes {_listed(map(str, made[0]))} of"
+                f" {_listed(map(str, ours))}, and the torch model has {_listed(map(str, theirs))}"
+            )
+        trained = {tensor.trainable for tensor in (*self.keras, *self.torch)}
+        if len(trained) > 1 and not self.rule.note:
+            raise SpecError(
+                f"mapping of {names}: only some of them are trainable; say the same of all, in keras_tensors and"
+                " torch_tensors"
+            )
+        self.trained = True in trained
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one tensor on each side."""
+        return len(self.keras) == len(self.torch) == 1
+
+    @property
+    def same(self) -> bool:
+        return self.text == "same"
+
+    def to_torch(self, arrays: Arrays) -> Arrays:
+        """Values by name; none where one is missing."""
+        return self._moved(self.keras, self.torch, arrays)
+
+    def to_keras(self, arrays: Arrays) -> Arrays:
+        return self._moved(self.torch, self.keras, arrays)
+
+    def _moved(self, source: list[ExternalTensor], target: list[ExternalTensor], arrays: Arrays) -> Arrays:
+        if any(tensor.name not in arrays for tensor in source):
+            return {}
+        convert = self.rule.to_torch if target is self.torch else self.rule.to_keras
+        try:
+            made = convert([arrays[tensor.name] for tensor in source], len(target))
+        except ExternalModelError as error:
+            raise ExternalModelError(
+                f"{_listed(t.name for t in (*self.keras, *self.torch))}: {error}"
+            ) from None
+        return {tensor.name: array for tensor, array in zip(target, made, strict=True)}
+
+    def slots_to_keras(self, arrays: Arrays, values: bool = False) -> Arrays:
+        """Of what is made of gradients, or of `values`; a torch tensor that is not trained counts as zero."""
+        trained = [tensor for tensor in self.torch if tensor.trainable]
+        if not trained or any(tensor.name not in arrays for tensor in trained):
+            return {}
+        given = [arrays.get(t.name, np.zeros(t.shape)) for t in self.torch]
+        whole = len(trained) == len(self.torch)
+        convert = self.rule.gradients if whole and not values else self.rule.to_keras
+        made = convert(given, len(self.keras))
+        return {t.name: a for t, a in zip(self.keras, made, strict=False) if t.trainable}
+
+    def slots_to_torch(self, arrays: Arrays, values: bool = False) -> Arrays:
+        """The inverse of `slots_to_keras`, as far as there is one."""
+        trained = [tensor for tensor in self.keras if tensor.trainable]
+        if not trained or not self.torch or any(tensor.name not in arrays for tensor in trained):
+            return {}
+        given = [arrays.get(t.name, np.zeros(t.shape)) for t in self.keras]
+        if self.rule.note and not values and all(tensor.trainable for tensor in self.torch):
+            made = [given[0]] * len(self.torch)  # each has had the gradient that Keras's one has had
+        else:
+            made = self.rule.to_torch(given, len(self.torch))
+        return {t.name: a for t, a in zip(self.torch, made, strict=True) if t.trainable}
+
+    def without_counterpart(self) -> Arrays:
+        """Zeros for the trained Keras tensors that no trained torch tensor corresponds to."""
+        if any(tensor.trainable for tensor in self.torch):
+            return {}
+        return {tensor.name: np.zeros(tensor.shape) for tensor in self.keras if tensor.trainable}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _literally(name: str) -> str:
+    """A pattern that matches this name only."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+@lru_cache(maxsize=4)
+def state_adapter_of(spec: TrainSpec) -> ImportedStateAdapter | None:
+    """Of a spec whose model is imported; None for all others."""
+    layer = spec.model.imported
+    return None if layer is None else ImportedStateAdapter(spec, layer)
+
+
+def refuse_imported(spec: TrainSpec, what: str, instead: str) -> None:
+    """Raise SpecError where the model is imported.
+
+    Args:
+        what: cannot be had with such a model; begins the message.
+        instead: what to do; ends it.
+    """
+    if (layer := spec.model.imported) is not None:
+        raise SpecError(
+            f"{what}: the model is imported ({layer.keras} and {layer.torch}), and its layers are not those of a"
+            f" spec; {instead}"
+        )
+
+
+# What looks into such models.
+PAIR = "'parity pair' compares the two models layer by layer"
+# Seen to keep parity; the others divide or rebuild layers that they do not know.
+_STRATEGIES = ("single", "mirrored", "multi_worker", "manual", "ddp", "zero_redundancy", "fsdp1", "fsdp2")
+
+
+def check_imported(spec: TrainSpec, placement: Placement) -> None:
+    """Raise SpecError where a run of an imported model cannot be had, or would not be the spec's."""
+    exchange = state_adapter_of(spec)
+    if exchange is None:
+        return
+    for asked, how in ((placement.taps, "tapped"), (placement.replay is not None, "looked into")):
+        if asked:
+            refuse_imported(spec, f"{placement.label}: cannot be {how}", PAIR)
+    why = None
+    if placement.strategy not in _STRATEGIES:
+        why = f"strategy {placement.strategy} divides layers in ways of its own; take ddp or fsdp2"
+    elif placement.engine != "own":
+        why = f"engine '{placement.engine}' was not seen to train imported models; take engine own"
+    elif spec.low_dtype is not None:
+        why = f"precision {spec.precision} rounds the products of a spec's layers; take float32 or float64"
+    elif placement.compile:
+        why = "compiled, its layers may compute in other ways; leave out compile"
+    elif getattr(placement.options, "checkpoint", False):
+        why = "it would compute the whole model twice; leave out checkpoint"
+    elif placement.save is not None and placement.save.sharded:
+        why = "ranks write parts of canonical tensors, which are not theirs; leave out save.sharded"
+    if why is not None:
+        raise SpecError(f"{placement.label}: the model is imported: {why}")
+    _check_optimizer(exchange, spec.optimizer)
+    if (spec.loss.l1 or spec.loss.l2) and spec.loss.penalize != "all":
+        exchange.check_ranks(f"loss.penalize '{spec.loss.penalize}'")
+
+
+def _check_optimizer(exchange: ImportedStateAdapter, optimizer: OptimizerBase) -> None:
+    exchange.own_rules(optimizer)
+    kind = f"optimizer.kind '{getattr(optimizer, 'kind', '')}'"
+    if isinstance(optimizer, Muon):
+        raise SpecError(
+            f"{kind} looks at matrices as they lie, and imported models have layouts of their own"
+        )
+    if isinstance(optimizer, Adafactor):
+        exchange.check_pairs_keep(kind, layouts=True)
+    if isinstance(optimizer, Lamb):
+        exchange.check_pairs_keep(kind, layouts=False)
+    if optimizer.clip_norm is not None:
+        exchange.check_pairs_keep(f"optimizer.clip_norm {optimizer.clip_norm:g}", layouts=False)
+
+
+def chosen(outputs: Mapping[str, Any], name: str, field: str, target: Target) -> Any:
+    """The output that is trained: the one named, else the only one, else 'logits'; ExternalModelError says what there is."""
+    wanted = name or (next(iter(outputs)) if len(outputs) == 1 else "logits")
+    if wanted in outputs:
+        return outputs[wanted]
+    given = f"gives {', '.join(outputs)}" if outputs else "gives no tensor"
+    raise ExternalModelError(
+        f"{target} {given}; name the output that is trained in the spec's {field}, received {name!r}"
+    )
+
+
+def one_input(function: Callable[..., Any], named: Collection[str], target: Target) -> None:
+    """Raise ExternalModelError for a model of several inputs, of which a run gives one.
+
+    Args:
+        function: the model's forward function.
+        named: its inputs, where it has names for them.
+        target: the model.
+    """
+    given = inspect.signature(function).parameters.values()
+    needed = [
+        p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    several = next((names for names in (list(named), needed) if len(names) > 1), None)
+    if several is not None:
+        raise ExternalModelError(
+            f"{target} takes the inputs {', '.join(several)}, and a run gives one batch; name a function that wraps"
+            " it in a model of one input"
+        )
+
+
+def probed_shape(shape: tuple[int, ...], spec: TrainSpec, target: Target) -> None:
+    """Raise ExternalModelError where two samples give outputs of another shape than the spec says."""
+    expected = (2, *spec.model.output_shape())
+    if shape != expected:
+        raise ExternalModelError(
+            f"{target} gives outputs of shape {shape} for 2 samples of shape {spec.model.input_shape}, the spec"
+            f" says {expected}"
+        )
+
+
+def forget_object(target: Target, kind: type) -> None:
+    """Have the module of a target imported again that names a model as such, and no way to make one.
+
+    Every run of a process needs one of its own, made within its strategy.
+    """
+    module = sys.modules.get(target.module)
+    if isinstance(getattr(module, target.attribute, None), kind):
+        del sys.modules[target.module]
+
+
+def drawing(layer: Imported, target: Target, name: str, attribute: str, rate: Any) -> None:
+    """Raise ExternalModelError where a layer drops a part of what it computes, and the spec does not turn that off."""
+    if layer.stochastic != "off":
+        raise ExternalModelError(
+            f"{target}: layer {name!r} has {attribute} {rate}, and the frameworks draw differently; set"
+            " stochastic: off, which makes it 0 in both, or build the model without"
+        )
+
+
+def mark_zero_gradient_directions(
+    layer: Imported, gradients: Mapping[str, Array], precision: str
+) -> Imported:
+    """The layer, its Keras tensors marked whose gradient is nothing but rounding noise, yet not zero.
+
+    Such are a bias before batch norm, or that of attention's keys. A comparison holds each mark against the first
+    gradients of both runs.
+
+    Args:
+        layer: to be marked.
+        gradients: of a training batch, by Keras name.
+        precision: that they were computed in.
+    """
+    largest = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
+    limit = 1e3 * float(np.finfo(precision).eps) * max(largest.values(), default=0.0)
+    reason = "its gradient on the first batch is rounding noise"
+    tensors = tuple(
+        tensor.model_copy(update={"null_direction": reason})
+        if tensor.null_direction is None and tensor.trainable and 0 < largest.get(tensor.name, 0.0) <= limit
+        else tensor
+        for tensor in layer.keras_tensors
+    )
+    return layer.model_copy(update={"keras_tensors": tensors})

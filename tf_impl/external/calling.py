@@ -1,0 +1,77 @@
+"""Named arrays handed to a user's model, and its tensors as arrays."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.calling import ALONE, arrange
+from parity.common.external.process.pass_result import Array, Arrays
+
+
+def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = None) -> Any:
+    """What the model gives for some inputs, as it gives it.
+
+    Args:
+        inputs: one array, or arrays by name; how they are handed over says `parity.common.external.process.calling.arrange`, and
+            for a functional model the structure that it was made with.
+        training: the mode; None: as the model has it.
+
+    Raises:
+        ExternalModelError: the model does not take such inputs. What its own code raises comes as it is.
+    """
+    named = inputs if isinstance(inputs, dict) else {ALONE: inputs}
+    tensors = {name: tensor_of(array) for name, array in named.items()}
+    if isinstance(model, keras.Model) and getattr(model, "_inputs_struct", None) is not None:
+        return model(_structured(model, tensors), training=training)
+    args, kwargs = arrange(tensors, inspect.signature(model.call), "call")
+    if kwargs and not args:
+        # Keras wants its first argument without a name.
+        first = next(iter(inspect.signature(model.call).parameters))
+        args = [kwargs.pop(first)] if first in kwargs else []
+    return model(*args, **kwargs, training=training)
+
+
+def _structured(model: keras.Model, inputs: dict[str, tf.Tensor]) -> Any:
+    """Inputs in the nesting that a functional model was made with."""
+    struct = model._inputs_struct
+    if isinstance(struct, dict) and set(struct) == set(inputs):
+        return {key: inputs[key] for key in struct}
+    names = [tensor.name for tensor in model.inputs]
+    if set(names) == set(inputs):
+        values = [inputs[name] for name in names]
+    elif len(names) == len(inputs) and (len(names) == 1 or not set(names) & set(inputs)):
+        values = list(inputs.values())
+    else:
+        raise ExternalModelError(
+            f"the model's inputs are {', '.join(struct if isinstance(struct, dict) else names)}, received"
+            f" {', '.join(inputs)}"
+        )
+    return keras.tree.pack_sequence_as(struct, values)
+
+
+def tensor_of(array: Array) -> tf.Tensor:
+    """Floating numbers in the process's precision; integers and booleans as they are."""
+    array = np.asarray(array)
+    return tf.constant(array, keras.config.floatx() if array.dtype.kind == "f" else None)
+
+
+def array_of(tensor: Any) -> Array:
+    """A copy of a tensor's or variable's values; bfloat16 as float32, which holds the same numbers; complex ones
+    with the real and the imaginary part as the last axis."""
+    if isinstance(tensor, tf.IndexedSlices):
+        tensor = tf.convert_to_tensor(tensor)
+    if tensor.dtype == tf.bfloat16 or str(tensor.dtype) == "bfloat16":
+        tensor = tf.cast(tensor, tf.float32)
+    array = np.array(tensor.numpy())
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor that holds numbers: none of a graph, none of Keras's symbols."""
+    return isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)

@@ -1,0 +1,248 @@
+"""Experiments: a canonical setting of a live layer changed, and changed back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.changes import change_all, numbers, sides, switch_rates
+from parity.tf_impl.external import names
+from parity.tf_impl.external.settings import argument_of, kind_of, settings_of
+
+# Settings that are put into effect by a call of our own: layer -> setting -> value, in the instance.
+_FORCED = "_parity_forced"
+# The same of an `activation` argument, behind what was there.
+_FORCED_FUNCTION = "_parity_function"
+
+
+def change(model: keras.Layer, layer: str, setting: str, value: Any) -> Any:
+    """Set a canonical setting; see `common/external/lint/settings.py`.
+
+    Args:
+        layer: its path, or a pattern such as '*' or 'blocks/*'.
+        setting: canonical name.
+        value: in the canonical meaning, as an outline has it.
+
+    Returns:
+        The old value; of a pattern, the old values by path.
+
+    Raises:
+        ExternalModelError: no such layer or setting, or one that cannot be changed on a built model.
+    """
+    layers = names.layers(model)
+    arguments = {
+        f"{path}/activation": _ActivationArgument(each)
+        for path, each in layers.items()
+        if argument_of(each) or _FORCED_FUNCTION in vars(each)
+    }
+    return change_all({**layers, **arguments}, layer, setting, value, _read, _write)
+
+
+class _ActivationArgument:
+    """The `activation` argument of a layer, as an outline lists it among its operations."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+
+def dropout(model: keras.Layer, on: bool) -> list[str]:
+    """Have no layer drop anything, or all do as before; gives the paths of the layers that this changes."""
+    # The cells of recurrent layers too.
+    return switch_rates({layer.path or layer.name: layer for layer in model._flatten_layers()}, on)
+
+
+def _read(layer: Any) -> dict[str, Any]:
+    if isinstance(layer, _ActivationArgument):
+        return _read_argument(layer.layer)
+    return {**settings_of(layer, []), **_trainable(layer), **vars(layer).get(_FORCED, {})}
+
+
+def _read_argument(layer: Any) -> dict[str, Any]:
+    _, forced = vars(layer).get(_FORCED_FUNCTION, (None, {}))
+    if "approximate" in forced:
+        return {"function": "gelu", **forced}
+    return dict(argument_of(layer) or {"function": "linear"})
+
+
+def _trainable(layer: keras.Layer) -> dict[str, Any]:
+    return {"trainable": bool(layer.trainable)} if layer.weights else {}
+
+
+def _write(layer: Any, setting: str, value: Any) -> None:
+    """Raises KeyError for what cannot be changed."""
+    if isinstance(layer, _ActivationArgument):
+        _activate(layer.layer, setting, value)
+        return
+    kind = kind_of(layer)
+    if setting == "trainable":
+        layer.trainable = bool(value)
+    elif setting == "padding" and kind.startswith(("conv", "depthwise_conv", "max_pool")):
+        _pad(layer, kind, value)
+    elif setting in ("padding", "count_padding") and kind.startswith("average_pool"):
+        _pad_average(layer, setting, value)
+    elif setting == "running_variance" and kind == "batch_norm":
+        _force(layer, setting, value, _with_unbiased_variance if value == "unbiased" else None)
+    elif setting in ("function", "approximate") and kind == "activation":
+        native = settings_of(layer, []).get(setting) == value
+        function = None if native else _function(setting, value)
+        _force(layer, setting, value, None if function is None else lambda own: function)
+    else:
+        attribute, native = _ATTRIBUTES[setting]
+        if not hasattr(layer, attribute):
+            raise KeyError(setting)
+        setattr(layer, attribute, native(value))
+
+
+# Canonical setting -> attribute of a layer, and its value there.
+_ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "epsilon": ("epsilon", float),
+    "decay": ("momentum", float),
+    "rate": ("rate", float),
+    "deviation": ("stddev", float),
+    "negative_slope": ("negative_slope", float),
+    "alpha": ("alpha", float),
+    "axis": ("axis", int),
+    "strides": ("strides", tuple),
+    "dilation": ("dilation_rate", tuple),
+    "interpolation": ("interpolation", lambda value: value),
+}
+_FUNCTIONS = {
+    "linear": "linear",
+    "relu": "relu",
+    "relu6": "relu6",
+    "gelu": "gelu",
+    "silu": "silu",
+    "mish": "mish",
+    "selu": "selu",
+    "elu": "elu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "softplus": "softplus",
+    "softsign": "softsign",
+    "hard_sigmoid": "hard_sigmoid",
+    "hard_swish": "hard_silu",
+}
+
+
+def _function(setting: str, value: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    if setting == "approximate":
+        return lambda x: keras.activations.gelu(x, approximate=value)
+    found: Callable[[tf.Tensor], tf.Tensor] = keras.activations.get(_FUNCTIONS[value])
+    return found
+
+
+def _activate(layer: Any, setting: str, value: Any) -> None:
+    """Change the `activation` argument of a layer."""
+    if setting not in ("function", "approximate"):
+        raise KeyError(setting)
+    own, _ = vars(layer).pop(_FORCED_FUNCTION, (layer.activation, {}))
+    layer.activation = own
+    settings = argument_of(layer) or {}
+    if settings.get(setting) == value:
+        return
+    if setting == "approximate" and settings.get("function") != "gelu":
+        raise KeyError(setting)
+    layer.activation = _function(setting, value)
+    object.__setattr__(layer, _FORCED_FUNCTION, (own, {setting: value}))
+
+
+def _force(layer: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
+    """Give a layer a call of ours, made from its class's; None: its own again."""
+    forced = vars(layer).get(_FORCED, {})
+    # Not by Keras's own setattr, which tracks what it is given.
+    object.__setattr__(layer, _FORCED, forced)
+    if make is None:
+        forced.pop(setting, None)
+        vars(layer).pop("call", None)
+        return
+    if set(forced) - {setting}:
+        raise ExternalModelError(
+            f"{', '.join(forced)} of this layer has been changed already; change that back first"
+        )
+    object.__setattr__(layer, "call", make(type(layer).call.__get__(layer)))
+    forced[setting] = value
+
+
+def _pad(layer: Any, kind: str, value: Any) -> None:
+    """Any amount on each side, in either framework's manner."""
+    if "transpose" in kind or layer.data_format != "channels_last":
+        raise KeyError("padding")
+    rank, own = int(kind[-2]), layer.padding
+    if value == own:
+        _force(layer, "padding", value, None)
+        return
+
+    def pads_of(*lengths: int) -> list[tuple[int, int]]:
+        window = layer.pool_size if kind.startswith("max_pool") else layer.kernel_size
+        settings = (window, layer.strides, getattr(layer, "dilation_rate", 1))
+        return sides(value, lengths, *(numbers(item, rank) for item in settings))
+
+    pads_of(*(1,) * rank)  # raises where it is no padding
+    filling = -math.inf if kind.startswith("max_pool") else 0.0
+
+    def make(call: Any) -> Any:
+        def padded(x: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
+            pads = pads_of(*x.shape[1:-1])
+            x = tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=tf.constant(filling, x.dtype))
+            layer.padding = "valid"
+            try:
+                return call(x, *args, **kwargs)
+            finally:
+                layer.padding = own
+
+        return padded
+
+    _force(layer, "padding", value, make)
+
+
+def _pad_average(layer: Any, setting: str, value: Any) -> None:
+    """Zeros on each side, which the mean counts or not: Keras's own never does."""
+    if layer.data_format != "channels_last":
+        raise KeyError(setting)
+    rank, own = len(layer.pool_size), layer.padding
+    native = {"padding": own, "count_padding": False}
+    wanted = {**native, **vars(layer).get(_FORCED, {}), setting: value}
+    sizes = [tuple(layer.pool_size), tuple(layer.strides), (1,) * rank]
+    sides(wanted["padding"], (1,) * rank, *sizes)  # raises where it is no padding
+
+    def make(call: Any) -> Any:
+        def padded(x: tf.Tensor) -> tf.Tensor:
+            pads = [(0, 0), *sides(wanted["padding"], tuple(x.shape[1:-1]), *sizes), (0, 0)]
+            layer.padding = "valid"
+            try:
+                result = call(tf.pad(x, pads))
+                if not wanted["count_padding"]:
+                    result = result / call(tf.pad(tf.ones_like(x), pads))
+            finally:
+                layer.padding = own
+            return result
+
+        return padded
+
+    for name in native:
+        _force(layer, name, None, None)
+    if wanted != native:
+        _force(layer, setting, value, make)
+        vars(layer)[_FORCED].update(wanted)
+
+
+def _with_unbiased_variance(call: Any) -> Any:
+    """A batch norm that keeps the unbiased variance, as torch's does (row 3)."""
+    layer = call.__self__
+
+    def normalized(x: tf.Tensor, training: bool | None = None, mask: Any = None) -> Any:
+        before = layer.moving_variance.numpy()
+        result = call(x, training=training, mask=mask)
+        if training and layer.trainable:
+            axes = [axis for axis in range(len(x.shape)) if axis != layer.axis % len(x.shape)]
+            count = float(tf.size(x)) / x.shape[layer.axis]
+            variance = tf.math.reduce_variance(x, axes) * tf.constant(count / (count - 1), x.dtype)
+            layer.moving_variance.assign(before * layer.momentum + variance * (1 - layer.momentum))
+        return result
+
+    return normalized

@@ -1,0 +1,359 @@
+"""Keras checkpoints for `parity export`: `python -m parity.tf_impl.external.checkpoints read|write FOLDER`.
+
+See `common/external/checkpoints.py` for what slots mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import h5py
+import keras
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.checkpoints import Held, State, carrying, check_slots, precision_of, same_rate
+from parity.common.spec.external.target import Target
+from parity.tf_impl.external import names
+from parity.tf_impl.external.load import build, build_optimizer, prepare
+
+_WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
+_CONFIG_LIMIT = 64 * 1024 * 1024
+
+# Class -> kind, and by canonical slot the attribute that lists its variables, one for each trained weight.
+_SLOTS: dict[type, tuple[str, dict[str, str]]] = {
+    keras.optimizers.SGD: ("sgd", {"momentum_velocity": "momentums"}),
+    keras.optimizers.RMSprop: (
+        "rmsprop",
+        {
+            "second_moment": "_velocities",
+            "first_moment": "_average_gradients",
+            "momentum_velocity": "_momentums",
+        },
+    ),
+    keras.optimizers.Adagrad: ("adagrad", {"accumulator": "_accumulators"}),
+    keras.optimizers.Adadelta: (
+        "adadelta",
+        {"second_moment": "_accumulated_grads", "squared_change": "_accumulated_delta_vars"},
+    ),
+    keras.optimizers.Adamax: ("adamax", {"first_moment": "_m", "infinity_norm": "_u"}),
+}
+_SLOTS |= dict.fromkeys(
+    (keras.optimizers.Adam, keras.optimizers.AdamW),
+    (
+        "adam",
+        {
+            "first_moment": "_momentums",
+            "second_moment": "_velocities",
+            "largest_second_moment": "_velocity_hats",
+        },
+    ),
+)
+
+
+def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> Held:
+    """What a .keras or .weights.h5 file holds.
+
+    Args:
+        path: of Keras 3.
+        model: target. Without it a .keras file is opened by `keras.models.load_model` in safe mode, which runs no
+            code that came with the file; with it the model is built by the user's code, and the file gives numbers.
+        optimizer: target; needed where neither the file nor the built model has it.
+        weights_only: leave out the optimizer.
+
+    Raises:
+        ExternalModelError: it is damaged, foreign, holds code, or an optimizer that cannot be carried.
+    """
+    precision, optimized = _looked_into(path)
+    prepare(precision, 1)
+    if optimizer is not None and not optimized and not weights_only:
+        raise ExternalModelError(f"{path}: holds no optimizer; leave out --keras-optimizer")
+    carried = optimized and not weights_only
+    live = _loaded(path, carried and optimizer is None) if model is None else _built(model, precision)
+    kept = None
+    if carried:
+        kept = _optimizer(path, live, optimizer)
+        live.optimizer = kept
+    elif getattr(live, "optimizer", None) is not None:
+        live.optimizer = None
+    if model is not None or optimizer is not None:
+        _load_weights(path, live)
+    tensors = {name: _array(variable) for name, variable in names.tensors(live).items()}
+    if kept is None:
+        return Held(tensors)
+    kind, slots = _slots(kept, live)
+    arrays = {
+        slot: {name: _array(variable) for name, variable in of_slot.items()}
+        for slot, of_slot in slots.items()
+    }
+    return Held(tensors, arrays, kind, int(kept.iterations), _rate(kept))
+
+
+def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> list[str]:
+    """Write a .keras or .weights.h5 file of a model that the user's code builds.
+
+    Args:
+        path: is written whole or not at all.
+        model, optimizer: targets; the optimizer is needed where slots are held and the model is not built with one.
+        held: by Keras's names. What it lacks stays as the model is built with it, and is named.
+
+    Raises:
+        ExternalModelError: it does not fit the model, or the optimizer is of another kind.
+    """
+    assert model is not None
+    precision = precision_of({array.dtype for array in held.tensors.values()})
+    prepare(precision, 1)
+    live = _built(model, precision)
+    notes: list[str] = []
+    _assign(live, held.tensors, notes)
+    if held.kind is not None:
+        kept = _given_optimizer(live, optimizer)
+        if kept is None:
+            raise ExternalModelError(
+                "the checkpoint holds the state of an optimizer: name Keras's with --keras-optimizer, or carry the"
+                " weights alone with --weights-only"
+            )
+        _assign_optimizer(kept, live, held, optimizer or model, notes)
+        if getattr(live, "optimizer", None) is not kept:
+            live.compile(optimizer=kept)
+    elif optimizer is not None:
+        raise ExternalModelError("there is no optimizer to carry; leave out --keras-optimizer")
+    elif getattr(live, "optimizer", None) is not None:
+        live.optimizer = None
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        temporary = Path(folder) / path.name
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                live.save_weights(temporary) if path.suffix == ".h5" else live.save(temporary)
+        except OSError:
+            raise
+        except Exception as error:
+            hint = "" if path.suffix == ".h5" else "; a .weights.h5 file needs no description of the model"
+            raise ExternalModelError(f"{path}: Keras cannot save {model}: {_one_line(error)}{hint}") from None
+        os.replace(temporary, path)
+    return notes
+
+
+def _looked_into(path: Path) -> tuple[str, bool]:
+    """The precision of the floating numbers in a file, and whether it holds an optimizer's."""
+    try:
+        if path.suffix == ".h5":
+            with h5py.File(path, "r") as file:
+                return _of_datasets(file)
+        with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as inner, h5py.File(inner, "r") as file:
+            return _of_datasets(file)
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError):
+        kind = "weights of Keras 3 (.weights.h5)" if path.suffix == ".h5" else "model of Keras 3 (.keras)"
+        raise ExternalModelError(f"{path}: not a whole {kind}; it is cut short or foreign") from None
+
+
+def _of_datasets(file: h5py.File) -> tuple[str, bool]:
+    dtypes: set[Any] = set()
+    file.visititems(lambda name, item: dtypes.add(item.dtype) if isinstance(item, h5py.Dataset) else None)
+    if not dtypes:
+        raise ValueError("no tensors")
+    return precision_of(dtypes), "optimizer/vars" in file
+
+
+def _loaded(path: Path, compiled: bool) -> keras.Model:
+    if path.suffix == ".h5":
+        raise ExternalModelError(f"{path}: holds no model; name it with --keras")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return keras.models.load_model(path, compile=compiled, safe_mode=True)
+    except Exception as error:
+        raise ExternalModelError(
+            f"{path}: Keras does not open it by itself: {_one_line(error)}; if the model is yours, name it with"
+            " --keras package.module:attribute"
+        ) from None
+
+
+def _built(model: str, precision: str) -> keras.Model:
+    live = build(Target.of(model), precision, 0)
+    if not isinstance(live, keras.Model):
+        raise ExternalModelError(f"{model} gives a {type(live).__name__}; a checkpoint is of a keras.Model")
+    if not live.built or not live.weights:
+        raise ExternalModelError(
+            f"{model} gives a model that has no weights before it is called; let the function call it once"
+        )
+    return live
+
+
+def _load_weights(path: Path, live: keras.Model) -> None:
+    try:
+        with warnings.catch_warnings():
+            # All that it warns of is that something was not loaded.
+            warnings.simplefilter("error", UserWarning)
+            live.load_weights(path)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ExternalModelError(f"{path}: does not fit the --keras model: {_one_line(error)}") from None
+
+
+def _optimizer(path: Path, live: keras.Model, target: str | None) -> Any:
+    """The optimizer whose state the file holds, with variables, for it to be read into."""
+    in_file = _described(path)
+    kept = _given_optimizer(live, target)
+    if kept is None and in_file is not None:
+        kept = _from_config(path, in_file)
+    if kept is None:
+        raise ExternalModelError(
+            f"{path}: holds the state of an optimizer: name it with --keras-optimizer, or carry the weights alone with"
+            " --weights-only"
+        )
+    said = in_file.get("class_name") if in_file else None
+    if said is not None and said != type(kept).__name__:
+        raise ExternalModelError(
+            f"{path}: was saved with the optimizer {said[:40]}, {target or 'the --keras model'} gives a"
+            f" {type(kept).__name__}"
+        )
+    _kind(kept)
+    if not kept.built:
+        kept.build(live.trainable_variables)
+    return kept
+
+
+def _given_optimizer(live: keras.Model, target: str | None) -> Any:
+    if target is not None:
+        return build_optimizer(Target.of(target), live)
+    return getattr(live, "optimizer", None)
+
+
+def _described(path: Path) -> dict[str, Any] | None:
+    """What a .keras file says of its optimizer."""
+    if path.suffix == ".h5":
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(_CONFIG).file_size > _CONFIG_LIMIT:
+                raise ValueError("too large")
+            found = json.loads(archive.read(_CONFIG)).get("compile_config", {}).get("optimizer")
+    except (KeyError, ValueError, AttributeError, RecursionError, zipfile.BadZipFile):
+        raise ExternalModelError(f"{path}: its {_CONFIG} is damaged or foreign") from None
+    return found if isinstance(found, dict) else None
+
+
+def _from_config(path: Path, config: dict[str, Any]) -> Any:
+    try:
+        return keras.optimizers.deserialize(config)
+    except Exception as error:
+        raise ExternalModelError(
+            f"{path}: Keras does not build its optimizer by itself: {_one_line(error)}; name it with --keras-optimizer"
+        ) from None
+
+
+def _kind(optimizer: Any) -> tuple[str, dict[str, str]]:
+    if type(optimizer) not in _SLOTS:
+        known = ", ".join(cls.__name__ for cls in _SLOTS)
+        raise ExternalModelError(
+            f"slots of {type(optimizer).__module__}.{type(optimizer).__qualname__} cannot be carried; those of {known}"
+            " can; carry the weights with --weights-only"
+        )
+    for setting in ("use_ema", "gradient_accumulation_steps"):
+        if getattr(optimizer, setting, None):
+            raise ExternalModelError(
+                f"{type(optimizer).__name__} has {setting}, whose slots have no counterpart in torch; carry the weights"
+                " with --weights-only"
+            )
+    return _SLOTS[type(optimizer)]
+
+
+def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, keras.Variable]]]:
+    """Kind, and the variables by canonical slot and weight."""
+    kind, table = _kind(optimizer)
+    named: dict[int, str] = {}
+    for name, variable in names.tensors(live).items():
+        named.setdefault(id(variable), name)
+    trained = [named[id(variable)] for variable in live.trainable_variables]
+    found = {
+        slot: dict(zip(trained, variables, strict=True))
+        for slot, attribute in table.items()
+        if (variables := getattr(optimizer, attribute, None))
+    }
+    known = {id(variable) for of_slot in found.values() for variable in of_slot.values()}
+    known |= {id(optimizer._iterations), id(optimizer._learning_rate)}
+    rest = [variable.path for variable in optimizer.variables if id(variable) not in known]
+    if rest:
+        raise ExternalModelError(
+            f"{type(optimizer).__name__} has variables that this Keras version names otherwise, first {rest[0]}; carry"
+            " the weights with --weights-only"
+        )
+    return kind, found
+
+
+def _rate(optimizer: Any) -> float | None:
+    rate = optimizer._learning_rate
+    return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None
+
+
+def _assign(live: keras.Model, tensors: State, notes: list[str]) -> None:
+    variables = names.tensors(live)
+    foreign = next((name for name in tensors if name not in variables), None)
+    if foreign is not None:
+        raise ExternalModelError(
+            f"the --keras model has no tensor {foreign!r}; it is not the one the mapping is for"
+        )
+    for name, value in tensors.items():
+        if tuple(variables[name].shape) != value.shape:
+            raise ExternalModelError(
+                f"the --keras model's {name} has the shape {tuple(variables[name].shape)}, the mapping gives"
+                f" {value.shape}"
+            )
+        variables[name].assign(value)
+    given = {id(variables[name]) for name in tensors}
+    kept = [name for name, variable in variables.items() if id(variable) not in given]
+    if kept:
+        notes.append(f"as the --keras model is built with, since the mapping ignores them: {', '.join(kept)}")
+
+
+def _assign_optimizer(optimizer: Any, live: keras.Model, held: Held, target: str, notes: list[str]) -> None:
+    kind, _ = _kind(optimizer)
+    if kind != held.kind:
+        raise ExternalModelError(
+            f"the checkpoint is of {held.kind}, {target} gives a {type(optimizer).__name__}: no rule takes one's slots"
+            " to the other's; carry the weights with --weights-only"
+        )
+    if not optimizer.built:
+        optimizer.build(live.trainable_variables)
+    _, slots = _slots(optimizer, live)
+    if held.slots:
+        check_slots(held.slots, set(slots), type(optimizer).__name__)
+    for slot, state in held.slots.items():
+        for name, value in state.items():
+            if name not in slots[slot]:
+                raise ExternalModelError(
+                    f"torch trains {name}, which is not trainable in {target}; let both train it"
+                )
+            slots[slot][name].assign(value)
+    optimizer._iterations.assign(held.step or 0)
+    own = _rate(optimizer)
+    if own is not None and held.learning_rate is not None and not same_rate(held.learning_rate, own):
+        notes.append(f"learning rate {held.learning_rate:g} carried; {target} itself has {own:g}")
+        optimizer.learning_rate = held.learning_rate
+
+
+def _array(variable: keras.Variable) -> np.ndarray:
+    value = keras.ops.convert_to_numpy(variable)
+    # NumPy itself has no bfloat16; every one of its numbers is one of float32.
+    return value.astype(np.float32) if value.dtype.kind == "V" or str(value.dtype) == "bfloat16" else value
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return (text if text.isprintable() else ascii(text)[1:-1])[:300]
+
+
+if __name__ == "__main__":
+    sys.exit(carrying("tensorflow", read, write, sys.argv[1:]))

@@ -1,0 +1,369 @@
+"""The canonical settings of Keras's layers, one reader a kind; see `common/external/lint/settings.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from keras import initializers as init
+from keras import layers as kl
+
+from parity.tf_impl.external.functions import FUNCTIONS, Settings
+
+
+def _initializer(value: Any) -> str | None:
+    """Its canonical name; None where it is none that has one."""
+    named = {
+        init.Zeros: "zeros",
+        init.Ones: "ones",
+        init.GlorotUniform: "glorot_uniform",
+        init.GlorotNormal: "glorot_normal",
+        init.HeUniform: "he_uniform",
+        init.HeNormal: "he_normal",
+        init.LecunNormal: "lecun_normal",
+        init.LecunUniform: "lecun_uniform",
+    }
+    cls = type(value)
+    if cls in named:
+        return named[cls]
+    if cls is init.Orthogonal:
+        return "orthogonal" if value.gain == 1 else f"orthogonal_{value.gain:g}"
+    if cls is init.Constant and isinstance(value.value, int | float):
+        return f"constant_{value.value:g}"
+    if cls is init.RandomUniform:
+        low, high = value.minval, value.maxval
+        return f"uniform_{high:g}" if low == -high else f"uniform_{low:g}_{high:g}"
+    if cls in (init.RandomNormal, init.TruncatedNormal):
+        word = "normal" if cls is init.RandomNormal else "truncated_normal"
+        return f"{word}_{value.stddev:g}" if not value.mean else f"{word}_{value.mean:g}_{value.stddev:g}"
+    if cls is init.VarianceScaling:
+        if (value.mode, value.distribution) == ("fan_in", "uniform") and math.isclose(value.scale, 1 / 3):
+            return "uniform_fan_in"
+        return f"{value.distribution} {value.mode} scale {value.scale:g}"
+    return None
+
+
+def _initial(layer: Any, *roles: str) -> Settings:
+    """By role, where the layer has that tensor; a name of its own for an initialiser that has none."""
+    found: Settings = {}
+    for role in roles:
+        value = getattr(layer, f"{role}_initializer", None)
+        if value is not None:
+            found[f"{role}_initializer"] = _initializer(value) or type(value).__name__
+    return found
+
+
+def _with_bias(layer: Any, *roles: str) -> Settings:
+    return {"use_bias": layer.use_bias, **_initial(layer, *roles, *(["bias"] if layer.use_bias else []))}
+
+
+def _dense(layer: kl.Dense) -> Settings:
+    return {"units": layer.units, **_with_bias(layer, "kernel")}
+
+
+def _einsum_dense(layer: kl.EinsumDense) -> Settings:
+    return {"equation": layer.equation, "use_bias": layer.bias_axes is not None, **_initial(layer, "kernel")}
+
+
+def _window(layer: Any) -> Settings:
+    return {
+        "kernel_size": tuple(layer.kernel_size),
+        "strides": tuple(layer.strides),
+        "padding": layer.padding,
+        "padding_values": "zeros",
+        "dilation": tuple(layer.dilation_rate),
+        "data_format": layer.data_format,
+    }
+
+
+def _convolution(layer: Any) -> Settings:
+    depthwise = isinstance(layer, kl.DepthwiseConv1D | kl.DepthwiseConv2D)
+    if depthwise:
+        role = "depthwise" if hasattr(layer, "depthwise_initializer") else "kernel"
+        found = _initial(layer, role)
+        channels = layer.kernel.shape[-2] if layer.built else 0
+        filters, groups = channels * layer.depth_multiplier, channels
+        kernel = found.pop(f"{role}_initializer", None)
+        more: Settings = {"kernel_initializer": kernel, **_with_bias(layer)}
+    else:
+        filters, groups, more = layer.filters, layer.groups, _with_bias(layer, "kernel")
+    return {"filters": filters, "groups": groups, **_window(layer), **more}
+
+
+def _separable(layer: Any) -> Settings:
+    return {
+        "filters": layer.filters,
+        "depth_multiplier": layer.depth_multiplier,
+        **_window(layer),
+        **_with_bias(layer, "depthwise", "pointwise"),
+    }
+
+
+def _transposed(layer: Any) -> Settings:
+    extra = layer.output_padding
+    rank = len(layer.kernel_size)
+    sizes = (extra,) * rank if isinstance(extra, int) else extra
+    return {
+        "filters": layer.filters,
+        "groups": 1,
+        **_window(layer),
+        "output_padding": None if sizes is None else tuple(sizes),
+        **_with_bias(layer, "kernel"),
+    }
+
+
+def _affine(layer: Any) -> Settings:
+    found: Settings = {"scale": bool(layer.scale), "center": bool(layer.center)}
+    roles = [role for role, has in (("gamma", layer.scale), ("beta", layer.center)) if has]
+    return {**found, **_initial(layer, *roles)}
+
+
+def _batch_norm(layer: kl.BatchNormalization) -> Settings:
+    return {
+        "epsilon": float(layer.epsilon),
+        "decay": float(layer.momentum),
+        "running_variance": "biased",
+        "statistics": "moving",
+        "synchronized": bool(layer.synchronized),
+        "frozen_statistics": "kept",
+        **_affine(layer),
+        **_initial(layer, "moving_mean", "moving_variance"),
+    }
+
+
+def _axes(layer: Any) -> int:
+    return 1 if isinstance(layer.axis, int) else len(layer.axis)
+
+
+def _layer_norm(layer: kl.LayerNormalization) -> Settings:
+    return {"epsilon": float(layer.epsilon), "axes": _axes(layer), **_affine(layer)}
+
+
+def _rms_norm(layer: kl.RMSNormalization) -> Settings:
+    return {"epsilon": float(layer.epsilon), "axes": _axes(layer), "scale": True, "gamma_initializer": "ones"}
+
+
+def _group_norm(layer: kl.GroupNormalization) -> Settings:
+    return {"epsilon": float(layer.epsilon), "groups": layer.groups, **_affine(layer)}
+
+
+def _instance_norm(layer: kl.GroupNormalization) -> Settings:
+    return {"epsilon": float(layer.epsilon), "statistics": "batch", **_affine(layer)}
+
+
+def _embedding(layer: Any) -> Settings:
+    return {
+        "vocabulary": layer.input_dim,
+        "features": layer.output_dim,
+        "padding_id": None,
+        "max_norm": None,
+        "scale_by_frequency": False,
+        "mask_zero": bool(layer.mask_zero),
+        "embedding_initializer": _initial(layer, "embeddings").get("embeddings_initializer"),
+    }
+
+
+def _pool(layer: Any) -> Settings:
+    rank = len(layer.pool_size)
+    return {
+        "size": tuple(layer.pool_size),
+        "strides": tuple(layer.strides),
+        "padding": layer.padding,
+        "ceil_mode": False,
+        "dilation": (1,) * rank,
+        "data_format": layer.data_format,
+    }
+
+
+def _average_pool(layer: Any) -> Settings:
+    found = _pool(layer)
+    del found["dilation"]
+    return {**found, "count_padding": False, "divisor": None}
+
+
+def _adaptive(layer: Any) -> Settings:
+    size = layer.output_size
+    return {"sides": ",".join(map(str, size if isinstance(size, tuple | list) else (size,)))}
+
+
+def _dropout(layer: Any) -> Settings:
+    shape = getattr(layer, "noise_shape", None)
+    whole = (
+        "channels"
+        if isinstance(layer, kl.SpatialDropout1D | kl.SpatialDropout2D | kl.SpatialDropout3D)
+        else "elements"
+    )
+    return {"rate": float(layer.rate), "whole": whole if shape is None else f"shape {shape}"}
+
+
+def _prelu(layer: kl.PReLU) -> Settings:
+    per = "element"
+    if layer.built:
+        sides = tuple(layer.alpha.shape)
+        if math.prod(sides) == 1:
+            per = "layer"
+        elif len(sides) > 1 and math.prod(sides[:-1]) == 1:
+            per = "channel"
+    return {"slope_per": per, **_initial(layer, "alpha")}
+
+
+def _flatten(layer: kl.Flatten) -> Settings:
+    return {"order": "hwc" if layer.data_format == "channels_last" else "chw", "first": 1, "last": -1}
+
+
+def _recurrent(layer: Any) -> Settings:
+    biases = "none"
+    if layer.use_bias:
+        biases = "two" if isinstance(layer, kl.GRU) and layer.reset_after else "one"
+    bias = _initial(layer, "bias").get("bias_initializer") if layer.use_bias else None
+    if bias == "zeros" and getattr(layer, "unit_forget_bias", False):
+        bias = "forget_ones"
+    recurrent = _initial(layer, "recurrent").get("recurrent_initializer")
+    gates = getattr(layer, "recurrent_activation", None)
+    return {
+        "units": layer.units,
+        "layers": 1,
+        "use_bias": layer.use_bias,
+        "biases": biases,
+        "direction": "backward" if layer.go_backwards else "forward",
+        "between_dropout": 0.0,
+        "input_dropout": float(layer.dropout),
+        "recurrent_dropout": float(layer.recurrent_dropout),
+        "reset": ("after" if layer.reset_after else "before") if isinstance(layer, kl.GRU) else None,
+        "function": _name_of(layer.activation),
+        "gate_function": None if gates is None else _name_of(gates),
+        "return_sequences": layer.return_sequences,
+        **_initial(layer, "kernel"),
+        "recurrent_kernel_initializer": recurrent,
+        **({"bias_initializer": bias} if layer.use_bias else {}),
+    }
+
+
+def _name_of(function: Any) -> str:
+    settings = _function(function)
+    return str(settings["function"])
+
+
+def _attention(layer: Any) -> Settings:
+    grouped = isinstance(layer, kl.GroupQueryAttention)
+    size = layer.head_dim if grouped else layer.key_dim
+    found: Settings = {
+        "heads": layer.num_query_heads if grouped else layer.num_heads,
+        "head_size": size,
+        "scale_factor": float(size) ** -0.5,
+        "dropout": float(layer.dropout if grouped else layer._dropout),
+        "use_bias": bool(layer.use_bias if grouped else layer._use_bias),
+        "output_bias": bool(layer.use_bias if grouped else layer._use_bias),
+        "key_value_bias": False,
+        "zero_attention": False,
+    }
+    kernel = layer.kernel_initializer if grouped else layer._kernel_initializer
+    found["kernel_initializer"] = _initializer(kernel) or type(kernel).__name__
+    found["output_kernel_initializer"] = found["kernel_initializer"]
+    bias = layer.bias_initializer if grouped else layer._bias_initializer
+    if found["use_bias"]:
+        found["bias_initializer"] = _initializer(bias) or type(bias).__name__
+    return found
+
+
+def _resize(layer: Any) -> Settings:
+    method = getattr(layer, "interpolation", "nearest")
+    cubic: Settings = {"cubic_coefficient": -0.5, "cubic_edge": "renormalised"}
+    nearest: Settings = {"nearest_from": "center"}
+    return {
+        "interpolation": method,
+        "align_corners": False,
+        "antialias": bool(getattr(layer, "antialias", False)),
+        **(cubic if method == "bicubic" else {}),
+        **(nearest if method == "nearest" else {}),
+    }
+
+
+def _pads(padding: Any) -> tuple[int, ...]:
+    """(before, after) of each axis in one row."""
+    if isinstance(padding, int):
+        return (padding, padding)
+    flat = []
+    for pair in padding:
+        flat += list(pair) if isinstance(pair, tuple | list) else [pair]
+    return tuple(flat)
+
+
+def _activation(layer: Any) -> Settings:
+    if isinstance(layer, kl.ReLU):
+        return _relu(layer.negative_slope, layer.max_value, layer.threshold)
+    if isinstance(layer, kl.LeakyReLU):
+        return {"function": "leaky_relu", "negative_slope": float(layer.negative_slope)}
+    if isinstance(layer, kl.ELU):
+        return {"function": "elu", "alpha": float(layer.alpha)}
+    if isinstance(layer, kl.Softmax):
+        axis = layer.axis if isinstance(layer.axis, int) else tuple(layer.axis)
+        return {"function": "softmax", "axis": axis}
+    return _function(layer.activation)
+
+
+def _relu(negative_slope: Any, max_value: Any, threshold: Any) -> Settings:
+    """Keras's relu in its variants, by the name that each of them has."""
+    slope = float(negative_slope or 0.0)
+    if threshold:
+        return {"function": "relu", "negative_slope": slope, "low": float(threshold)}
+    if max_value is not None:
+        if float(max_value) == 6.0 and not slope:
+            return {"function": "relu6"}
+        return {"function": "relu", "negative_slope": slope, "high": float(max_value)}
+    return {"function": "leaky_relu", "negative_slope": slope} if slope else {"function": "relu"}
+
+
+def _function(function: Any) -> Settings:
+    """Of a function that was given as an activation."""
+    name = getattr(function, "__name__", type(function).__name__)
+    module = getattr(function, "__module__", "") or ""
+    if module.startswith("keras.") and name in FUNCTIONS:
+        return dict(FUNCTIONS[name])
+    return {"function": f"{module}.{name}"}
+
+
+_WINDOWED: dict[str, Callable[[Any], Settings]] = {
+    f"{before}{rank}d{after}": reader
+    for rank in (1, 2, 3)
+    for before, after, reader in (
+        ("conv", "", _convolution),
+        ("depthwise_conv", "", _convolution),
+        ("separable_conv", "", _separable),
+        ("conv", "_transpose", _transposed),
+        ("max_pool", "", _pool),
+        ("average_pool", "", _average_pool),
+    )
+}
+# By canonical kind.
+READERS: dict[str, Callable[[Any], Settings]] = {
+    **_WINDOWED,
+    "dense": _dense,
+    "einsum_dense": _einsum_dense,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "embedding": _embedding,
+    "adaptive_average_pool": _adaptive,
+    "adaptive_max_pool": _adaptive,
+    "global_average_pool": lambda layer: {},
+    "global_max_pool": lambda layer: {},
+    "dropout": _dropout,
+    "alpha_dropout": lambda layer: {"rate": float(layer.rate)},
+    "gaussian_dropout": lambda layer: {"rate": float(layer.rate)},
+    "gaussian_noise": lambda layer: {"deviation": float(layer.stddev)},
+    "prelu": _prelu,
+    "flatten": _flatten,
+    "identity": lambda layer: {},
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "simple_rnn": _recurrent,
+    "attention": _attention,
+    "resize": _resize,
+    "zero_pad": lambda layer: {"padding": _pads(layer.padding)},
+    "activation": _activation,
+    "activity_penalty": lambda layer: {"l1": float(layer.l1), "l2": float(layer.l2)},
+}

@@ -1,0 +1,54 @@
+"""Named arrays handed to a user's model, and its tensors as arrays."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parity.common.external.process.calling import ALONE, arrange
+from parity.common.external.process.pass_result import Array, Arrays
+
+
+def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
+    """What the model gives for some inputs, as it gives it.
+
+    Args:
+        inputs: one array, or arrays by name; how they are handed over says `parity.common.external.process.calling.arrange`.
+        training: not needed here: a module has its mode; Keras's twin hands it over.
+
+    Raises:
+        ExternalModelError: the model does not take such inputs. What its own code raises comes as it is.
+    """
+    del training
+    named = inputs if isinstance(inputs, dict) else {ALONE: inputs}
+    tensors = {name: tensor_of(array) for name, array in named.items()}
+    args, kwargs = arrange(tensors, inspect.signature(model.forward), "forward")
+    return model(*args, **kwargs)
+
+
+def tensor_of(array: Array) -> Tensor:
+    """Floating numbers in the process's precision; integers and booleans as they are."""
+    tensor = torch.from_numpy(np.array(array))
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A copy of a tensor's values; bfloat16 as float32, which holds the same numbers; complex ones with the
+    real and the imaginary part as the last axis."""
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return np.array(tensor.cpu().resolve_neg().numpy())
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor that holds numbers."""
+    return isinstance(value, Tensor)

@@ -1,0 +1,306 @@
+"""Passes through a user's model: tapped and fed, forward and backward. The model is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.calling import check_reached, check_target, chosen_outputs, unused_feed
+from parity.common.external.process.pass_result import (
+    Array,
+    Arrays,
+    PassResult,
+    same,
+    tap_name,
+    tensors_in,
+    with_tensors,
+)
+from parity.common.spec.losses import LossBase
+from parity.torch_impl.context import Context
+from parity.torch_impl.external import load, names
+from parity.torch_impl.external.calling import array_of, call, is_tensor, tensor_of
+from parity.torch_impl.losses import loss_sum_and_count
+
+Taps = bool | Sequence[str]
+# What a visitor is given of a call: path with its number, module, inputs, outputs; gives the outputs to go on with.
+_Visit = Callable[[str, nn.Module, Any, Any], Any]
+
+
+def forward(
+    model: nn.Module,
+    inputs: Array | Arrays,
+    *,
+    training: bool = False,
+    taps: Taps = True,
+    feed: Arrays | None = None,
+    seed: int = 0,
+    keep: bool = False,
+) -> PassResult:
+    """Outputs and activations.
+
+    Args:
+        model: in any mode; it is left in the one that it was in.
+        inputs: one array or arrays by name, (batch, ...); handed over as `calling.call` says.
+        training: the mode of the pass.
+        taps: whether to give activations, or the names of those wanted.
+        feed: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
+            layer as if it had given that.
+        seed: of what the pass draws; the same for the same seed.
+        keep: whether buffers keep what the pass made of them; else they are restored.
+
+    Raises:
+        ExternalModelError: the model does not take these inputs, or a name in `feed` is of no call.
+    """
+    finish(model, inputs)
+    tapped = _Tapped(taps, feed, False)
+    with torch.no_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
+        outputs = tensors_in(call(model, inputs), is_tensor)
+    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    return PassResult(
+        outputs={name: array_of(tensor) for name, tensor in outputs.items()},
+        activations=tapped.activations,
+        buffers=changed(),
+    )
+
+
+def gradients(
+    model: nn.Module,
+    inputs: Array | Arrays,
+    targets: Array | Arrays,
+    loss: LossBase,
+    *,
+    training: bool = True,
+    taps: Taps = True,
+    feed: Arrays | None = None,
+    seed: int = 0,
+    keep: bool = False,
+    penalties: bool = False,
+) -> PassResult:
+    """A forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
+
+    Args:
+        targets: for the one output, or by output; the losses of several are added up.
+        loss: resolved, without l1 and l2.
+        penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
+
+    Raises:
+        ExternalModelError: as `forward`; or no output suits the targets or the loss.
+    """
+    del penalties
+    finish(model, inputs)
+    tapped = _Tapped(taps, feed, True)
+    trained = names.trained(model)
+    with torch.enable_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
+        outputs = tensors_in(call(model, inputs), is_tensor)
+        pairs = chosen_outputs(outputs, targets)
+        for name, target in pairs:
+            check_target(loss, name, tuple(outputs[name].shape), target)
+        context = Context(training=training)
+        parts = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
+        total, count = (torch.stack(part).sum() for part in zip(*parts, strict=True))
+        wanted = {**trained, **tapped.live}
+        found = [None] * len(wanted)
+        # What a checkpointed part computes once more is no call of its own.
+        tapped.repeating = True
+        if total.requires_grad:
+            found = torch.autograd.grad(total / count, list(wanted.values()), allow_unused=True)
+    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    by_name = dict(zip(wanted, found, strict=True))
+    reached = {name: array_of(value) for name, value in by_name.items() if value is not None}
+    check_reached(trained, reached)
+    return PassResult(
+        outputs={name: array_of(tensor) for name, tensor in outputs.items()},
+        activations=tapped.activations,
+        activation_gradients={name: reached[name] for name in tapped.live if name in reached},
+        loss_sum=float(total),
+        count=float(count),
+        gradients={name: reached[name] for name in trained if name in reached},
+        untouched=tuple(name for name in trained if name not in reached),
+        buffers=changed(),
+    )
+
+
+def stochastic(model: nn.Module, inputs: Array | Arrays) -> list[str]:
+    """Tap names of the calls that, in training, give different outputs for the same inputs.
+
+    The second pass has other random numbers, and every call is fed what it gave in the first: so only what differs
+    by itself does. A function that draws between layers is seen at the next layer behind it.
+    """
+    first = forward(model, inputs, training=True, seed=0)
+    second = forward(model, inputs, training=True, seed=1, feed=first.activations)
+    return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
+
+
+def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[str]:
+    """Trained tensors that a pass uses and that the model does not own (kept in a plain list, say), in words."""
+    finish(model, inputs)
+    watched = _Watched({id(parameter) for parameter in model.parameters()})
+    with torch.enable_grad(), _pass(model, False, 0, False), watched:
+        call(model, inputs)
+    return list(watched.unregistered_parameters.values())
+
+
+class _Watched(TorchFunctionMode):
+    """Looks for leaves that need gradients among what functions are given."""
+
+    def __init__(self, owned: set[int]) -> None:
+        super().__init__()
+        self._owned = owned
+        self.unregistered_parameters: dict[int, str] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tensors_in([*args, *(kwargs or {}).values()], is_tensor).values():
+            if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._owned:
+                name = getattr(func, "__name__", str(func))
+                self.unregistered_parameters.setdefault(
+                    id(tensor), f"a tensor of the shape {tuple(tensor.shape)}, used by {name}"
+                )
+        return func(*args, **(kwargs or {}))
+
+
+def finish(model: nn.Module, inputs: Array | Arrays) -> None:
+    """Build what is built by its first call, by one pass in inference; nothing where all is there."""
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        load.seed_all(0)
+        with torch.no_grad(), _mode(model, False):
+            call(model, inputs)
+
+
+class _Tapped:
+    """Visits calls: keeps what they give and puts in its place what is fed."""
+
+    def __init__(self, taps: Taps, feed: Arrays | None, differentiable: bool) -> None:
+        self._taps = taps if isinstance(taps, bool) else frozenset(taps)
+        self._differentiable = differentiable
+        self.feed = feed or {}
+        self.used: set[str] = set()
+        self.seen: list[str] = []
+        self.activations: Arrays = {}
+        self.live: dict[str, Tensor] = {}
+        self.repeating = False
+        self._calls: dict[str, int] = {}
+
+    def __call__(self, path: str, module: nn.Module, given: Any, output: Any) -> Any:
+        leaves = tensors_in(output, is_tensor)
+        path, _, number = path.partition("#")
+        call = int(number or 0)
+        if self.repeating:
+            call %= self._calls.get(path, 1)
+        else:
+            self._calls[path] = call + 1
+        tags = iter([tap_name(path, call, k if len(leaves) > 1 else None) for k in range(len(leaves))])
+        return with_tensors(output, is_tensor, lambda tensor: self._one(next(tags), tensor))
+
+    def _one(self, name: str, tensor: Tensor) -> Tensor:
+        self.seen.append(name)
+        wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
+        if wanted and not self.repeating:
+            self.activations[name] = array_of(tensor)
+        if name in self.feed:
+            self.used.add(name)
+            tensor = _fed(name, self.feed[name], tensor)
+        if not self._differentiable or not (wanted and tensor.is_floating_point()):
+            return tensor
+        if tensor.grad_fn is None:
+            tensor = tensor.detach().clone().requires_grad_()
+        # A node of its own: a module may give back its input, or what is changed in place later.
+        node = tensor.clone()
+        if not self.repeating:
+            self.live[name] = node
+        return node.clone()
+
+
+def _fed(name: str, array: Array, tensor: Tensor) -> Tensor:
+    if tensor.is_complex() and array.ndim == tensor.ndim + 1:
+        array = array[..., 0] + 1j * array[..., 1]
+    if tuple(array.shape) != tuple(tensor.shape):
+        raise ExternalModelError(
+            f"feed {name}: the layer gives the shape {tuple(tensor.shape)}, received {tuple(array.shape)}"
+        )
+    return _Replaced.apply(tensor, torch.from_numpy(np.array(array)).to(tensor.dtype))  # type: ignore[no-any-return]
+
+
+class _Replaced(torch.autograd.Function):
+    """Another value; gradients go on to the layer as if it had given that."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, other: Tensor) -> Tensor:
+        # A tensor of its own, which may be changed in place.
+        return other.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+@contextmanager
+def _visited(model: nn.Module, visit: _Visit) -> Iterator[None]:
+    """Have `visit` called at the end of each call of a module below the model."""
+    counts: dict[str, int] = {}
+    handles = []
+
+    def hook_of(path: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            number = counts[path] = counts.get(path, -1) + 1
+            return visit(tap_name(path, number, None), module, [*args, *kwargs.values()], output)
+
+        return hook
+
+    try:
+        for path, module in names.layers(model).items():
+            handles.append(module.register_forward_hook(hook_of(path), with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    before = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
+
+
+@contextmanager
+def _pass(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterator[Callable[[], Arrays]]:
+    """Mode and random numbers of a pass. Gives a function for the buffers that it changed, with their values."""
+    before = {name: tensor.detach().clone() for name, tensor in model.named_buffers() if _built(tensor)}
+    changes: Arrays = {}
+    load.seed_all(seed)
+    try:
+        with _mode(model, training):
+            yield lambda: changes
+            for name, tensor in model.named_buffers():
+                if name in before and not same(array_of(tensor), array_of(before[name])):
+                    changes[name] = array_of(tensor)
+    finally:
+        if not keep:
+            _restore(model, before)
+
+
+@torch.no_grad()
+def _restore(model: nn.Module, before: Mapping[str, Tensor]) -> None:
+    for name, tensor in model.named_buffers():
+        if name in before and tensor.shape == before[name].shape:
+            tensor.copy_(before[name])
+
+
+def _target(array: Array) -> Tensor:
+    tensor = tensor_of(array)
+    return tensor if tensor.is_floating_point() else tensor.to(torch.int64)
+
+
+def _built(tensor: Tensor) -> bool:
+    return not isinstance(tensor, nn.parameter.UninitializedTensorMixin)

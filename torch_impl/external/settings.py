@@ -1,0 +1,190 @@
+"""PyTorch's layers in canonical kinds, roles and settings; see `common/external/lint/settings.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from parity.common.spec.external.outline import TensorInfo
+from parity.torch_impl.external.readers import ACTIVATIONS, READERS, Settings
+
+_KINDS: dict[type[nn.Module], str] = {
+    nn.Linear: "dense",
+    nn.Bilinear: "bilinear",
+    nn.Conv1d: "conv1d",
+    nn.Conv2d: "conv2d",
+    nn.Conv3d: "conv3d",
+    nn.ConvTranspose1d: "conv1d_transpose",
+    nn.ConvTranspose2d: "conv2d_transpose",
+    nn.ConvTranspose3d: "conv3d_transpose",
+    nn.BatchNorm1d: "batch_norm",
+    nn.BatchNorm2d: "batch_norm",
+    nn.BatchNorm3d: "batch_norm",
+    nn.SyncBatchNorm: "batch_norm",
+    nn.LayerNorm: "layer_norm",
+    nn.RMSNorm: "rms_norm",
+    nn.GroupNorm: "group_norm",
+    nn.InstanceNorm1d: "instance_norm",
+    nn.InstanceNorm2d: "instance_norm",
+    nn.InstanceNorm3d: "instance_norm",
+    nn.Embedding: "embedding",
+    nn.MaxPool1d: "max_pool1d",
+    nn.MaxPool2d: "max_pool2d",
+    nn.MaxPool3d: "max_pool3d",
+    nn.AvgPool1d: "average_pool1d",
+    nn.AvgPool2d: "average_pool2d",
+    nn.AvgPool3d: "average_pool3d",
+    nn.AdaptiveAvgPool1d: "adaptive_average_pool",
+    nn.AdaptiveAvgPool2d: "adaptive_average_pool",
+    nn.AdaptiveAvgPool3d: "adaptive_average_pool",
+    nn.AdaptiveMaxPool1d: "adaptive_max_pool",
+    nn.AdaptiveMaxPool2d: "adaptive_max_pool",
+    nn.AdaptiveMaxPool3d: "adaptive_max_pool",
+    nn.Dropout: "dropout",
+    nn.Dropout1d: "dropout",
+    nn.Dropout2d: "dropout",
+    nn.Dropout3d: "dropout",
+    nn.AlphaDropout: "alpha_dropout",
+    nn.PReLU: "prelu",
+    nn.Flatten: "flatten",
+    nn.Identity: "identity",
+    nn.LSTM: "lstm",
+    nn.GRU: "gru",
+    nn.RNN: "simple_rnn",
+    nn.MultiheadAttention: "attention",
+    nn.Upsample: "resize",
+    nn.UpsamplingNearest2d: "resize",
+    nn.UpsamplingBilinear2d: "resize",
+    nn.ZeroPad1d: "zero_pad",
+    nn.ZeroPad2d: "zero_pad",
+    nn.ZeroPad3d: "zero_pad",
+}
+
+
+_ROLES = {
+    "dense": {"weight": "kernel"},
+    "embedding": {"weight": "embedding"},
+    "prelu": {"weight": "alpha"},
+    "attention": {
+        "in_proj_bias": "in_bias",
+        "in_proj_weight": "in_kernel",
+        "q_proj_weight": "query_kernel",
+        "k_proj_weight": "key_kernel",
+        "v_proj_weight": "value_kernel",
+        "out_proj.weight": "output_kernel",
+        "out_proj.bias": "output_bias",
+    },
+    "norm": {
+        "weight": "gamma",
+        "bias": "beta",
+        "running_mean": "moving_mean",
+        "running_var": "moving_variance",
+    },
+}
+
+
+def _stock(layer: nn.Module) -> type[nn.Module] | None:
+    """The class of torch.nn that a layer is of, or derives from."""
+    for cls in type(layer).__mro__:
+        if cls in _KINDS or cls in ACTIVATIONS:
+            return cls
+    return None
+
+
+def kind_of(layer: nn.Module) -> str:
+    """The canonical kind, '' where it is none that we know."""
+    stock = _stock(layer)
+    if stock is None:
+        return "" if type(layer) is not nn.Sequential or len(layer) else "identity"
+    if stock in ACTIVATIONS:
+        return "activation"
+    kind = _KINDS[stock]
+    if kind.startswith("adaptive_") and _is_one(layer.output_size):
+        return kind.replace("adaptive", "global")
+    if kind == "conv2d" and _is_depthwise(layer):
+        return "depthwise_conv2d"
+    if kind == "conv1d" and _is_depthwise(layer):
+        return "depthwise_conv1d"
+    return kind
+
+
+def _is_one(size: Any) -> bool:
+    return all(side == 1 for side in (size if isinstance(size, tuple | list) else (size,)))
+
+
+def _is_depthwise(layer: Any) -> bool:
+    return bool(layer.groups > 1 and layer.groups == layer.in_channels)
+
+
+def is_overridden(layer: nn.Module) -> bool:
+    """Whether the class computes otherwise than the one of torch.nn that it derives from."""
+    stock = _stock(layer)
+    if stock is None or type(layer) is stock:
+        return False
+    names = ("forward", "_conv_forward")
+    return any(getattr(type(layer), name, None) is not getattr(stock, name, None) for name in names)
+
+
+def is_stochastic(layer: nn.Module) -> bool:
+    """Whether it draws random numbers in training."""
+    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d):
+        return getattr(layer, "p", 1.0) > 0
+    rate = getattr(layer, "dropout", 0.0)
+    if not isinstance(rate, int | float):
+        rate = 0.0
+    # Of stochastic depth, as the packages of image models call it.
+    also = getattr(layer, "drop_prob", 0.0)
+    return rate > 0 or (isinstance(also, int | float) and also > 0)
+
+
+def role_of(layer: nn.Module, name: str) -> str:
+    """The canonical role of a tensor by its attribute; the attribute where it has none."""
+    kind = kind_of(layer)
+    if kind.endswith("_norm"):
+        return _ROLES["norm"].get(name, name)
+    if "conv" in kind:
+        return "kernel" if name == "weight" else name
+    if kind in ("lstm", "gru", "simple_rnn"):
+        return _recurrent_role(name)
+    return _ROLES.get(kind, {}).get(name, name)
+
+
+def _recurrent_role(name: str) -> str:
+    """weight_ih_l0_reverse -> backward_kernel; of layers above the first with their number after."""
+    head, _, rest = name.rpartition("_l")
+    roles = {
+        "weight_ih": "kernel",
+        "weight_hh": "recurrent_kernel",
+        "bias_ih": "bias",
+        "bias_hh": "recurrent_bias",
+    }
+    number, _, reverse = rest.partition("_")
+    if head not in roles or not number.isdigit():
+        return name
+    role = f"backward_{roles[head]}" if reverse else roles[head]
+    return role if number == "0" else f"{role}_{number}"
+
+
+def settings_of(layer: nn.Module, tensors: Sequence[TensorInfo]) -> Settings:
+    """The canonical settings of a layer of a known kind; none of others."""
+    reader = READERS.get(kind_of(layer))
+    if reader is None:
+        return {}
+    found = {**reader(layer), **_frozen(tensors)}
+    if is_overridden(layer):
+        found.pop("running_variance", None)
+    return found
+
+
+def _frozen(tensors: Sequence[TensorInfo]) -> Settings:
+    parameters = [info for info in tensors if not info.buffer]
+    if not parameters:
+        return {}
+    return {"trainable": any(info.trainable for info in parameters)}
+
+
+def argument_of(layer: nn.Module) -> Settings | None:
+    """The function of a layer's `activation` argument: torch's layers have none."""
+    del layer
