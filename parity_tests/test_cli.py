@@ -333,7 +333,7 @@ class Block:
         if name.partition(".")[0] in {"tensorflow", "torch", "keras"}:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
-from common import cli
+from parity.common.commands import cli
 cli.main()
 """
 
@@ -350,7 +350,9 @@ def test_plan_and_compare_need_no_framework(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["tensorflow", "torch", "keras"])
 def test_the_block_blocks(package: str) -> None:
-    done = process(code=BLOCKED.replace("from common import cli\ncli.main()", f"import {package}"))
+    done = process(
+        code=BLOCKED.replace("from parity.common.commands import cli\ncli.main()", f"import {package}")
+    )
     assert done.returncode == 1 and f"{package} is blocked" in done.stderr
 
 

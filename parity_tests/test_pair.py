@@ -20,7 +20,7 @@ from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
-from parity.common.external.pairs.setup import Opened, bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.pairs.setup import LoadedPair, bench_of, copy_weights, map_pair, open_pair
 from parity.common.external.pairs.zero_gradient import zero_gradient_directions
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
@@ -86,14 +86,14 @@ class Live:
             side.outline(inputs)
             for side, inputs in zip((self.keras, self.torch), self.opened.inputs, strict=True)
         )
-        opened = Opened(
+        opened = LoadedPair(
             self.keras, self.torch, outlines, self.opened.inputs, self.opened.targets, self.opened.layout
         )
         copy_weights(self.asked, opened, mapping)
         suspects = [Suspect.of(difference) for difference in lint(*outlines, mapping.layers)]
         return diagnose_pair(self.bench(opened, mapping), suspects)
 
-    def bench(self, opened: Opened | None = None, mapping: Mapping | None = None) -> Bench:
+    def bench(self, opened: LoadedPair | None = None, mapping: Mapping | None = None) -> Bench:
         return bench_of(self.asked, opened or self.opened, mapping or self.mapping)
 
 

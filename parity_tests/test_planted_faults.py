@@ -17,7 +17,7 @@ import pytest
 from parity_tests.test_report_html import Page
 
 ROOT = Path(__file__).parent.parent
-PORT = ("common", "tf_impl", "torch_impl")
+PORT = ("parity", "common", "tf_impl", "torch_impl")
 PLACEMENTS = ("tensorflow:mirrored:1", "torch:ddp:2")
 SMALL = ("steps=3", "data.eval_samples=32")
 
@@ -63,7 +63,9 @@ DECAY = Planted(
 def planted(folder: Path, *faults: Planted) -> Path:
     """A copy of the port with faults in it."""
     for package in PORT:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for fault in faults:
         path = folder / fault.file
         text = path.read_text(encoding="utf-8")

@@ -267,12 +267,13 @@ def test_a_user_may_have_a_package_of_our_name(repository: pytest.Pytester) -> N
 
         def test_ours(parity):
             import common
-            parity.assert_same_forward(keras="a:b", torch="c:d", inputs=1)
+            parity.assert_same_forward(keras="common.things:answer", torch="common.things:answer", inputs=[[1.0]])
         """
     )
     done = repository.run(sys.executable, "-m", "pytest", "-p", "no:randomly", timeout=120)
     done.assert_outcomes(passed=1, failed=1)
-    assert "this repository has a package 'common' of its own, which hides the toolkit's" in done.stdout.str()
+    # Theirs is what is resolved, and what is wrong with it is reported; ours is not in the way.
+    assert "common.things:answer is of type int" in done.stdout.str()
 
 
 def test_loading_it_costs_nothing() -> None:
@@ -292,7 +293,7 @@ def test_a_run_without_parity_loads_nothing_of_ours(repository: pytest.Pytester)
         import sys
 
         def test_modules():
-            assert not {"common", "numpy", "tensorflow", "torch", "rich", "pydantic"} & set(sys.modules)
+            assert not {"parity", "numpy", "tensorflow", "torch", "rich", "pydantic"} & set(sys.modules)
         """
     )
     run(repository).assert_outcomes(passed=1)

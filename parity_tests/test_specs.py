@@ -472,7 +472,7 @@ def test_the_digest_changes_with_any_field() -> None:
 
 
 def test_the_digest_is_the_same_in_every_process() -> None:
-    code = "from common import recipes; print(*(recipes.get(n).resolved().fingerprint() for n in recipes.RECIPES))"
+    code = "from parity.common import recipes; print(*(recipes.get(n).resolved().fingerprint() for n in recipes.RECIPES))"
     root = str(Path(__file__).parent.parent)
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": root}

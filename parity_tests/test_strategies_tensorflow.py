@@ -82,7 +82,7 @@ OPTIONS = """
 import json
 from parity.common.base.errors import RunError
 from parity.common.spec import Placement
-from tf_impl import runtime
+from parity.tf_impl import runtime
 from parity.tf_impl.strategy import open_strategy
 said = {}
 for text in TEXTS:
@@ -399,9 +399,9 @@ def test_what_cannot_be_one_graph_is_refused(more: str, text: str, said: str) ->
 FILES = """
 import os, sys, tempfile
 from pathlib import Path
-from common import recipes
+from parity.common import recipes
 from parity.common.spec import Placement, override
-from tf_impl import runtime, train
+from parity.tf_impl import runtime, train
 runtime.configure(Placement.from_text("tf:mirrored:2"), 2)
 for number, text in enumerate(["tf:mirrored:2,accumulation=2", "tf:single:1,engine=keras"]):
     spec = override(recipes.get("digits_mlp"), ["steps=2"])
@@ -430,7 +430,7 @@ WAIT = """
 import os, sys, time
 from parity.common.base.errors import RunError
 from parity.common.spec import Placement
-from tf_impl import runtime
+from parity.tf_impl import runtime
 from parity.tf_impl.strategy import open_strategy
 placement = Placement.from_text("tf:multi_worker:2,timeout_seconds=2")
 runtime.configure(placement)

@@ -15,6 +15,7 @@ from keras.src.utils.naming import reset_uids
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.resolve import call, resolve, wants
 from parity.common.spec.external.target import Target
+from parity.tf_impl.external import floating_point
 
 
 def prepare(precision: str, threads: int) -> None:
@@ -26,7 +27,7 @@ def prepare(precision: str, threads: int) -> None:
     tf.config.run_functions_eagerly(True)
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
-    precision.set_default(precision)
+    floating_point.set_default(precision)
 
 
 def build(target: Target, precision: str, seed: int) -> keras.Layer:
@@ -43,11 +44,11 @@ def build(target: Target, precision: str, seed: int) -> keras.Layer:
     # Names count up within a process, and are to be the same in each. Not by clear_session, which would end the
     # scope of a strategy that the model is built in.
     reset_uids()
-    precision.set_default(precision)
+    floating_point.set_default(precision)
     seed_all(seed)
     found = resolve(target, "tensorflow")
     # The user's code may have changed it.
-    precision.set_default(precision)
+    floating_point.set_default(precision)
     model = found if isinstance(found, keras.Layer) else call(found, target, (), "a keras.Model")
     if not isinstance(model, keras.Layer):
         raise ExternalModelError(
@@ -58,8 +59,8 @@ def build(target: Target, precision: str, seed: int) -> keras.Layer:
             f"{target} has switched TensorFlow's eager execution off (tf.compat.v1), so that nothing has a value;"
             " build the model without that"
         )
-    precision.set_default(precision)
-    precision.convert(model, precision)
+    floating_point.set_default(precision)
+    floating_point.convert(model, precision)
     return model
 
 

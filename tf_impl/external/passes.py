@@ -25,7 +25,7 @@ from parity.common.external.process.pass_result import (
 )
 from parity.common.spec.losses import LossBase
 from parity.tf_impl.context import Context
-from parity.tf_impl.external import load, names, precision
+from parity.tf_impl.external import floating_point, load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.tf_impl.external.settings import argument_of
 from parity.tf_impl.losses import loss_sum_and_count
@@ -157,7 +157,7 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
     if not all(layer.built for layer in model._flatten_layers()):
         load.seed_all(0)
         call(model, inputs, False)
-        precision.convert(model, keras.config.floatx())
+        floating_point.convert(model, keras.config.floatx())
 
 
 class _Tapped:

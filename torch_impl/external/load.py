@@ -12,6 +12,7 @@ from torch import nn
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.resolve import call, resolve, wants
 from parity.common.spec.external.target import Target
+from parity.torch_impl.external import floating_point
 
 
 def prepare(precision: str, threads: int) -> None:
@@ -19,7 +20,7 @@ def prepare(precision: str, threads: int) -> None:
     torch.set_num_threads(threads)
     # The fast path of transformers does not call the layers inside.
     torch.backends.mha.set_fastpath_enabled(False)
-    precision.set_default(precision)
+    floating_point.set_default(precision)
 
 
 def build(target: Target, precision: str, seed: int) -> nn.Module:
@@ -41,8 +42,8 @@ def build(target: Target, precision: str, seed: int) -> nn.Module:
             f"{target} gives an object of type {_type(model)}; it must give a torch.nn.Module"
         )
     # The user's code may have changed it.
-    precision.set_default(precision)
-    precision.convert(model, precision)
+    floating_point.set_default(precision)
+    floating_point.convert(model, precision)
     return model
 
 

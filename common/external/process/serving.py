@@ -104,7 +104,7 @@ class Session:
         """Build the model; the one before is gone, also where that fails."""
         self._model = None
         # An experiment on the one before is over, whatever became of it.
-        self._part("precise").exact_constants(False)
+        self._part("floating_point").exact_constants(False)
         self._target = Target(**target)
         self.doing = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
@@ -161,7 +161,7 @@ class Session:
         return switched
 
     def exact_constants(self, on: bool) -> None:
-        self._part("precise").exact_constants(on)
+        self._part("floating_point").exact_constants(on)
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
         return self._part("change").change(self._model, layer, setting, value)
