@@ -59,7 +59,7 @@ class Worker:
             log = Path(name)
         self.log = log
         self._lock = threading.Lock()
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", MODULES[framework], "--worker"],

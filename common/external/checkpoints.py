@@ -267,7 +267,7 @@ def _ask(action: str, end: End, given: dict[str, Any]) -> Any:
 
 def _sent(framework: Framework, action: str, folder: str, line: str) -> str:
     """The last line that a new process answers."""
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     child = subprocess.run(
         [sys.executable, "-P", "-m", f"{MODULES[framework]}.external.checkpoints", action, folder],
         input=f"{line}\n",

@@ -36,7 +36,7 @@ def convert(path: Path, kind: str, out: Path) -> dict[str, Any]:
     """
     framework = FORMATS[kind][0]
     require(framework)
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     child = subprocess.run(
         [sys.executable, "-m", f"{MODULES[framework]}.convert", str(path), kind, str(out)],
         stdin=subprocess.DEVNULL,

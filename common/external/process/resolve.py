@@ -23,8 +23,7 @@ _OURS = ("parity", "parity_tests")
 
 def prepare_import_path(folder: Path, framework: Literal["tensorflow", "torch"]) -> None:
     """Import as a script in `folder` would, and the other framework not at all: it looks as if not installed."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
     for name in _OTHER[framework]:
         if name not in sys.modules:
             sys.modules[name] = None  # type: ignore[assignment]

@@ -382,7 +382,7 @@ class ExternalWorker:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     own = {
         "PYTHONPATH": path,
         "OMP_NUM_THREADS": "1",
