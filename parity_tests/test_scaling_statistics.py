@@ -24,7 +24,6 @@ from parity.common.scaling.statistics import (
     find_warm_up,
     resampled_medians,
     small_sample_factor,
-    student_quantile,
     widened,
 )
 
@@ -184,9 +183,20 @@ def test_steps_alone_would_not_cover_what_rounds_differ_by() -> None:
     assert held < 15
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 4, 5, 6, 9, 30])
-def test_students_quantile_is_scipys(freedom: int) -> None:
-    assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-3)
+# Student's 0.975 quantiles as statistical tables print them.
+STUDENT = {1: 12.706, 2: 4.303, 4: 2.776, 5: 2.571, 6: 2.447, 9: 2.262, 30: 2.042}
+
+
+@pytest.mark.parametrize("freedom", STUDENT)
+def test_few_rounds_widen_by_students_quantile(freedom: int) -> None:
+    rounds = freedom + 1
+    expected = math.sqrt(rounds / freedom) * STUDENT[freedom] / 1.95996
+    assert small_sample_factor(rounds) == pytest.approx(expected, rel=3e-4)
+    assert small_sample_factor(rounds + 1) != pytest.approx(expected, rel=3e-4)
+
+
+def test_a_single_round_is_not_widened() -> None:
+    assert small_sample_factor(1) == 1.0
 
 
 def test_few_rounds_widen_the_interval() -> None:

@@ -7,29 +7,21 @@ Amdahl 1967:                          S = 1 / (s + (1 - s) / p)               st
 Gustafson 1988, "Reevaluating Amdahl's law":  S = p - s (p - 1)               weak scaling
 Gunther 1993, the Universal Scalability Law:  S = p / (1 + sigma (p - 1) + kappa p (p - 1))
 
-All are linear in their parameters once multiplied out, so that the fit that makes the sum of squared
-relative errors of the step time smallest is a formula, also for a thousand bootstrap draws at once.
-Parameters are kept from being negative: a speedup of more than p fits as 0, with its residual.
+All are linear in their parameters once multiplied out, so that a linear least-squares fit makes the sum of
+squared relative errors of the step time smallest. Parameters are kept from being negative (`scipy.optimize.nnls`):
+a speedup of more than p fits as 0, with its residual.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.common.scaling.result import Interval, LawFit, Mode, Residual
 from parity.common.scaling.statistics import Numbers, percentiles, small_sample_factor
-
-# Speedups beyond the first replica that a fit needs: one more than it has parameters.
-_NEEDED = {"Amdahl": 2, "Gustafson": 2, "Universal Scalability Law": 3}
-_FORMS: dict[Mode, tuple[str, str]] = {
-    "strong": ("Amdahl", "Universal Scalability Law"),
-    "weak": ("Gustafson", "Universal Scalability Law"),
-}
-_PARAMETERS = {"Universal Scalability Law": ("sigma", "kappa")}
 
 
 @dataclass(frozen=True)
@@ -84,40 +76,58 @@ def universal(replicas: float, sigma: float, kappa: float) -> float:
 
 
 def fit_laws(speedups: Speedups) -> list[LawFit]:
-    """The laws of a mode, each fitted or with the reason why it is not."""
-    return [_fit(law, speedups) for law in _FORMS[speedups.mode]]
+    """Fit the laws of a mode; a law that cannot be fitted has the reason in `why_not`."""
+    return [_fit(law, speedups) for law in _LAWS if speedups.mode in law.modes]
 
 
-def _fit(law: str, speedups: Speedups) -> LawFit:
-    names = _PARAMETERS.get(law, ("serial",))
-    count = len(speedups.replicas)
-    if count < _NEEDED[law]:
+def _fit(law: _Law, speedups: Speedups) -> LawFit:
+    # A fit that can fail needs one replica count more than it has parameters.
+    count, needed = len(speedups.replicas), 1 + len(law.parameters)
+    if count < needed:
         seen = ", ".join(map(str, speedups.replicas)) or "none"
         crowded = ", ".join(map(str, speedups.left_out))
-        why_not = f"{law} needs {_NEEDED[law]} replica counts beyond 1 for a fit that can fail; there are {count} ({seen})"
+        why_not = f"{law.name} needs {needed} replica counts beyond 1 for a fit that can fail; there are {count} ({seen})"
         why_not += f", and {crowded} with more threads than cores" if crowded else ""
         return LawFit(
-            speedups.framework, speedups.strategy, speedups.mode, law, {}, (), math.nan, math.nan, why_not
+            speedups.framework,
+            speedups.strategy,
+            speedups.mode,
+            law.name,
+            {},
+            (),
+            math.nan,
+            math.nan,
+            why_not,
         )
     p = np.array(speedups.replicas, float)
-    solve, speedup, limit = _SOLVERS[law]
-    best = solve(p, speedups.medians[None])[0]
-    draws = solve(p, speedups.draws)
-    fitted = [speedup(n, *best.tolist()) for n in speedups.replicas]
+    best = _nonnegative(*law.linear(p, speedups.medians))
+    draws = np.array([_nonnegative(*law.linear(p, draw)) for draw in speedups.draws])
+    fitted = [law.speedup(n, *best.tolist()) for n in speedups.replicas]
     errors = np.array(fitted) / speedups.medians - 1
     return LawFit(
         speedups.framework,
         speedups.strategy,
         speedups.mode,
-        law,
-        {name: _interval(best[k], draws[:, k], speedups.rounds) for k, name in enumerate(names)},
+        law.name,
+        {name: _interval(best[k], draws[:, k], speedups.rounds) for k, name in enumerate(law.parameters)},
         tuple(
             Residual(n, float(m), f)
             for n, m, f in zip(speedups.replicas, speedups.medians, fitted, strict=True)
         ),
         float(np.sqrt(np.mean(errors**2))),
-        limit(*best.tolist()),
+        law.limit(*best.tolist()),
     )
+
+
+def _nonnegative(rows: Sequence[Numbers], wanted: Numbers) -> Numbers:
+    """Parameters, at least 0, whose sum of rows comes closest to `wanted`; NaN where something is not finite."""
+    from scipy import optimize
+
+    columns = np.stack(rows, -1)
+    if not (np.isfinite(columns).all() and np.isfinite(wanted).all()):
+        return np.full(len(rows), np.nan)
+    found: Numbers = optimize.nnls(columns, wanted)[0]
+    return found
 
 
 def _interval(best: float, draws: Numbers, rounds: int) -> Interval:
@@ -126,39 +136,6 @@ def _interval(best: float, draws: Numbers, rounds: int) -> Interval:
     factor = small_sample_factor(rounds)
     below, above = factor * max(0.0, best - low), factor * max(0.0, high - best)
     return Interval(float(best), max(0.0, best - below), float(best + above))
-
-
-# Fits take [draws, points] speedups and return [draws, parameters].
-
-
-def _fit_amdahl(p: Numbers, speedups: Numbers) -> Numbers:
-    # The relative error of the time: S (s (1 - 1/p) + 1/p) - 1.
-    return _single(speedups * (1 - 1 / p), 1 - speedups / p)
-
-
-def _fit_gustafson(p: Numbers, speedups: Numbers) -> Numbers:
-    # (p - s (p - 1)) / S - 1, with the sign turned.
-    return _single((p - 1) / speedups, p / speedups - 1)
-
-
-def _fit_universal(p: Numbers, speedups: Numbers) -> Numbers:
-    # S/p (1 + sigma (p - 1) + kappa p (p - 1)) - 1.
-    one, two, wanted = speedups / p * (p - 1), speedups * (p - 1), 1 - speedups / p
-    a, b, c = (one * one).sum(-1), (one * two).sum(-1), (two * two).sum(-1)
-    u, v = (one * wanted).sum(-1), (two * wanted).sum(-1)
-    determinant = a * c - b * b
-    both = np.stack([(c * u - b * v) / determinant, (a * v - b * u) / determinant], -1)
-    # Where one is negative the least squares lie on an edge: one of them alone, or neither.
-    sigma = np.stack([np.maximum(u / a, 0), np.zeros_like(u)], -1)
-    kappa = np.stack([np.zeros_like(v), np.maximum(v / c, 0)], -1)
-    left = [((edge[:, :1] * one + edge[:, 1:] * two - wanted) ** 2).sum(-1) for edge in (sigma, kappa)]
-    edge = np.where(np.expand_dims(left[0] <= left[1], -1), sigma, kappa)
-    return np.where((both >= 0).all(-1, keepdims=True), both, edge)
-
-
-def _single(factor: Numbers, wanted: Numbers) -> Numbers:
-    fitted: Numbers = np.maximum((factor * wanted).sum(-1) / (factor**2).sum(-1), 0.0)
-    return fitted[:, None]
 
 
 def _largest_amdahl(serial: float) -> float:
@@ -175,10 +152,45 @@ def _largest_universal(sigma: float, kappa: float) -> float:
     return max(1.0, universal(math.sqrt(max(0.0, 1 - sigma) / kappa), sigma, kappa)) if sigma < 1 else 1.0
 
 
-_SOLVERS: dict[
-    str, tuple[Callable[[Numbers, Numbers], Numbers], Callable[..., float], Callable[..., float]]
-] = {
-    "Amdahl": (_fit_amdahl, amdahl, _largest_amdahl),
-    "Gustafson": (_fit_gustafson, gustafson, _largest_gustafson),
-    "Universal Scalability Law": (_fit_universal, universal, _largest_universal),
-}
+@dataclass(frozen=True)
+class _Law:
+    """A law of `modes` with its parameters.
+
+    linear: (rows, wanted) from replica counts and speedups; the sum of parameter x row, less `wanted`, is the
+        relative error of the step time. speedup: from replicas and parameters. limit: the largest speedup.
+    """
+
+    name: str
+    modes: tuple[Mode, ...]
+    parameters: tuple[str, ...]
+    linear: Callable[[Numbers, Numbers], tuple[Sequence[Numbers], Numbers]]
+    speedup: Callable[..., float]
+    limit: Callable[..., float]
+
+
+_LAWS = (
+    _Law(
+        "Amdahl",
+        ("strong",),
+        ("serial",),
+        lambda p, s: ([s * (1 - 1 / p)], 1 - s / p),
+        amdahl,
+        _largest_amdahl,
+    ),
+    _Law(
+        "Gustafson",
+        ("weak",),
+        ("serial",),
+        lambda p, s: ([(p - 1) / s], p / s - 1),
+        gustafson,
+        _largest_gustafson,
+    ),
+    _Law(
+        "Universal Scalability Law",
+        ("strong", "weak"),
+        ("sigma", "kappa"),
+        lambda p, s: ([s / p * (p - 1), s * (p - 1)], 1 - s / p),
+        universal,
+        _largest_universal,
+    ),
+)

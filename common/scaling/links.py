@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.common.base.errors import SpecError
 
@@ -238,19 +237,11 @@ def fit_link(name: str, measured: Sequence[Measured], algorithm: str = "ring") -
     )
     if len({tuple(row) for row in rows.tolist()}) < 2 or np.linalg.matrix_rank(rows / rows.max(0)) < 2:
         raise ValueError("alpha and bandwidth are two unknowns; give collectives of two sizes or more")
+    from scipy import optimize
+
     weighted = rows / np.array([m.seconds for m in measured])[:, None]
-    alpha, inverse = nonnegative(weighted)
+    scale = weighted.max(0)  # seconds and seconds a byte are orders of magnitude apart
+    alpha, inverse = (optimize.nnls(weighted / scale, np.ones(len(rows)))[0] / scale).tolist()
     return Link(
         name, alpha, 1 / inverse if inverse else math.inf, f"fitted to {len(rows)} measured collectives"
     )
-
-
-def nonnegative(rows: NDArray[np.float64]) -> tuple[float, float]:
-    """The two coefficients, at least 0, with which the columns of `rows` come closest to 1."""
-    ones = np.ones(len(rows))
-    both = np.linalg.lstsq(rows, ones, rcond=None)[0]
-    if (both >= 0).all():
-        return float(both[0]), float(both[1])
-    alone = [float(max(0.0, (column @ ones) / (column @ column))) for column in rows.T]
-    left = [float(((column * value - 1) ** 2).sum()) for column, value in zip(rows.T, alone, strict=True)]
-    return (alone[0], 0.0) if left[0] <= left[1] else (0.0, alone[1])
