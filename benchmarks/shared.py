@@ -37,10 +37,10 @@ def placement_of(name: str, text: str) -> Placement:
     return Placement.from_text(text)
 
 
-def settle(run: Any) -> None:
+def wait_until_written(run: Any) -> None:
     """Wait for the checkpoint that a run is still writing, so that a block pays for all that it has saved."""
     if run.placement.save is not None:
-        run.keeper.settle()
+        run.checkpoints.wait_until_written()
 
 
 class LookedInto:

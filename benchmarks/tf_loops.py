@@ -54,7 +54,7 @@ class Ours:
         self._run = run = train._Run(spec, placement, folder / name, tensorboard=False)
         if name == "ours_looked_into":
             probe = Probe(spec, run.model, run.strategy)
-            probe.feeds = False
+            probe.injects = False
             run.step = shared.LookedInto(run, probe, state)
         self._batches = iter(run.batches())
         self._per_call = placement.steps_per_call
@@ -66,7 +66,7 @@ class Ours:
         part = itertools.islice(self._batches, steps // self._per_call)
         self._run.batches = lambda: part
         train._loop(self._run)
-        shared.settle(self._run)
+        shared.wait_until_written(self._run)
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""

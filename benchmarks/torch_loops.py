@@ -83,7 +83,7 @@ class Ours:
         part = itertools.islice(self._batches, steps)
         self._run.batches = lambda: part
         train._loop(self._run)
-        shared.settle(self._run)
+        shared.wait_until_written(self._run)
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""

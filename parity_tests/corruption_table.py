@@ -30,7 +30,7 @@ as it was, or nearer to it than the budget of two honest runs: times, names of m
 lowest bits of float64, the older of two checkpoints, half a row at the end, a key that is gone and is by default what
 it was. A checkpoint that is read is bit for bit what was saved.
 
-What no reader can see: a file that was never there. Deleting `breaches/` hides that a run broke an invariant.
+What no reader can see: a file that was never there. Deleting `violations/` hides that a run broke an invariant.
 
 ## Of each kind some
 

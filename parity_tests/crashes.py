@@ -52,13 +52,13 @@ def state_at(step: int) -> State:
     return {**state, "step": np.array(step, np.int64)}
 
 
-def keeper(run: Path, first_step: int) -> CheckpointManager:
+def checkpoints(run: Path, first_step: int) -> CheckpointManager:
     return CheckpointManager(run, SPEC, PLACEMENT, first_step, True, list)
 
 
 def save(run: Path, first_step: int, *steps: int) -> None:
     """Train on from a step, as far as checkpoints are concerned."""
-    kept = keeper(run, first_step)
+    kept = checkpoints(run, first_step)
     for step in steps:
         kept.observe(100.0 - step, 1.0)
         kept.stopping = True  # in this thread, whose lines are watched
@@ -130,7 +130,7 @@ def full(folder: Path) -> dict[str, list[str]]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         try:
             kept.save(5, state_at(5), StepScalars(SPEC).kept())
-            kept.settle()
+            kept.wait_until_written()
         except CheckpointError as error:
             said = str(error)
         finally:

@@ -68,14 +68,14 @@ class Side:
             assert self.state[name].shape == value.shape, name
             self.state[name] = value
 
-    def forward(self, inputs: Array, *, taps: Any = True, feed: Arrays | None = None) -> PassResult:
+    def forward(self, inputs: Array, *, taps: Any = True, inject: Arrays | None = None) -> PassResult:
         """As ExternalWorker.forward."""
         self.forwards += 1
         found: Arrays = {}
 
         def tap(path: str, value: Array) -> Array:
             found[path] = value
-            return (feed or {}).get(path, value)
+            return (inject or {}).get(path, value)
 
         output = self.model(self.state, tap, inputs)
         return PassResult(outputs={"output": output}, activations=found)

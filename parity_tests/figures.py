@@ -75,7 +75,7 @@ class Figures:
         text += _FLOAT32.format(multiple=FLOOR_MULTIPLE)
         for key, pairs in sorted(self.float32.items()):
             worst = [_worst_ratio([comparison for comparison, _ in pairs], check) for check in _CHECKS]
-            sharp = f"{pairs[0][1].sharp_steps} of {len(pairs[0][0].steps)}"
+            sharp = f"{pairs[0][1].informative_steps} of {len(pairs[0][0].steps)}"
             ratios = " | ".join(f"{w:.2f}" for w in worst)
             text += f"| {' | '.join(key)} | {len(pairs)} | {ratios} | {sharp} |\n"
         text += _FAULTS

@@ -315,7 +315,7 @@ def problems_of(run: Path, straight: RunRecord) -> list[str]:
     problems += [
         f"its final {name} differs" for name in differing(record.state("final"), straight.state("final"))
     ]
-    problems += [f"{breach}" for breach in record.breaches]
+    problems += [f"{violation}" for violation in record.violations]
     return [*left, *problems]
 
 

@@ -42,7 +42,7 @@ def samples(ids: Array) -> tuple[Array, Array]:
 def traced(
     step: int,
     replicas: int,
-    fed: Sequence[State] | None = None,
+    injected: Sequence[State] | None = None,
     faults: Faults | None = None,
     state: State | None = None,
     spec: TrainSpec = SPEC,
@@ -55,7 +55,7 @@ def traced(
     def place(name: str, value: Array, replica: int) -> Array:
         own = faults[name](value, replica) if name in faults else value
         kept[replica][name] = np.array(own)
-        given = fed[replica].get(name) if fed else None
+        given = injected[replica].get(name) if injected else None
         return np.array(own) if given is None else given
 
     locals_: list[dict[str, Array]] = []
@@ -90,7 +90,7 @@ def traced(
         for name in ("loss_sum", "count"):
             total = np.array(sum(float(tensors[name]) for tensors in kept))
             place(f"total/{name}", total, replica)
-        count = (fed[replica] if fed else {}).get("total/count", kept[replica]["total/count"])
+        count = (injected[replica] if injected else {}).get("total/count", kept[replica]["total/count"])
         for name in locals_[0]:
             own = sum(tensors[f"local_gradient/{name}"] for tensors in kept) / count
             gradient = place(f"gradient/{name}", own, replica)
@@ -101,5 +101,5 @@ def traced(
             slot = place(f"after/slots/momentum_velocity/{name}", slot, replica)
             place(f"after/parameters/{name}", held[f"before/parameters/{name}"] + slot, replica)
         place("updated", np.array(True), replica)
-    ids = None if fed is None else tuple(np.asarray(tensors["ids"]) for tensors in fed)
+    ids = None if injected is None else tuple(np.asarray(tensors["ids"]) for tensors in injected)
     return Trace(tuple(kept), ids)

@@ -93,7 +93,7 @@ def off(spec: TrainSpec, reference: Trace, other: Trace) -> set[str]:
     }
 
 
-def fed(reference: RunRecord, folder: Path, replicas: int) -> str:
+def injected(reference: RunRecord, folder: Path, replicas: int) -> str:
     """A folder that feeds all that can be fed of the steps and the evaluation that a single replica traced."""
     plan = BatchPlan.of(reference.spec, torch("ddp", replicas))
     for step in (*REPLAY.trace, None):
@@ -118,7 +118,7 @@ def feeding(farm: Farm, specs: Mapping[str, TrainSpec], single: Placement, paren
     def of(name: str, replicas: int) -> str:
         if (name, replicas) not in made:
             folder = parent / str(next(numbers))
-            made[name, replicas] = fed(replayed(farm, specs[name], single), folder, replicas)
+            made[name, replicas] = injected(replayed(farm, specs[name], single), folder, replicas)
         return made[name, replicas]
 
     return of

@@ -205,15 +205,15 @@ def test_blocks_that_save_hold_whole_numbers_of_checkpoints():
 
 def test_a_block_waits_for_what_it_saved():
     class Keeper:
-        settled = 0
+        waits = 0
 
-        def settle(self) -> None:
-            self.settled += 1
+        def wait_until_written(self) -> None:
+            self.waits += 1
 
     for name, times in (("ours_saving", 1), ("ours", 0)):
-        run = SimpleNamespace(placement=shared.placement_of(name, "torch:ddp:2"), keeper=Keeper())
-        shared.settle(run)
-        assert run.keeper.settled == times
+        run = SimpleNamespace(placement=shared.placement_of(name, "torch:ddp:2"), checkpoints=Keeper())
+        shared.wait_until_written(run)
+        assert run.checkpoints.waits == times
 
 
 def test_rows_have_names_of_their_own():

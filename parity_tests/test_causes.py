@@ -17,7 +17,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis.causes import CATALOGUE, explain
 from parity.common.diagnosis.evidence import Evidence
 from parity.common.diagnosis.findings import Grouping, over_steps
-from parity.common.diagnosis.injection import fed_of, state_before
+from parity.common.diagnosis.injection import injected_of, state_before
 from parity.common.diagnosis.result import Explanation
 from parity.common.diagnosis.signatures.base import low_type_of, rounded
 from parity.common.diagnosis.spec_variants import neighbours
@@ -64,7 +64,7 @@ class Planted:
             "scalar/learning_rate": lambda *_: np.array(StepScalars(self.spec).rate(step)),
         }
 
-    def pair(self, step: int, fed: Sequence[State] | None = None) -> tuple[Trace, list[State], Trace]:
+    def pair(self, step: int, injected: Sequence[State] | None = None) -> tuple[Trace, list[State], Trace]:
         """The reference's trace of a step, what the replicas are fed, and what they make of it."""
         ref = traced(step, 1, faults=self.right(step, 1), spec=self.spec)
         if self.spec.optimizer.clip_global_norm is not None:
@@ -72,7 +72,11 @@ class Planted:
             due = reference.clip(self.spec.optimizer, whole)
             clipped = {f"clipped/{n}": lambda _, r, n=n: due[n] for n in PARAMETERS}
             ref = traced(step, 1, faults={**self.right(step, 1), **clipped}, spec=self.spec)
-        given = fed_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step) if fed is None else fed
+        given = (
+            injected_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step)
+            if injected is None
+            else injected
+        )
         right = self.right(step, self.replicas)
         faults = {
             name: after(right[name], wrong) if name in right else wrong
@@ -82,8 +86,8 @@ class Planted:
         return ref, list(given), made
 
     def evidence(self) -> list[Evidence]:
-        ref, fed, forced = self.pair(self.step)
-        seen = StepComparison(self.spec, ref, LAYERS).forced(fed, forced)
+        ref, injected, forced = self.pair(self.step)
+        seen = StepComparison(self.spec, ref, LAYERS).forced(injected, forced)
         others = [(step, *self.pair(step)[::2]) for step in self.others]
         found = over_steps(Grouping(self.spec, LAYERS).of_step(self.step, seen))
         return [
@@ -94,7 +98,7 @@ class Planted:
                 step=self.step,
                 ref=ref,
                 forced=forced,
-                fed=fed,
+                injected=injected,
                 free=None,
                 earlier=[other for other in others if other[0] < self.step],
                 later=[other for other in others if other[0] > self.step],
@@ -116,8 +120,8 @@ class NumpyLab:
     def __init__(self, planted: Planted) -> None:
         self._planted = planted
 
-    def corrected(self, step: int, fed: Sequence[State]) -> Trace:
-        return self._planted.pair(step, fed)[2]
+    def corrected(self, step: int, injected: Sequence[State]) -> Trace:
+        return self._planted.pair(step, injected)[2]
 
     def trial(self, variants: Sequence[object], side: str = "") -> list[None]:
         del side

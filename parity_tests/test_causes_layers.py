@@ -201,11 +201,23 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
     buffers = [n for n in due if n.startswith("after/") and not np.array_equal(due[n], made[0][n])]
     stage, name = ("forward", "forward/tried") if off or not buffers else ("buffers", buffers[0])
     seen = Seen(stage, name, None, 1.0, 1e-12)
-    fed = [{"ids": ids[rows]} for rows in shares]
+    injected = [{"ids": ids[rows]} for rows in shares]
     finding = Finding(step, stage, name, (0, 1), (seen,), ())
     allowed, layers_ = 1e-12, {"reshape": "inputs", "tried": "forward/reshape"}
     return Evidence(
-        spec, placement(1), placement(2), step, ref, forced, fed, None, (), finding, allowed, layers_, lab
+        spec,
+        placement(1),
+        placement(2),
+        step,
+        ref,
+        forced,
+        injected,
+        None,
+        (),
+        finding,
+        allowed,
+        layers_,
+        lab,
     )
 
 
@@ -226,7 +238,7 @@ def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:
         candidate=evidence.reference,
         ref=evidence.forced,
         forced=evidence.ref,
-        fed=[{"ids": evidence.ref.replicas[0]["ids"]}],
+        injected=[{"ids": evidence.ref.replicas[0]["ids"]}],
     )
     why = explain(turned)
     assert why is not None

@@ -63,27 +63,27 @@ class Trained:
         self.asked: list[list[float]] = []
         self.answer: list[float] | None = None
         self.run, self.rates = run, StepScalars(self.spec)
-        self.keeper = CheckpointManager(run, self.spec, self.placement, first_step, primary, self._agree)
+        self.checkpoints = CheckpointManager(run, self.spec, self.placement, first_step, primary, self._agree)
 
     def _agree(self, values: Any) -> list[float]:
         self.asked.append(list(values))
         return list(values) if self.answer is None else self.answer
 
     def save(self, step: int, loss: float = 1.0) -> Trained:
-        self.keeper.observe(loss * 8, 8.0)
+        self.checkpoints.observe(loss * 8, 8.0)
         if self.spec.per_replica_statistics:
             state = state_at(self.spec, step)
             buffers = {name: value for name, value in state.items() if name.startswith("buffers/")}
             own = [{name: value + replica for name, value in buffers.items()} for replica in range(2)]
-            self.keeper.save_replicas(range(2), own)
-        self.keeper.save(step, state_at(self.spec, step), self.rates.kept())
+            self.checkpoints.save_replicas(range(2), own)
+        self.checkpoints.save(step, state_at(self.spec, step), self.rates.kept())
         return self
 
     def __enter__(self) -> Trained:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.keeper.close()
+        self.checkpoints.close()
 
 
 def saved(run: Path, *steps: int, spec: TrainSpec | None = None, **saving: Any) -> Path:
@@ -392,7 +392,7 @@ def test_it_saves_after_so_many_steps_however_they_are_called(tmp_path: Path) ->
         trained.answer = [0.0, 0.0, 1.0]
         due = []
         for step in (8, 9, 10, 13, 16, 19, 20, 34):
-            if trained.keeper.due(step):
+            if trained.checkpoints.due(step):
                 due.append(step)
                 trained.save(step)
     # 13 is the first after 10; 16 passes 15; 34 passes 25 and 30.
@@ -402,24 +402,24 @@ def test_it_saves_after_so_many_steps_however_they_are_called(tmp_path: Path) ->
 
 def test_what_one_process_hears_all_do(tmp_path: Path) -> None:
     with Trained(tmp_path, every_steps=None, every_minutes=1e-9) as primary:
-        assert primary.keeper.due(1) and not primary.keeper.stopping
+        assert primary.checkpoints.due(1) and not primary.checkpoints.stopping
         with Trained(tmp_path, primary=False, every_steps=None, every_minutes=1e-9) as other:
             # By its own clock it would be time too, but the first one's counts; nor is it the one that locks.
-            assert not other.keeper.due(1) and other.asked[0] == [0.0, 0.0, 0.0]
+            assert not other.checkpoints.due(1) and other.asked[0] == [0.0, 0.0, 0.0]
             other.answer = [0.0, 1.0, 3.0]
-            assert other.keeper.due(2)
-            assert not other.keeper.due(3) and not other.keeper.due(4) and len(other.asked) == 2
+            assert other.checkpoints.due(2)
+            assert not other.checkpoints.due(3) and not other.checkpoints.due(4) and len(other.asked) == 2
             other.answer = [1.0, 0.0, 1.0]
-            assert other.keeper.due(5) and other.keeper.stopping
+            assert other.checkpoints.due(5) and other.checkpoints.stopping
             # Only the primary writes.
             other.save(5)
         assert steps(tmp_path) == []
         primary.answer = [1.0, 0.0, 1.0]
-        while not primary.keeper.stopping:
-            primary.keeper.due(10**6 + len(primary.asked))
+        while not primary.checkpoints.stopping:
+            primary.checkpoints.due(10**6 + len(primary.asked))
         primary.save(9)
         assert steps(tmp_path) == [9]
-        assert "stopped before step 9 as asked" in one_line(primary.keeper.stopped())
+        assert "stopped before step 9 as asked" in one_line(primary.checkpoints.stopped())
 
 
 def test_without_saving_nothing_is_asked_or_written(tmp_path: Path) -> None:
@@ -455,14 +455,14 @@ def test_a_run_that_goes_on_finds_its_folder_as_if_it_had_never_been_killed(tmp_
         assert names(run) == ["step_00000003", "step_00000005", "step_00000007.left"]
         assert find(run)[0].step == 5
         trained.save(6)
-        trained.keeper.settle()
+        trained.checkpoints.wait_until_written()
         assert steps(run) == [6]
     assert read_checkpoint(folder / "step_00000007.left").step == 7
     assert (outside / "file").read_text() == "mine"
     # The same again, and nothing stands in the way.
     with Trained(run, first_step=6) as trained:
         trained.save(7)
-    Trained(run, first_step=6).keeper.close()
+    Trained(run, first_step=6).checkpoints.close()
     assert names(run) == ["step_00000006", "step_00000007.left"]
 
 
@@ -484,7 +484,7 @@ def test_two_runs_do_not_train_into_one_folder(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="another process is training into it") as error:
             Trained(tmp_path)
         one_line(error.value)
-    Trained(tmp_path).keeper.close()
+    Trained(tmp_path).checkpoints.close()
 
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_what_fails_in_the_background_is_said_at_the_next_chance(tmp_path: Path)
     spec = tiny_spec(PLATEAU)
     with Trained(tmp_path, spec=spec, keep_last=9) as trained:
         trained.save(1)
-        trained.keeper.settle()
+        trained.checkpoints.wait_until_written()
         trained.rates.restore({**trained.rates.kept(), "plateau_sum": float("nan")})
         trained.save(2)
         with pytest.raises(

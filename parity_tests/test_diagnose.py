@@ -13,7 +13,7 @@ from parity.common.diagnosis import first_step
 from parity.common.diagnosis.diagnose import diagnose
 from parity.common.diagnosis.findings import Grouped, Grouping, merged, over_steps
 from parity.common.diagnosis.first_step import chosen_steps, first_outside, narrowed
-from parity.common.diagnosis.injection import fed_of, state_before
+from parity.common.diagnosis.injection import injected_of, state_before
 from parity.common.diagnosis.replayed_placements import looked_into
 from parity.common.diagnosis.result import Explanation, Finding, Seen, When
 from parity.common.diagnosis.step_comparison import StepComparison, rough_limits
@@ -33,9 +33,9 @@ UNEVEN = 4  # the last step of the first epoch: 4 samples
 def looked_at(faults: Faults, step: int = 0, ref: Trace | None = None) -> list[Finding]:
     """The findings of one forced step on two replicas, of which some places are wrong."""
     ref = ref or traced(step, 1)
-    fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), step)
-    forced = traced(step, 2, fed, faults, state_before(ref, step))
-    seen = StepComparison(SPEC, ref, LAYERS).forced(fed, forced)
+    injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+    forced = traced(step, 2, injected, faults, state_before(ref, step))
+    seen = StepComparison(SPEC, ref, LAYERS).forced(injected, forced)
     return over_steps(Grouping(SPEC, LAYERS).of_step(step, seen))
 
 
@@ -61,9 +61,9 @@ def on_replica_1(change):
 @pytest.mark.parametrize("step", [0, UNEVEN])
 def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: int) -> None:
     ref, plan = traced(step, 2), BatchPlan.of(SPEC, placement(replicas))
-    fed = fed_of(ref, plan, step)
-    assert len(fed) == replicas
-    for replica, tensors in enumerate(fed):
+    injected = injected_of(ref, plan, step)
+    assert len(injected) == replicas
+    for replica, tensors in enumerate(injected):
         ids = plan.local_ids(step, replica)
         assert tensors["ids"].tolist() == ids.tolist()
         for name in ("inputs", "forward/dense_1", "backward/activation"):
@@ -77,10 +77,10 @@ def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: in
 
 def test_fed_are_the_references_own_rows_where_its_samples_are_not_the_plans() -> None:
     repeated = traced(0, 1, faults={"ids": lambda ids, _: np.repeat(ids[:5], 2)})
-    fed = fed_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
-    together = np.concatenate([tensors["ids"] for tensors in fed])
+    injected = injected_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
+    together = np.concatenate([tensors["ids"] for tensors in injected])
     assert np.array_equal(together, repeated.replicas[0]["ids"])
-    rows = np.concatenate([tensors["forward/dense_2"] for tensors in fed])
+    rows = np.concatenate([tensors["forward/dense_2"] for tensors in injected])
     assert np.array_equal(rows, repeated.replicas[0]["forward/dense_2"])
 
 
@@ -180,9 +180,9 @@ def test_what_the_references_replicas_drift_apart_by_is_not_another_defect() -> 
     found = []
     for step, faults in ((0, gradients), (1, drifted)):
         ref = traced(step, 2, faults=faults)
-        fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+        injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), step)
         seen = StepComparison(SPEC, ref, LAYERS).forced(
-            fed, traced(step, 2, fed, state=state_before(ref, step))
+            injected, traced(step, 2, injected, state=state_before(ref, step))
         )
         found += Grouping(SPEC, LAYERS).of_step(step, seen)
     assert [(f.finding.stage, f.finding.step) for f in found][:2] == [("gradient", 0), ("before", 1)]
@@ -266,10 +266,10 @@ def test_statistics_of_each_replicas_own_are_no_deviation() -> None:
         ref = Trace(
             tuple({**r, **{n: moved(v, i) for n, v in buffers.items()}} for i, r in enumerate(ref.replicas))
         )
-        fed = fed_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
-        forced = traced(0, 2, fed)
-        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.fed_ids)
-        seen = StepComparison(spec, ref, LAYERS).forced(fed, forced)
+        injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
+        forced = traced(0, 2, injected)
+        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.injected_ids)
+        seen = StepComparison(spec, ref, LAYERS).forced(injected, forced)
         assert expected <= {s.name for s in seen if not s.agrees}
         if not expected:
             assert all(s.agrees for s in seen)
@@ -425,12 +425,12 @@ def test_sharded_gradients_are_held_against_the_references() -> None:
 
     ref, fault = traced(0, 1), {"gradient/dense_1/bias": wrong}
     plan = BatchPlan.of(SPEC, placement(2))
-    fed = fed_of(ref, plan, 0)
+    injected = injected_of(ref, plan, 0)
     for of_ref, of_candidate in ((without, without), (without, lambda t: t), (lambda t: t, without)):
         comparison = StepComparison(SPEC, of_ref(ref), LAYERS)
         for faults, wrong_ones in (({}, set()), (fault, {"gradient/dense_1/bias"})):
-            forced = of_candidate(traced(0, 2, fed, faults))
-            seen = [s.name for s in comparison.forced(fed, forced) if not s.agrees]
+            forced = of_candidate(traced(0, 2, injected, faults))
+            seen = [s.name for s in comparison.forced(injected, forced) if not s.agrees]
             assert set(seen) == wrong_ones
             assert all(s.agrees for s in comparison.free(of_candidate(traced(0, 2))))
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from parity.common.base.errors import ExternalModelError
 from parity.common.commands import cli as command
 from parity.common.external import checkpoints as carried
-from parity.common.external.checkpoints import End, Held, carry, translated
+from parity.common.external.checkpoints import CheckpointContents, End, convert_checkpoint, translated
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
 from parity_tests.command_line import Cli
 from parity_tests.peers import Arrays, Peer
@@ -162,7 +162,7 @@ def test_from_keras_to_torch_is_one_training(
 ) -> None:
     source = sides.half("keras", optimizer, ".keras")
     out = tmp_path / "port.pt"
-    said = carry(yaml, End(source), torch_end(out, optimizer))
+    said = convert_checkpoint(yaml, End(source), torch_end(out, optimizer))
     assert said[-1].startswith(f"{out}: 12 tensors,") and "at step 5" in said[-1]
     went_on = sides.train("torch", optimizer, range(STEPS, 2 * STEPS), load=out)
     assert apart(went_on, sides.straight("keras", optimizer)) < TOLERANCE
@@ -174,7 +174,7 @@ def test_from_torch_to_keras_is_one_training(
 ) -> None:
     source = sides.half("torch", optimizer, ".pt")
     out = tmp_path / "back.keras"
-    carry(yaml, torch_end(source, optimizer), keras_end(out, optimizer))
+    convert_checkpoint(yaml, torch_end(source, optimizer), keras_end(out, optimizer))
     went_on = sides.train("keras", optimizer, range(STEPS, 2 * STEPS), load=out)
     assert apart(went_on, sides.straight("torch", optimizer)) < TOLERANCE
 
@@ -185,7 +185,7 @@ def test_without_the_slots_it_is_another_training(
 ) -> None:
     source = sides.half("keras", optimizer, ".keras")
     out = tmp_path / "port.pt"
-    said = carry(yaml, End(source), End(out), weights_only=True)
+    said = convert_checkpoint(yaml, End(source), End(out), weights_only=True)
     assert "no optimizer" in said[-1]
     went_on = sides.train("torch", optimizer, range(STEPS, 2 * STEPS), load=out)
     assert apart(went_on, sides.straight("keras", optimizer)) > 1e-4
@@ -194,8 +194,10 @@ def test_without_the_slots_it_is_another_training(
 def test_a_file_is_the_same_after_both_ways(sides: Sides, yaml: Path, tmp_path: Path) -> None:
     """Weights, buffers, slots and step, to the last bit."""
     source = sides.half("keras", "adam", ".keras")
-    carry(yaml, End(source), torch_end(tmp_path / "port.pt", "adam"))
-    carry(yaml, torch_end(tmp_path / "port.pt", "adam"), keras_end(tmp_path / "back.weights.h5", "adam"))
+    convert_checkpoint(yaml, End(source), torch_end(tmp_path / "port.pt", "adam"))
+    convert_checkpoint(
+        yaml, torch_end(tmp_path / "port.pt", "adam"), keras_end(tmp_path / "back.weights.h5", "adam")
+    )
     first, last = (
         carried._ask("read", keras_end(path, "adam"), {"weights_only": False})
         for path in (source, tmp_path / "back.weights.h5")
@@ -226,14 +228,14 @@ def test_weights_go_without_any_code_of_the_user(sides: Sides, yaml: Path, cli: 
 
 def test_a_model_that_is_compiled_brings_its_optimizer(sides: Sides, yaml: Path, tmp_path: Path) -> None:
     source = sides.half("torch", "adam", ".pt")
-    carry(yaml, torch_end(source, "adam"), End(tmp_path / "k.weights.h5", f"{KERAS}:compiled"))
+    convert_checkpoint(yaml, torch_end(source, "adam"), End(tmp_path / "k.weights.h5", f"{KERAS}:compiled"))
     held = carried._ask("read", End(tmp_path / "k.weights.h5", f"{KERAS}:compiled"), {"weights_only": False})
     assert (held["kind"], held["step"]) == ("adam", STEPS)
 
 
 def test_a_wrapped_state_dict_is_read(sides: Sides, yaml: Path, tmp_path: Path) -> None:
     arrays = sides.make("torch", "save", what="wrapped", save=str(tmp_path / "ddp.pt"))
-    carry(yaml, End(tmp_path / "ddp.pt"), End(tmp_path / "k.weights.h5", f"{KERAS}:build"))
+    convert_checkpoint(yaml, End(tmp_path / "ddp.pt"), End(tmp_path / "k.weights.h5", f"{KERAS}:build"))
     held = carried._ask("read", End(tmp_path / "k.weights.h5", f"{KERAS}:build"), {"weights_only": False})
     expected = mapping().to_keras(arrays)
     assert all(np.array_equal(value, expected[name]) for name, value in held["tensors"].items())
@@ -250,7 +252,7 @@ def test_bfloat16_becomes_float32_without_loss(sides: Sides, yaml: Path, tmp_pat
 def test_another_learning_rate_is_carried_and_named(sides: Sides, yaml: Path, tmp_path: Path) -> None:
     source = sides.half("keras", "sgd", ".keras")
     out = tmp_path / "port.pt"
-    said = carry(yaml, End(source), torch_end(out, "slower"))
+    said = convert_checkpoint(yaml, End(source), torch_end(out, "slower"))
     assert said[0] == f"learning rate 0.03125 carried; {TORCH}:slower itself has 0.015625"
     went_on = sides.train("torch", "slower", range(STEPS, 2 * STEPS), load=out)
     assert apart(went_on, sides.straight("keras", "sgd")) < TOLERANCE
@@ -430,12 +432,12 @@ def test_unmapped_tensors_are_named_and_doubtful_ones_said(sides: Sides, tmp_pat
     left = whole.model_dump() | {"tensors": whole.tensors[:-1], "unmapped": {"keras": ["head/bias"]}}
     write_mapping(tmp_path / "left.yaml", Mapping.model_validate(left))
     with pytest.raises(ExternalModelError, match=r"no counterpart is known of head/bias \(keras\)"):
-        carry(tmp_path / "left.yaml", End(source), End(tmp_path / "o.pt"), weights_only=True)
+        convert_checkpoint(tmp_path / "left.yaml", End(source), End(tmp_path / "o.pt"), weights_only=True)
     doubtful = whole.tensors[0].model_copy(update={"doubt": "square"})
     write_mapping(
         tmp_path / "doubt.yaml", whole.model_copy(update={"tensors": (doubtful, *whole.tensors[1:])})
     )
-    said = carry(tmp_path / "doubt.yaml", End(source), End(tmp_path / "o.pt"), weights_only=True)
+    said = convert_checkpoint(tmp_path / "doubt.yaml", End(source), End(tmp_path / "o.pt"), weights_only=True)
     assert said[0] == "1 of 12 lines of the mapping are doubtful, first conv/kernel <-> conv.weight: square"
 
 
@@ -453,7 +455,7 @@ def joined() -> Mapping:
 def test_slots_go_the_way_of_their_tensors() -> None:
     draw = np.random.default_rng(0)
     slot = {name: draw.normal(size=(4, 2, 3)) for name in "qkv"}
-    held = Held({**slot, "bias": np.ones(3)}, {"first_moment": slot}, "adam", 7, 0.5)
+    held = CheckpointContents({**slot, "bias": np.ones(3)}, {"first_moment": slot}, "adam", 7, 0.5)
     moved = translated(held, joined(), "tensorflow")
     assert np.array_equal(moved.slots["first_moment"]["in"], moved.tensors["in"])
     assert (moved.kind, moved.step, moved.learning_rate) == ("adam", 7, 0.5)
@@ -463,12 +465,12 @@ def test_slots_go_the_way_of_their_tensors() -> None:
 
 def test_slots_of_what_is_not_one_to_one_are_refused() -> None:
     tensors = {**{name: np.ones((4, 2, 3)) for name in "qkv"}, "bias": np.ones(3)}
-    held = Held(tensors, {"first_moment": {"bias": np.ones(3)}}, "adam", 7)
+    held = CheckpointContents(tensors, {"first_moment": {"bias": np.ones(3)}}, "adam", 7)
     with pytest.raises(
         ExternalModelError, match=r"slots of bias <-> b_ih, b_hh cannot be carried: .*--weights-only"
     ):
         translated(held, joined(), "tensorflow")
-    partly = Held(tensors, {"first_moment": {"q": tensors["q"]}}, "adam", 7)
+    partly = CheckpointContents(tensors, {"first_moment": {"q": tensors["q"]}}, "adam", 7)
     with pytest.raises(ExternalModelError, match="has slots of q, but none of k"):
         translated(partly, joined(), "tensorflow")
 

@@ -167,9 +167,9 @@ def test_several_inputs_and_outputs_and_a_shared_layer(
     ).replace("received the inputs", "received")
     assert "one array without a name" in said(side.forward, inputs["tokens"])
     assert "logit, and the model gives logits" in said(side.gradients, inputs, {"logit": normal(1)}, CLASSES)
-    assert "closest are shared" in said(side.forward, inputs, feed={"shard": normal(3, 6)})
+    assert "closest are shared" in said(side.forward, inputs, inject={"shard": normal(3, 6)})
     assert "feed shared#1: the layer gives the shape (3, 6)" in said(
-        side.forward, inputs, feed={"shared#1": normal(3)}
+        side.forward, inputs, inject={"shared#1": normal(3)}
     )
 
 
@@ -302,7 +302,7 @@ def test_recurrent_layers_masks_and_attention(sides: dict[str, ExternalWorker]) 
     tokens = np.arange(15).reshape(3, 5) % 9
     passed = side.gradients(tokens, normal(3, 3), NUMBERS)
     assert not passed.untouched and {"embed", "both", "each", "attend", "last"} <= set(passed.activations)
-    again = side.gradients(tokens, normal(3, 3), NUMBERS, feed=passed.activations)
+    again = side.gradients(tokens, normal(3, 3), NUMBERS, inject=passed.activations)
     assert all(np.array_equal(again.gradients[name], value) for name, value in passed.gradients.items())
     side.dropout(False)
     assert side.stochastic(tokens) == []
@@ -529,8 +529,8 @@ def test_gradients_are_those_of_the_loss(nets: dict[str, ExternalWorker], framew
     targets = np.array([0, 1, 2, 3])
     passed = side.gradients(x, targets, CLASSES)
 
-    def mean(**feed: Any) -> float:
-        logits = side.forward(x, training=True, taps=False, **feed).outputs["output"]
+    def mean(**inject: Any) -> float:
+        logits = side.forward(x, training=True, taps=False, **inject).outputs["output"]
         return float(np.mean(np.log(np.exp(logits).sum(-1)) - logits[np.arange(4), targets]))
 
     assert passed.loss_sum == pytest.approx(4 * mean(), rel=1e-14) and passed.count == 4
@@ -548,7 +548,7 @@ def test_gradients_are_those_of_the_loss(nets: dict[str, ExternalWorker], framew
         ), name
     for name, gradient in passed.activation_gradients.items():
         way = normal(*gradient.shape, seed=8)
-        ends = [mean(feed={name: passed.activations[name] + sign * step * way}) for sign in (1, -1)]
+        ends = [mean(inject={name: passed.activations[name] + sign * step * way}) for sign in (1, -1)]
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(
             (gradient * way).sum(), rel=1e-6, abs=1e-9
         ), name
@@ -558,12 +558,12 @@ def test_gradients_are_those_of_the_loss(nets: dict[str, ExternalWorker], framew
 def test_what_is_computed_again_for_the_backward_pass_is_no_call(nets: dict[str, ExternalWorker]) -> None:
     side, x = nets["torch"], native("torch", images())
     plain = trained("torch", side)
-    fed = {name: plain.activations[name] + 0.1 for name in ("conv", "leaky")}
-    plain_fed = side.gradients(x, np.array([0, 1, 2, 3]), CLASSES, feed=fed)
+    injected = {name: plain.activations[name] + 0.1 for name in ("conv", "leaky")}
+    plain_fed = side.gradients(x, np.array([0, 1, 2, 3]), CLASSES, inject=injected)
     side.hold("worker_torch:Repeating")
     side.write(as_torch(keras_state()))
-    for expected, feed in ((plain, None), (plain_fed, fed)):
-        again = side.gradients(x, np.array([0, 1, 2, 3]), CLASSES, feed=feed)
+    for expected, inject in ((plain, None), (plain_fed, injected)):
+        again = side.gradients(x, np.array([0, 1, 2, 3]), CLASSES, inject=inject)
         for part in ("outputs", "activations", "gradients", "activation_gradients"):
             left, right = getattr(expected, part), getattr(again, part)
             assert set(left) == set(right)
@@ -593,12 +593,14 @@ def test_feeding_replaces_what_follows_and_nothing_before(
     side, x = nets[framework], native(framework, images())
     passed = side.forward(x)
     other = passed.activations["leaky"] + 1.0
-    fed = side.forward(x, feed={"leaky": other})
+    injected = side.forward(x, inject={"leaky": other})
     same = {
-        name for name, value in passed.activations.items() if np.array_equal(value, fed.activations[name])
+        name
+        for name, value in passed.activations.items()
+        if np.array_equal(value, injected.activations[name])
     }
     assert {"conv", "norm", "leaky"} == same & {"conv", "norm", "leaky", "hidden", "head"}
-    own = side.forward(x, feed=passed.activations)
+    own = side.forward(x, inject=passed.activations)
     assert all(np.array_equal(value, own.activations[name]) for name, value in passed.activations.items())
     assert list(side.forward(x, taps=["norm"]).activations) == ["norm"]
     assert not side.forward(x, taps=False).activations

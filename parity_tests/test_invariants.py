@@ -26,7 +26,7 @@ from parity.common.record.invariants import (
     Violation,
 )
 from parity.common.record.violations import read_violations
-from parity.common.reference.loss_scale import SMALLEST, ScaleKeeper
+from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
 from parity_tests import test_precision, test_strategies_torch
@@ -47,7 +47,7 @@ Row = dict[str, object]
 def rows_of(spec: TrainSpec, placement: Placement = MIRRORED) -> list[Row]:
     """What an honest run tells of its steps."""
     run = Run.of(spec, placement)
-    rates, scales = invariants.StepScalars(spec), ScaleKeeper(spec)
+    rates, scales = invariants.StepScalars(spec), LossScaler(spec)
     found: list[Row] = []
     for step, (numbers, ids) in enumerate(zip(run.numbers.tolist(), run.ids, strict=True)):
         loss_sum, count, _, *norms = numbers
@@ -159,7 +159,7 @@ def test_a_breach_is_seen_in_its_step(fault: str) -> None:
     rows = rows_of(SPEC)
     change(rows)
     found = broken(rows)
-    assert [(breach.step, breach.invariant) for breach in found] == [(step, invariant)]
+    assert [(violation.step, violation.invariant) for violation in found] == [(step, invariant)]
     assert words in one_line(found[0].text)
 
 
@@ -224,7 +224,7 @@ def test_the_sum_over_many_replicas_may_round() -> None:
     assert rows[4]["summed"] != [6 * own, own]
     assert broken(rows, SPEC, many) == []
     rows[4]["summed"] = [6 * own * (1 + 1e-14), own]
-    assert [breach.step for breach in broken(rows, SPEC, many)] == [3]
+    assert [violation.step for violation in broken(rows, SPEC, many)] == [3]
 
 
 def test_a_plateau_is_met_again() -> None:
@@ -234,7 +234,7 @@ def test_a_plateau_is_met_again() -> None:
     for row in rows:
         row["numbers"][LOSS] = 7.0 * row["numbers"][COUNT]  # type: ignore[index]
     found = broken(rows, PLATEAU)
-    assert {breach.invariant for breach in found} == {SCHEDULE}
+    assert {violation.invariant for violation in found} == {SCHEDULE}
     # Two steps are lost to the first epoch, of which nothing is known before it ends, and to patience.
     assert found[0].step == 2 * 3
 
@@ -245,21 +245,21 @@ def test_loss_scales() -> None:
     # A step that overflowed was skipped: nothing in it need be finite, and the next scale is half.
     rows[1] |= {"updated": False, "numbers": [math.inf, 16.0, math.nan, 10.0, 0.0]}
     wrong = broken(rows, FLOAT16)
-    assert wrong and {breach.invariant for breach in wrong} == {SCALE} and wrong[0].step == 2
-    keeper = ScaleKeeper(FLOAT16)
+    assert wrong and {violation.invariant for violation in wrong} == {SCALE} and wrong[0].step == 2
+    scaler = LossScaler(FLOAT16)
     for row in rows:
-        row["loss_scale"] = keeper.scale
-        keeper.observe(bool(row.get("updated", True)))
+        row["loss_scale"] = scaler.scale
+        scaler.observe(bool(row.get("updated", True)))
     assert broken(rows, FLOAT16) == []
 
 
 def test_a_loss_scale_that_sinks_for_ever() -> None:
     spec = tiny_spec(*LOW, f"loss_scale={{initial: {SMALLEST * 4}}}")
     rows = rows_of(spec)
-    keeper = ScaleKeeper(spec)
+    scaler = LossScaler(spec)
     for row in rows:
-        row |= {"loss_scale": keeper.scale, "updated": False}
-        keeper.observe(False)
+        row |= {"loss_scale": scaler.scale, "updated": False}
+        scaler.observe(False)
     found = broken(rows, spec)
     assert (found[0].step, found[0].invariant) == (2, SCALE) and "can sink no further" in found[0].text
 
@@ -282,7 +282,7 @@ def test_large_batches_are_looked_at_here_and_there(split: str) -> None:
     later = [row["ids"] for row in rows[2:]] + [rows[0]["ids"], rows[1]["ids"]]
     for row, others in zip(rows, later, strict=True):
         row["ids"] = others
-    assert [breach.step for breach in broken(rows, spec)] == list(range(6))
+    assert [violation.step for violation in broken(rows, spec)] == list(range(6))
 
 
 # What is written of it, and what is made of that.
@@ -310,7 +310,7 @@ def test_breaches_are_written_read_and_told_once(
             )
         writer.finish(run.evaluation)
     record = read_record(folder)
-    assert [(b.step, b.invariant, b.replica) for b in record.breaches] == [
+    assert [(b.step, b.invariant, b.replica) for b in record.violations] == [
         (3, FINITE, 0),
         (4, FINITE, 0),
         (5, SAMPLES, 1),
@@ -329,7 +329,7 @@ def test_the_last_step_is_compared_too(tmp_path: Path) -> None:
         run.write_step(writer, step, range(1))
     writer.compare_replicas(6, [0.7, 0.3])
     writer.close()
-    assert [(b.step, b.invariant) for b in read_record(tmp_path).breaches] == [(5, REPLICAS)]
+    assert [(b.step, b.invariant) for b in read_record(tmp_path).violations] == [(5, REPLICAS)]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_the_last_step_is_compared_too(tmp_path: Path) -> None:
 def test_what_is_not_a_whole_recorded_run_is_not_checked(tmp_path: Path, more: dict[str, object]) -> None:
     run = Run.of(tiny_spec(), Placement.parse({**TORCH.to_dict(), **more}))
     nan_loss(run)
-    assert run.write(tmp_path / "run").breaches == ()
+    assert run.write(tmp_path / "run").violations == ()
     assert not (tmp_path / "run" / "breaches").exists()
 
 
@@ -399,13 +399,13 @@ def test_seeded_faults_are_breaches_of_their_step(farm: Farm, framework: str, fa
     case = case_of(framework, fault)
     record = farm.record(case.spec, case.placement, fault)
     invariant, step = BROKEN[framework, fault]
-    assert {breach.invariant for breach in record.breaches} == {invariant}
-    assert record.breaches[0].step == step
-    assert farm.record(case.spec, case.placement).breaches == ()
+    assert {violation.invariant for violation in record.violations} == {invariant}
+    assert record.violations[0].step == step
+    assert farm.record(case.spec, case.placement).violations == ()
 
 
 def broken_first(record: RunRecord) -> tuple[int, set[str]]:
-    return record.breaches[0].step, {breach.invariant for breach in record.breaches}
+    return record.violations[0].step, {violation.invariant for violation in record.violations}
 
 
 def test_a_step_skipped_by_one_rank_alone(farm: Farm) -> None:
@@ -424,4 +424,4 @@ def test_parameters_that_are_not_sent(farm: Farm) -> None:
 def test_replicas_of_several_workers(farm: Farm) -> None:
     workers, spec = Placement.from_text("tensorflow:multi_worker:2"), small("digits_mlp", "steps=4")
     assert broken_first(farm.record(spec, workers, "a_replica_starts_elsewhere")) == (0, {REPLICAS})
-    assert farm.record(spec, workers).breaches == ()
+    assert farm.record(spec, workers).violations == ()

@@ -9,7 +9,7 @@ import pytest
 
 from parity.common.external.mapping.probe_values import levelled
 from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import settle, verify
+from parity.common.external.mapping.verification import refine, verify
 from parity.common.spec.external.mapping import Mapping, Pair
 from parity.common.spec.external.rules import parse_rule
 from parity_tests.external_sides import Side
@@ -87,21 +87,21 @@ def in_order(keras, torch):
 def test_exchanged_projections_are_found(order):
     keras, torch = attention(order)
     before = torch.read()
-    settled = settle(in_order(keras, torch), keras, torch, X)
-    assert partners(settled) == {
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    assert partners(refined) == {
         f"d{n}/{ours}": f"{order[n - 1]}.{theirs}"
         for n in range(1, 5)
         for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
     } | {"gain/scale": "s.scale"}
-    assert not settled.doubtful and {pair.source for pair in settled.tensors} == {"probed"}
-    assert verify(settled, keras, torch, X) == []
+    assert not refined.doubtful and {pair.source for pair in refined.tensors} == {"probed"}
+    assert verify(refined, keras, torch, X) == []
     # The models are as they were.
     assert all(torch.state[name] is before[name] for name in before)
 
 
 def test_two_passes_are_enough_where_all_is_right():
     keras, torch = attention()
-    settle(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
+    refine(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
     # One for the outline, one with random weights.
     assert keras.forwards <= 3
 
@@ -128,32 +128,32 @@ def exchanged(mapping, one, other):
 )
 def test_a_wrong_line_by_hand_is_reported_and_never_passed(one, other):
     keras, torch = attention()
-    good = settle(in_order(keras, torch), keras, torch, X)
+    good = refine(in_order(keras, torch), keras, torch, X)
     wrong = exchanged(good, one, other)
     said = verify(wrong, keras, torch, X)
     assert said and all("\n" not in line for line in said)
     assert any(one in line or other in line or one[0] in line.split() for line in said), said
-    settled = settle(wrong, keras, torch, X)
+    refined = refine(wrong, keras, torch, X)
     # A person's lines stay as they are; they are doubted.
-    assert partners(settled) == partners(wrong)
-    assert any(name in (one, other) for pair in settled.doubtful for name in pair.torch)
-    assert all("differ by" in pair.doubt for pair in settled.doubtful)
+    assert partners(refined) == partners(wrong)
+    assert any(name in (one, other) for pair in refined.doubtful for name in pair.torch)
+    assert all("differ by" in pair.doubt for pair in refined.doubtful)
 
 
 def test_a_file_that_was_edited_is_judged_and_never_changed():
     keras, torch = attention("bcad")
-    good = settle(in_order(keras, torch), keras, torch, X)
-    assert settle(good, keras, torch, X, keep=True) == good
+    good = refine(in_order(keras, torch), keras, torch, X)
+    assert refine(good, keras, torch, X, keep=True) == good
     wrong = exchanged(good, "a.weight", "b.weight")
     # The lines still say that they were probed.
     wrong = wrong.model_copy(
         update={"tensors": tuple(pair.model_copy(update={"source": "probed"}) for pair in wrong.tensors)}
     )
-    kept = settle(wrong, keras, torch, X, keep=True)
+    kept = refine(wrong, keras, torch, X, keep=True)
     assert partners(kept) == partners(wrong) and kept.layers == wrong.layers
     assert {name for pair in kept.doubtful for name in pair.torch} >= {"a.weight", "b.weight"}
     # The control: without it they are put right.
-    assert partners(settle(wrong, keras, torch, X)) == partners(good)
+    assert partners(refine(wrong, keras, torch, X)) == partners(good)
 
 
 def square(rule):
@@ -174,7 +174,7 @@ def test_a_square_kernel_is_turned_only_where_it_has_to_be(rule):
     keras, torch = square(rule)
     proposed = propose(keras.outline(X), torch.outline(X))
     assert "its shape also fits" in proposed.tensors[0].doubt
-    (pair,) = settle(proposed, keras, torch, X).tensors
+    (pair,) = refine(proposed, keras, torch, X).tensors
     assert (pair.rule, pair.source, pair.doubt) == (rule, "probed", None)
 
 
@@ -210,7 +210,7 @@ def test_fused_projections_lie_by_part_or_by_head(heads_first):
         torch="c:d",
         tensors=(Pair(keras=names, torch="qkv.weight", rule=rule, doubt="?", source="name"),),
     )
-    (pair,) = settle(mapping, keras, torch, X).tensors
+    (pair,) = refine(mapping, keras, torch, X).tensors
     assert pair.keras == names and pair.source == "probed"
     assert parse_rule(pair.rule).to_torch(
         [np.full((8, 2, 4), 10.0 * n) + np.arange(2)[:, None] for n in range(3)], 1
@@ -252,17 +252,17 @@ def chain(epsilon=1e-3, uses_second=True):
 
 def test_another_setting_is_no_wrong_tensor():
     keras, torch = chain(epsilon=1e-5)
-    settled = settle(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
-    assert partners(settled)["n1/gamma"] == "m1.weight" and not settled.doubtful
-    notes = {pair.keras[0]: pair.note for pair in settled.tensors}
+    refined = refine(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
+    assert partners(refined)["n1/gamma"] == "m1.weight" and not refined.doubtful
+    notes = {pair.keras[0]: pair.note for pair in refined.tensors}
     assert "differ in something else" in notes["n1/gamma"] and notes["d/kernel"] is None
 
 
 def test_a_tensor_that_does_not_matter_stays_in_doubt():
     keras, torch = chain(uses_second=False)
-    settled = settle(in_order(keras, torch), keras, torch, X)
-    assert [pair.keras[0] for pair in settled.doubtful] == ["n2/gamma"]
-    assert "does not matter here" in settled.doubtful[0].doubt
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    assert [pair.keras[0] for pair in refined.doubtful] == ["n2/gamma"]
+    assert "does not matter here" in refined.doubtful[0].doubt
 
 
 def test_what_no_mapping_can_mend_is_said():
@@ -271,10 +271,10 @@ def test_what_no_mapping_can_mend_is_said():
     torch.model = lambda s, tap, x: tap(
         "m2", tap("m1", tap("l", x @ s["l.weight"].T) * s["m1.weight"]) * s["m2.weight"]
     )
-    settled = settle(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
-    assert {pair.keras[0] for pair in settled.doubtful} == {"n1/gamma", "n2/gamma"}
-    assert all("differ by" in pair.doubt for pair in settled.doubtful)
-    assert verify(settled, keras, torch, X)
+    refined = refine(propose(keras.outline(X), torch.outline(X)), keras, torch, X)
+    assert {pair.keras[0] for pair in refined.doubtful} == {"n1/gamma", "n2/gamma"}
+    assert all("differ by" in pair.doubt for pair in refined.doubtful)
+    assert verify(refined, keras, torch, X)
 
 
 def relu(x):
@@ -310,19 +310,19 @@ def norms(own=relu):
 
 def test_a_torch_layer_that_applies_the_activation_itself():
     keras, torch = norms()
-    settled = settle(in_order(keras, torch), keras, torch, X)
-    assert not settled.doubtful and {pair.source for pair in settled.tensors} == {"probed"}
-    assert verify(settled, keras, torch, X) == []
-    layers = {pair.keras: pair.torch for pair in settled.layers}
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    assert not refined.doubtful and {pair.source for pair in refined.tensors} == {"probed"}
+    assert verify(refined, keras, torch, X) == []
+    layers = {pair.keras: pair.torch for pair in refined.layers}
     # Where the same numbers are, and not where the same tensors are.
     assert layers["relu1"] == "m1" and "n1" not in layers and layers["d1"] == "l1"
 
 
 def test_another_activation_is_not_taken_for_it():
     keras, torch = norms(own=lambda x: np.tanh(x))
-    settled = settle(in_order(keras, torch), keras, torch, X)
-    assert {pair.keras[0] for pair in settled.doubtful} >= {"n1/gamma", "n2/gamma"}
-    assert verify(settled, keras, torch, X)
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    assert {pair.keras[0] for pair in refined.doubtful} >= {"n1/gamma", "n2/gamma"}
+    assert verify(refined, keras, torch, X)
 
 
 def test_what_one_side_has_besides_does_not_hide_the_rest():
@@ -332,8 +332,8 @@ def test_what_one_side_has_besides_does_not_hide_the_rest():
     torch.model = lambda s, tap, x: model(s, tap, x + tap("more", x * 0.0 + s["more.vector"]))
     proposed = propose(keras.outline(X), torch.outline(X))
     assert proposed.unmapped.torch == ("more.vector",)
-    settled = settle(proposed, keras, torch, X)
-    assert not settled.doubtful and settled.unmapped.torch == ("more.vector",)
+    refined = refine(proposed, keras, torch, X)
+    assert not refined.doubtful and refined.unmapped.torch == ("more.vector",)
     assert (torch.state["more.vector"] == 3.0).all()
 
 
@@ -362,11 +362,11 @@ def test_equal_branches_are_told_apart_by_what_joins_them(order):
     pairs = tuple(
         Pair(keras=f"{n}/w", torch=f"{n}.w", rule="same", source="order", doubt="?") for n in (*"abcd", "top")
     )
-    settled = settle(Mapping(keras="a:b", torch="c:d", tensors=pairs), keras, torch, X)
-    assert partners(settled) == {f"{a}/w": f"{b}.w" for a, b in zip("abcd", order, strict=True)} | {
+    refined = refine(Mapping(keras="a:b", torch="c:d", tensors=pairs), keras, torch, X)
+    assert partners(refined) == {f"{a}/w": f"{b}.w" for a, b in zip("abcd", order, strict=True)} | {
         "top/w": "top.w"
     }
-    assert not settled.doubtful
+    assert not refined.doubtful
 
 
 def scaled(order):
@@ -399,10 +399,10 @@ def scaled(order):
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 2, 3, 0), (3, 2, 1, 0)])
 def test_tensors_of_containers_are_told_apart_by_what_comes_after(order):
     keras, torch = scaled(order)
-    settled = settle(in_order(keras, torch), keras, torch, X)
-    found = partners(settled)
+    refined = refine(in_order(keras, torch), keras, torch, X)
+    found = partners(refined)
     assert [found[f"s{n}/value"] for n in range(4)] == [f"b{order[n]}.value" for n in range(4)]
-    assert not settled.doubtful
+    assert not refined.doubtful
 
 
 def test_levelled_values_are_the_same_by_any_of_the_rules():
@@ -487,20 +487,20 @@ def test_models_of_the_frameworks_are_mapped_and_agree(case):
     ):
         outlines = keras.outline(inputs), torch.outline(given)
         proposed = propose(*outlines)
-        settled = settle(proposed, keras, torch, inputs, given)
-        settled.check(*outlines)
-        assert not settled.doubtful, settled.doubtful
-        assert verify(settled, keras, torch, inputs, given) == []
-        rules = {pair.keras[0]: pair.rule for pair in settled.tensors if pair.keras}
+        refined = refine(proposed, keras, torch, inputs, given)
+        refined.check(*outlines)
+        assert not refined.doubtful, refined.doubtful
+        assert verify(refined, keras, torch, inputs, given) == []
+        rules = {pair.keras[0]: pair.rule for pair in refined.tensors if pair.keras}
         assert rules.items() >= RULES.get(case, {}).items()
-        assert partners(settled).items() >= PARTNERS.get(case, {}).items()
+        assert partners(refined).items() >= PARTNERS.get(case, {}).items()
         # The whole forward pass, by hand: Keras's own weights in torch.
-        torch.write(settled.to_torch(keras.read()))
+        torch.write(refined.to_torch(keras.read()))
         ours = keras.forward(inputs, taps=False).outputs["output"]
         theirs = torch.forward(given, taps=False).outputs["output"]
         assert np.abs(ours - theirs).max() < 1e-12 * np.abs(ours).max()
         # The control: one tensor turned round is seen.
-        spoiled = settled.to_torch(keras.read())
+        spoiled = refined.to_torch(keras.read())
         longest = max(spoiled, key=lambda key: spoiled[key].size)
         torch.write({longest: np.flip(spoiled[longest]).copy()})
         theirs = torch.forward(given, taps=False).outputs["output"]

@@ -17,7 +17,7 @@ from parity.common.parity.compare import compare
 from parity.common.parity.deviation import column_deviation, skipped
 from parity.common.parity.low_precision import low_share
 from parity.common.record import RunRecord
-from parity.common.reference import ScaleKeeper, StepScalars
+from parity.common.reference import LossScaler, StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
 from parity_tests.conftest import Farm
@@ -164,19 +164,19 @@ def test_scale_grows_and_backs_off(interval: int) -> None:
     rule = {"initial": 8.0, "growth": 2.0, "backoff": 0.25, "growth_interval": interval}
     spec = tiny_spec("precision=float16_mixed", f"loss_scale={rule}")
     overflowed = list(np.random.default_rng(interval).random(60) < 0.3)
-    keeper, found = ScaleKeeper(spec), []
+    scaler, found = LossScaler(spec), []
     for wrong in overflowed:
-        found.append(keeper.scale)
-        keeper.observe(not wrong)
+        found.append(scaler.scale)
+        scaler.observe(not wrong)
     assert found == scales(8.0, 2.0, 0.25, interval, overflowed)
-    assert keeper.updates == 60 - sum(overflowed)
+    assert scaler.updates == 60 - sum(overflowed)
 
 
 def test_scale_stays_a_number() -> None:
-    keeper = ScaleKeeper(tiny_spec("precision=float16_mixed"))
+    scaler = LossScaler(tiny_spec("precision=float16_mixed"))
     for _ in range(1000):
-        keeper.observe(False)
-    assert keeper.scale == 2.0**-64
+        scaler.observe(False)
+    assert scaler.scale == 2.0**-64
 
 
 def test_conventions_of_a_skipped_step() -> None:
@@ -185,10 +185,10 @@ def test_conventions_of_a_skipped_step() -> None:
     for convention in ("keras", "torch"):
         spec = tiny_spec("precision=float16_mixed", adam, "steps=40", f"convention={convention}")
         plain = StepScalars(tiny_spec(adam, "steps=40", f"convention={convention}"))
-        keeper = StepScalars(spec)
+        scaler = StepScalars(spec)
         for step in range(10):
-            keeper.observe(step, math.nan if step < 4 else 1.0, 1.0, updated=step >= 4)
-        scalars = keeper.scalars(10)
+            scaler.observe(step, math.nan if step < 4 else 1.0, 1.0, updated=step >= 4)
+        scalars = scaler.scalars(10)
         assert scalars.pop("loss_scale") == spec.loss_scale.initial / 16
         found[convention] = scalars, plain.scalars(6), plain.scalars(10)
     scalars, waited, _ = found["keras"]

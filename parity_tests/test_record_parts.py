@@ -138,7 +138,7 @@ def test_the_parts_of_a_run_read_as_one(tmp_path: Path, straight: RunRecord) -> 
         ours, theirs = record.state(which), straight.state(which)
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours), which
-    assert record.breaches == () and record.memory == [{"parameters": 25}]
+    assert record.violations == () and record.memory == [{"parameters": 25}]
     assert record.digests == [] and record.taps is None and record.phases == []
     with pytest.raises(RecordError, match="2 and 4 and 1 replicas"):
         record.splits  # noqa: B018
@@ -245,12 +245,12 @@ def test_what_was_trained_in_vain_is_not_judged(tmp_path: Path, straight: RunRec
     record = write_parts(tmp_path / "run", change=in_part(*SET_ASIDE[what]))
     found = compared(straight, record)
     assert found.verdict == "parity", found.reason
-    assert record.breaches == ()
+    assert record.violations == ()
 
 
 def test_the_breaches_of_all_parts_count(tmp_path: Path, straight: RunRecord) -> None:
     record = write_parts(tmp_path / "run", change=in_part(1, lambda run: put(run, 12, 2, 0)))
-    assert [(breach.step, breach.replica) for breach in record.breaches] == [(12, 2)]
+    assert [(violation.step, violation.replica) for violation in record.violations] == [(12, 2)]
     names = {check.name: check for check in compared(straight, record).checks}
     assert not names["invariants"].passed and "step 12" in names["invariants"].where
 

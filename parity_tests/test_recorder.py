@@ -509,7 +509,7 @@ def test_ranks_are_recorded_as_one(scripts: Scripts, tmp_path: Path) -> None:
     record = read_record(tmp_path / "ranks")
     comparison = judge([read_record(scripts.path("torch/base")), record]).comparisons[0]
     assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
-    assert isinstance(record.terms, ScriptInfo) and record.terms.world_size == 2
+    assert isinstance(record.run_info, ScriptInfo) and record.run_info.world_size == 2
     found = diagnose_recorded(read_record(scripts.path("torch/base")), record)
     assert stage_of(found, "layers").status == "agrees"
 

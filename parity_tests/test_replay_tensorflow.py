@@ -45,7 +45,7 @@ MULTI_WORKER = Placement.parse({"framework": "tensorflow", "strategy": "multi_wo
 
 
 @pytest.fixture(scope="module")
-def feed(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+def inject(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
     return feeding(farm, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
 
 
@@ -61,11 +61,11 @@ PLACEMENTS = [
 
 @pytest.mark.parametrize(("placement", "name"), PLACEMENTS, ids=ids_of(PLACEMENTS))
 def test_a_trace_does_not_depend_on_the_placement(
-    farm: Farm, feed: Feed, placement: Placement, name: str
+    farm: Farm, inject: Feed, placement: Placement, name: str
 ) -> None:
     """Neither of steps as they are trained, nor of steps fed with those of one replica."""
     reference = replayed(farm, SPECS[name], SINGLE)
-    check_traces(reference, replayed(farm, SPECS[name], placement, forced=feed(name, placement.replicas)))
+    check_traces(reference, replayed(farm, SPECS[name], placement, forced=inject(name, placement.replicas)))
 
 
 def test_looking_does_not_change_the_run(farm: Farm) -> None:
@@ -92,7 +92,7 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
 def test_a_forced_step_deviates_only_where_the_fault_is(
     farm: Farm,
-    feed: Feed,
+    inject: Feed,
     fault: str,
     name: str,
     step: int | None,
@@ -100,7 +100,7 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
 ) -> None:
     spec = SPECS[name]
     reference = replayed(farm, spec, SINGLE)
-    record = replayed(farm, spec, MIRRORED, fault, forced=feed(name, 2))
+    record = replayed(farm, spec, MIRRORED, fault, forced=inject(name, 2))
     ours, theirs = trace(reference, step), trace(record, step, FORCED)
     found = off(spec, ours, theirs)
     if step is not None:

@@ -38,7 +38,7 @@ SINGLE, DDP = torch("single", 1), torch("ddp", 2)
 
 
 @pytest.fixture(scope="module")
-def feed(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+def inject(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
     return feeding(farm, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
 
 
@@ -58,11 +58,11 @@ PLACEMENTS = [
 
 @pytest.mark.parametrize(("placement", "name"), PLACEMENTS, ids=ids_of(PLACEMENTS))
 def test_a_trace_does_not_depend_on_the_placement(
-    farm: Farm, feed: Feed, placement: Placement, name: str
+    farm: Farm, inject: Feed, placement: Placement, name: str
 ) -> None:
     """Neither of steps as they are trained, nor of steps fed with those of one replica."""
     reference = replayed(farm, SPECS[name], SINGLE)
-    check_traces(reference, replayed(farm, SPECS[name], placement, forced=feed(name, placement.replicas)))
+    check_traces(reference, replayed(farm, SPECS[name], placement, forced=inject(name, placement.replicas)))
 
 
 def test_looking_does_not_change_the_run(farm: Farm) -> None:
@@ -80,9 +80,9 @@ def test_a_run_goes_on_from_a_state_that_was_kept(farm: Farm, name: str) -> None
 
 
 @pytest.mark.slow
-def test_steps_can_be_forced_where_none_is_trained(farm: Farm, feed: Feed) -> None:
+def test_steps_can_be_forced_where_none_is_trained(farm: Farm, inject: Feed) -> None:
     """As permuted replays are, for the noise of low precisions."""
-    forced, nothing = feed("cnn", 2), {"stop": 0, "trace": (), "states": (), "evaluation": False}
+    forced, nothing = inject("cnn", 2), {"stop": 0, "trace": (), "states": (), "evaluation": False}
     after, alone = (replayed(farm, CNN, DDP, forced=forced, **more) for more in ({}, nothing))
     assert alone.steps.tolist() == []
     for step in (0, 1, 2):
@@ -140,7 +140,7 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
 def test_a_forced_step_deviates_only_where_the_fault_is(
     farm: Farm,
-    feed: Feed,
+    inject: Feed,
     fault: str,
     name: str,
     step: int | None,
@@ -148,7 +148,7 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
 ) -> None:
     spec = SPECS[name]
     reference = replayed(farm, spec, SINGLE)
-    record = replayed(farm, spec, DDP, fault, forced=feed(name, 2))
+    record = replayed(farm, spec, DDP, fault, forced=inject(name, 2))
     found = off(spec, trace(reference, step), trace(record, step, FORCED))
     assert found and all(each.startswith(places) for each in found), found
     # Not fed, it shows in what follows, too.

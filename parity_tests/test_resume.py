@@ -75,7 +75,7 @@ def same_run(whole: RunRecord, part: RunRecord) -> None:
     assert same_bits(part.state("final"), whole.state("final"))
     assert part.summary is not None and whole.summary is not None
     assert part.summary.eval_loss_sum == whole.summary.eval_loss_sum
-    assert not part.breaches and not whole.breaches
+    assert not part.violations and not whole.violations
 
 
 def deviation(whole: RunRecord, part: RunRecord) -> float:

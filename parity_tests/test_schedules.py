@@ -251,14 +251,14 @@ LOSSES += [0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.09995, 0.09993, 0.0999, 0.05] + [0.05
 
 def watched(spec: TrainSpec, losses: list[float], steps_per_epoch: int = 3) -> list[float]:
     """The rate of each epoch's first step, the loss of the epoch being spread unevenly over its steps."""
-    keeper, found = StepScalars(spec), []
+    scalars, found = StepScalars(spec), []
     for epoch, loss in enumerate(losses):
-        found.append(keeper.rate(epoch * steps_per_epoch))
+        found.append(scalars.rate(epoch * steps_per_epoch))
         counts = [16, 16, 5]
         for within, (count, share) in enumerate(zip(counts, (0.5, 2.0, None), strict=True)):
             before = loss * (0.5 * 16 + 2.0 * 16)
             sum_ = loss * share * count if share is not None else loss * sum(counts) - before
-            keeper.observe(epoch * steps_per_epoch + within, sum_, count)
+            scalars.observe(epoch * steps_per_epoch + within, sum_, count)
     return found
 
 

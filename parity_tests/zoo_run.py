@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.lint.lint import Difference, lint, said_of
 from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import settle
+from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.points import points_of
 from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.worker import ExternalWorker
@@ -78,7 +78,7 @@ def run(pair: ZooPair, keras: ExternalWorker, torch: ExternalWorker) -> Outcome:
     keras.hold(pair.keras)
     torch.hold(pair.torch)
     outlines = keras.outline(inputs[0]), torch.outline(inputs[1])
-    mapping = settle(propose(*outlines), keras, torch, *inputs)
+    mapping = refine(propose(*outlines), keras, torch, *inputs)
     outcome = counted(pair, mapping, outlines)
     fill(pair, mapping, outlines, keras, torch, random)
     outcome.deviation = deviation(pair, keras, torch, inputs)
@@ -260,14 +260,14 @@ def first_that_parts(
     points = [point for point in points_of(*outlines, mapping) if not point.linear]
     due = keras.forward(inputs[0], taps=[point.keras for point in points]).activations
     own = torch.forward(inputs[1], taps=[point.torch for point in points]).activations
-    feed = {}
+    inject = {}
     for point in points:
         alignment = aligned(due[point.keras], own[point.torch])
         if alignment is not None:  # else there is an axis of one more on one side
-            feed[point.torch] = back(due[point.keras], alignment.how)
-    fed = torch.forward(inputs[1], taps=list(feed), feed=feed).activations
-    for name in feed:
-        far = tensor_deviation(feed[name], fed[name])
+            inject[point.torch] = back(due[point.keras], alignment.how)
+    injected = torch.forward(inputs[1], taps=list(inject), inject=inject).activations
+    for name in inject:
+        far = tensor_deviation(inject[name], injected[name])
         if far > LIMIT:
             return f"{name}: {far:.1e}"
     return ""

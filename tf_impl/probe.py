@@ -37,11 +37,11 @@ class Probe:
         self._spec, self._model, self._strategy = spec, model, strategy
         self._plan = BatchPlan.of(spec, strategy.placement)
         self.layers: dict[str, str] = {}
-        self.feeds = True
+        self.injects = True
         self._nothing: list[State] = [{} for _ in strategy.local_replicas]
 
     def traced(
-        self, step: Step, batch: Any, scalars: dict[str, float], number: int, fed: list[State]
+        self, step: Step, batch: Any, scalars: dict[str, float], number: int, injected: list[State]
     ) -> tuple[StepResult, list[State]]:
         """Take a step, and give what was seen in it of each replica that this process speaks for.
 
@@ -54,11 +54,11 @@ class Probe:
 
         All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
         """
-        self.feeds = self.feeds or any(fed)
+        self.injects = self.injects or any(injected)
         received, graph = self._received(batch), self._graph(step, number)
         own = {f"scalar/{name}": np.array(value) for name, value in scalars.items()}
-        scalars = {name: float(fed[0].get(f"scalar/{name}", value)) for name, value in scalars.items()}
-        result, seen = graph(self._fed_batch(received, fed), scalars, number, fed)
+        scalars = {name: float(injected[0].get(f"scalar/{name}", value)) for name, value in scalars.items()}
+        result, seen = graph(self._injected_batch(received, injected), scalars, number, injected)
         self.layers = graph.layers
         own["updated"] = np.array(bool(result.updated))
         states = [{**samples, **_joined(kept), **own} for samples, kept in zip(received, seen, strict=True)]
@@ -72,12 +72,12 @@ class Probe:
         """Take a step without telling what was seen, for where there are too few to trace them a graph of their own."""
         return self._graph(step, number)(step._flat(batch), scalars, number, self._nothing)[0]
 
-    def evaluated(self, batch: Any, fed: list[State]) -> list[State]:
+    def evaluated(self, batch: Any, injected: list[State]) -> list[State]:
         """What is seen in the evaluation of a batch, as `traced`: samples, layers' outputs, loss sum and count."""
         received = self._received(batch)
-        tensors, width = self._fed_batch(received, fed), len(_BATCH)
+        tensors, width = self._injected_batch(received, injected), len(_BATCH)
         first = self._strategy.local_replicas.start
-        looks = [_Look(self._spec, {name: tf.constant(t) for name, t in each.items()}) for each in fed]
+        looks = [_Look(self._spec, {name: tf.constant(t) for name, t in each.items()}) for each in injected]
 
         def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
             start = (context.replica_id_in_sync_group - first) * width
@@ -92,21 +92,21 @@ class Probe:
         """Of a step with as many micro-batches."""
         count = self._strategy.placement.micro_batches(self._plan.epoch(number))
         # One that can be fed need not be.
-        known = [key for key in ((count, self.feeds), (count, True)) if key in step.probed]
+        known = [key for key in ((count, self.injects), (count, True)) if key in step.probed]
         if not known:
-            step.probed[count, self.feeds] = _Graph(step, count, self.feeds)
-        return step.probed[known[0] if known else (count, self.feeds)]
+            step.probed[count, self.injects] = _Graph(step, count, self.injects)
+        return step.probed[known[0] if known else (count, self.injects)]
 
     def _received(self, batch: Any) -> list[State]:
         """What the loader gave to each local replica."""
         values = zip(*map(self._strategy.unpack, batch), strict=True)
         return [{name: np.array(x) for name, x in zip(_BATCH, local, strict=True)} for local in values]
 
-    def _fed_batch(self, received: Sequence[State], fed: Sequence[State]) -> list[tf.Tensor]:
+    def _injected_batch(self, received: Sequence[State], injected: Sequence[State]) -> list[tf.Tensor]:
         """The tensors of the batch to go on with, one local replica after another."""
         return [
             tf.constant(other.get(name, own[name]), own[name].dtype)
-            for own, other in zip(received, fed, strict=True)
+            for own, other in zip(received, injected, strict=True)
             for name in _BATCH
         ]
 
@@ -165,11 +165,11 @@ class _Look:
     def __init__(
         self,
         spec: TrainSpec,
-        fed: Mapping[str, tf.Tensor],
+        injected: Mapping[str, tf.Tensor],
         flags: Mapping[str, tf.Tensor] | None = None,
         cut: bool = False,
     ) -> None:
-        self._fed, self._flags, self._cut = fed, flags, cut
+        self._injected, self._flags, self._cut = injected, flags, cut
         self._tapped = {layer.path for layer in layers_of(spec.model.tree())}
         self._parameters = tapped_parameters(spec)
         self.kept: dict[str, list[tf.Tensor]] = {}
@@ -218,9 +218,9 @@ class _Look:
     def go_on(self, name: str, tensor: tf.Tensor, scale: tf.Tensor | None = None) -> tf.Tensor:
         """Keep a tensor; the one to go on with. What is kept or fed is without the factor `scale`."""
         self.keep(name, tensor if scale is None else tensor / scale)
-        if name not in self._fed:
+        if name not in self._injected:
             return tensor
-        other = tf.cast(self._fed[name], tensor.dtype)
+        other = tf.cast(self._injected[name], tensor.dtype)
         if self._cut and name.startswith(("forward/", "backward/")):
             other = self._piece(name, other)
         if scale is not None:
@@ -243,8 +243,8 @@ class _Look:
 class _Graph:
     """A step traced with all that is seen in it. Takes some seconds to make."""
 
-    def __init__(self, step: Step, micro_batches: int, feeds: bool) -> None:
-        self._dtype, self._ranks = step.spec.master_dtype, _ranks(step.spec) if feeds else {}
+    def __init__(self, step: Step, micro_batches: int, injects: bool) -> None:
+        self._dtype, self._ranks = step.spec.master_dtype, _ranks(step.spec) if injects else {}
         # Something of each rank, for what is not fed.
         self._none = {rank: tf.zeros([1] * rank, self._dtype) for rank in self._ranks.values()}
         self.layers: dict[str, str] = {}
@@ -252,11 +252,11 @@ class _Graph:
         body = step._step(micro_batches)
 
         def seen(*tensors: tf.Tensor) -> tuple:
-            given, fed = tensors[: len(step.signature)], iter(tensors[len(step.signature) :])
-            flags = tf.unstack(next(fed))
+            given, injected = tensors[: len(step.signature)], iter(tensors[len(step.signature) :])
+            flags = tf.unstack(next(injected))
             looks = []
             for own in flags:
-                named = {name: next(fed) for name in names}
+                named = {name: next(injected) for name in names}
                 flagged = dict(zip(names, tf.unstack(own) if names else (), strict=True))
                 looks.append(_Look(step.spec, named, flagged, micro_batches > 1))
             step.probe = _Looks(looks, replicas.start)
@@ -268,18 +268,20 @@ class _Graph:
             return left, [look.kept for look in looks]
 
         flags = tf.TensorSpec([len(replicas), len(names)], tf.bool)
-        fed = [tf.TensorSpec([None] * rank, self._dtype) for rank in self._ranks.values()] * len(replicas)
-        signature = [*step.signature, flags, *fed]
+        injected = [tf.TensorSpec([None] * rank, self._dtype) for rank in self._ranks.values()] * len(
+            replicas
+        )
+        signature = [*step.signature, flags, *injected]
         self._call = tf.function(seen, signature, autograph=False).get_concrete_function()
 
     def __call__(
-        self, flat: list[tf.Tensor], scalars: dict[str, float], number: int, fed: Sequence[State]
+        self, flat: list[tf.Tensor], scalars: dict[str, float], number: int, injected: Sequence[State]
     ) -> tuple[StepResult, list[dict[str, list[tf.Tensor]]]]:
         values = tf.constant([*scalars.values()], self._dtype)
-        flags = tf.constant([[name in tensors for name in self._ranks] for tensors in fed], tf.bool)
+        flags = tf.constant([[name in tensors for name in self._ranks] for tensors in injected], tf.bool)
         others = [
             tf.constant(tensors[name], self._dtype) if name in tensors else self._none[rank]
-            for tensors in fed
+            for tensors in injected
             for name, rank in self._ranks.items()
         ]
         left, kept = self._call(*flat, values, tf.constant(number, tf.int64), flags, *others)

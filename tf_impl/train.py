@@ -18,7 +18,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.execution.checks import check_run, steps_behind
 from parity.common.execution.process_context import find_folder, process_context, starts_ranks
 from parity.common.execution.ranks import arrive, run_ranks
-from parity.common.execution.training import beginning, end_if_not_finite
+from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import save_state
@@ -70,7 +70,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
     arrive()
     with lost_peers(placement, out_dir):
         run = _Run(spec, placement, out_dir, tensorboard)
-        with run.keeper:
+        with run.checkpoints:
             if placement.replay is not None:
                 replay.walk(run)
             else:
@@ -78,7 +78,7 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
                     run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
                 else:
                     _loop(run)
-                if not run.keeper.stopping:
+                if not run.checkpoints.stopping:
                     run.finish()
         run.close()
 
@@ -97,11 +97,11 @@ def _loop(run: _Run) -> None:
                     run.record(*held[0])
                     held.popleft()
                 after = number.stop if isinstance(number, range) else number + 1
-                if run.keeper.due(after):
+                if run.checkpoints.due(after):
                     while held:
                         run.record(*held.popleft())
                     run.save(after)
-                    if run.keeper.stopping:
+                    if run.checkpoints.stopping:
                         break
         except Exception:
             # Where it was not the record that failed, the step before was whole, or is what failed.
@@ -143,7 +143,7 @@ class _Run:
         self.strategy.barrier()
         if claims:
             find_folder(out_dir)
-        begin = beginning(spec, placement)
+        begin = start_state(spec, placement)
         self.steps, self.rates = begin.steps, begin.rates
         state.load(begin.state, self.model, self.optimizer)
         state.load_own(begin.buffers, self.model, self.strategy)
@@ -163,7 +163,9 @@ class _Run:
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
-        self.keeper = CheckpointManager(run, spec, placement, self.steps.start, primary, self.strategy.agreed)
+        self.checkpoints = CheckpointManager(
+            run, spec, placement, self.steps.start, primary, self.strategy.agreed
+        )
         self._writer.start_clock()
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
@@ -191,7 +193,7 @@ class _Run:
             return
         numbers = np.asarray(result.numbers).tolist()
         self.rates.observe(number, *numbers[:2], bool(result.updated))
-        self.keeper.observe(*numbers[:2])
+        self.checkpoints.observe(*numbers[:2])
         received, scale = [np.asarray(ids) for ids in result.ids], scalars.get("loss_scale", 1.0)
         last = 5 + len(received) if len(received) > 1 else 5
         seen = (bool(result.updated), numbers[5:last], numbers[last:])
@@ -215,16 +217,16 @@ class _Run:
         self.strategy.barrier()
         if self.spec.per_replica_statistics and self.placement.replicas > 1:
             held = state.export_buffers(self.model, self.strategy)
-            self.keeper.save_replicas(self.strategy.recorded_replicas, held)
-        self.keeper.save(step, state.export(self.model, self.optimizer, step), self.rates.kept())
+            self.checkpoints.save_replicas(self.strategy.recorded_replicas, held)
+        self.checkpoints.save(step, state.export(self.model, self.optimizer, step), self.rates.kept())
         self._writer.skip_time()
 
     def close(self) -> None:
         """Leave the other processes; raises StoppedError where the run was asked to stop."""
         self.strategy.close(self.model)
-        if self.keeper.stopping:
+        if self.checkpoints.stopping:
             self._writer.close()
-            raise self.keeper.stopped()
+            raise self.checkpoints.stopped()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""

@@ -45,7 +45,7 @@ class Probe:
         self.layers: dict[str, str] = {}
 
     def traced(
-        self, step: Step, batch: Any, scalars: dict[str, float], number: int, fed: Sequence[State]
+        self, step: Step, batch: Any, scalars: dict[str, float], number: int, injected: Sequence[State]
     ) -> tuple[StepResult, list[State]]:
         """Take a step; what it left behind, and what each local replica saw, named as in `parity.common.record.trace`.
 
@@ -58,7 +58,7 @@ class Probe:
             number: of the step.
             fed: to each local replica, by name.
         """
-        (given,) = fed
+        (given,) = injected
         own = {f"scalar/{name}": np.array(value, np.float64) for name, value in scalars.items()}
         scalars = {name: float(given.get(f"scalar/{name}", value)) for name, value in scalars.items()}
         look = _Look(self._model, self._differentiable, given, scalars.get("loss_scale", 1.0))
@@ -74,9 +74,9 @@ class Probe:
         look.release()
         return result, [{**seen, "updated": np.array(bool(result.updated))}]
 
-    def evaluated(self, batch: Any, fed: Sequence[State]) -> list[State]:
+    def evaluated(self, batch: Any, injected: Sequence[State]) -> list[State]:
         """Evaluate a batch in inference mode; what each local replica saw."""
-        (given,) = fed
+        (given,) = injected
         look = _Look(self._model, self._differentiable, given, 1.0)
         evaluate(self._spec, self._model, self._strategy, look.batch(batch), look)
         self.layers, seen = look.sources, {**look.kept, **look.layers()}
@@ -91,9 +91,9 @@ class _Look:
     what belongs to layers.
     """
 
-    def __init__(self, model: Model, differentiable: dict[str, bool], fed: State, scale: float) -> None:
+    def __init__(self, model: Model, differentiable: dict[str, bool], injected: State, scale: float) -> None:
         self._parameters, self.differentiable = model.parameters, differentiable
-        self.fed, self.scale = fed, scale
+        self.injected, self.scale = injected, scale
         self.kept: State = {}
         self._pieces: list[_Piece] = []
 
@@ -101,7 +101,7 @@ class _Look:
         """Of a batch the one to go on with."""
         own = dict(zip(_BATCH, batch, strict=True))
         self.kept |= {name: _array(own[name]) for name in SAMPLES}
-        return tuple(_as_fed(self.fed.get(name), value) for name, value in own.items())
+        return tuple(_as_injected(self.injected.get(name), value) for name, value in own.items())
 
     def opened(self, context: Context, inputs: Tensor) -> Context:
         """The context of a pass over a micro-batch."""
@@ -141,7 +141,7 @@ class _Look:
     def _total(self, which: str, value: Tensor) -> Tensor:
         name = f"total/{which}"
         self.kept[name] = _array(value)
-        return value.new_tensor(self.fed[name].item()) if name in self.fed else value
+        return value.new_tensor(self.injected[name].item()) if name in self.injected else value
 
     def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
         """This rank's parts of the global mean gradients; those to go on with."""
@@ -156,8 +156,8 @@ class _Look:
         for (name, tensor), part in zip(self._parameters.items(), parts, strict=True):
             key = name.replace("parameters", kind, 1)
             self.kept[key] = tensor.to_canonical(tensor.gather(part))
-            fed = self.fed.get(key)
-            going_on.append(part if fed is None else tensor.shard(fed).to(part).view_as(part))
+            injected = self.injected.get(key)
+            going_on.append(part if injected is None else tensor.shard(injected).to(part).view_as(part))
         return going_on
 
     def layers(self) -> State:
@@ -223,8 +223,8 @@ class _Piece:
     def again(self, path: str, x: Tensor, y: Tensor) -> Tensor:
         """The same where a pass is repeated for its backward pass: fed, but not seen twice."""
         del x
-        fed = self._fed(f"forward/{path}", y)
-        return y if fed is None else _Fed.apply(y, fed)
+        injected = self._injected(f"forward/{path}", y)
+        return y if injected is None else _Injected.apply(y, injected)
 
     def gradient(self, path: str) -> Tensor:
         """With respect to a layer's output, times the loss's scale."""
@@ -237,14 +237,14 @@ class _Piece:
             hook.remove()
         self._known.clear()
 
-    def _fed(self, name: str, own: Tensor) -> Tensor | None:
-        fed = self._look.fed.get(name)
-        return None if fed is None else _as_fed(fed[self.rows], own)
+    def _injected(self, name: str, own: Tensor) -> Tensor | None:
+        injected = self._look.injected.get(name)
+        return None if injected is None else _as_injected(injected[self.rows], own)
 
     def _see_gradient(self, path: str, gradient: Tensor) -> Tensor | None:
         self._gradients[path] = gradient.detach()
-        fed = self._fed(f"backward/{path}", gradient)
-        return None if fed is None else fed * self._look.scale
+        injected = self._injected(f"backward/{path}", gradient)
+        return None if injected is None else injected * self._look.scale
 
     def _find(self, path: str, x: Tensor) -> None:
         """What the layer was given: a tensor known, or else one that lies in the same memory."""
@@ -255,13 +255,13 @@ class _Piece:
             self.inputs[path] = x.detach()
 
 
-class _Fed(torch.autograd.Function):
+class _Injected(torch.autograd.Function):
     """A tensor in the place of another, whose gradient it hands on."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, fed: Tensor) -> Tensor:
+    def forward(ctx: Any, own: Tensor, injected: Tensor) -> Tensor:
         del ctx, own
-        return fed.view_as(fed)
+        return injected.view_as(injected)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -289,6 +289,10 @@ def _rows(parts: list[Tensor]) -> np.ndarray:
     return _seen(parts[0] if len(parts) == 1 else torch.cat(parts))
 
 
-def _as_fed(fed: np.ndarray | None, own: Tensor) -> Tensor:
+def _as_injected(injected: np.ndarray | None, own: Tensor) -> Tensor:
     """What to go on with: of the type and on the device of the run's own."""
-    return own if fed is None else torch.from_numpy(np.array(fed)).to(device=own.device, dtype=own.dtype)
+    return (
+        own
+        if injected is None
+        else torch.from_numpy(np.array(injected)).to(device=own.device, dtype=own.dtype)
+    )

@@ -15,6 +15,6 @@ def walk(run: Any) -> None:
 
 
 class _TraceReplay(TraceReplay):
-    def settle(self, result: Any) -> None:
+    def wait(self, result: Any) -> None:
         # What is on its way between the ranks must arrive before the next step sends.
         result.numbers.tolist()

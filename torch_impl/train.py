@@ -23,7 +23,7 @@ from parity.common.execution.checks import check_run, steps_behind
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.process_context import ProcessContext, find_folder, process_context, starts_ranks
 from parity.common.execution.ranks import arrive, reached, run_ranks
-from parity.common.execution.training import beginning, end_if_not_finite
+from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import save_state
@@ -129,12 +129,12 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         engines.run(spec, placement, begin)
     else:
         run = begin(open_strategy(placement))
-        with run.keeper:
+        with run.checkpoints:
             if placement.replay is not None:
                 replay.walk(run)
             else:
                 _loop(run)
-                if not run.keeper.stopping:
+                if not run.checkpoints.stopping:
                     run.finish()
         run.close()
 
@@ -160,11 +160,11 @@ def _loop(run: _Run) -> None:
                 held.append((number, scalars, result._replace(gradients=[])))
             else:
                 run.record(number, scalars, result)
-            if run.keeper.due(number + 1):
+            if run.checkpoints.due(number + 1):
                 while held:
                     run.record(*held.pop())
                 run.save(number + 1)
-                if run.keeper.stopping:
+                if run.checkpoints.stopping:
                     break
     except Exception:
         # The step before was whole.
@@ -199,7 +199,7 @@ class _Run:
         self.plan = BatchPlan.of(spec, placement)
         self.model = build_model(spec, strategy)
         self.optimizer = build_optimizer(spec.optimizer, self.model, strategy)
-        begin = beginning(spec, placement)
+        begin = start_state(spec, placement)
         self.steps, self.rates = begin.steps, begin.rates
         state.load(begin.state, self.model, self.optimizer)
         state.load_own(begin.buffers, self.model, strategy)
@@ -221,7 +221,9 @@ class _Run:
         if placement.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
-        self.keeper = CheckpointManager(run, spec, placement, self.steps.start, self.primary, strategy.agreed)
+        self.checkpoints = CheckpointManager(
+            run, spec, placement, self.steps.start, self.primary, strategy.agreed
+        )
         sharded = placement.save is not None and placement.save.sharded
         self._shards = ShardWriter(self.model, self.optimizer, strategy) if sharded else None
         self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
@@ -241,7 +243,7 @@ class _Run:
         """Write what a step did. Every rank must call it."""
         numbers, summed = (read := result.numbers.tolist())[:5], read[5:]
         self.rates.observe(number, *numbers[:2], result.updated)
-        self.keeper.observe(*numbers[:2])
+        self.checkpoints.observe(*numbers[:2])
         received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
         seen = (bool(result.updated), (), summed)
         self._writer.step(number, scalars["learning_rate"], numbers, received, scale, *seen)
@@ -264,20 +266,20 @@ class _Run:
         self.strategy.barrier()
         if self.spec.per_replica_statistics and self.placement.replicas > 1:
             held = state.export_buffers(self.model, self.strategy)
-            self.keeper.save_replicas(self.strategy.recorded_replicas, held)
+            self.checkpoints.save_replicas(self.strategy.recorded_replicas, held)
         if self._shards is None:
             held = state.export(self.model, self.optimizer, step)
         else:
             held = self._shards.export(step)
-        self.keeper.save(step, held, self.rates.kept())
+        self.checkpoints.save(step, held, self.rates.kept())
         self._writer.skip_time()
 
     def close(self) -> None:
         """Leave the other ranks; raises StoppedError where the run was asked to stop."""
         self.strategy.close(self.model)
-        if self.keeper.stopping:
+        if self.checkpoints.stopping:
             self._writer.close()
-            raise self.keeper.stopped()
+            raise self.checkpoints.stopped()
 
     def finish(self) -> None:
         """Write the final state and what the evaluation says."""

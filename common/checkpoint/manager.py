@@ -133,7 +133,7 @@ class CheckpointManager:
         Raises:
             CheckpointError: this, or the one before it, could not be written.
         """
-        self.settle()
+        self.wait_until_written()
         self._last, self._saved = step, time.monotonic()
         loss = self._loss_sum / self._count if self._count else None
         loss = loss if loss is not None and math.isfinite(loss) else None
@@ -145,12 +145,12 @@ class CheckpointManager:
         given = (step, state, own, dict(rates), loss)
         if not self._saving.in_background or self.stopping:
             self._write(*given)
-            self.settle()
+            self.wait_until_written()
             return
         self._writer = threading.Thread(target=self._write, args=given, name="checkpoint")
         self._writer.start()
 
-    def settle(self) -> None:
+    def wait_until_written(self) -> None:
         """Wait for what is still being written; raises CheckpointError where it could not be."""
         if self._writer is not None:
             self._writer.join()
@@ -170,7 +170,7 @@ class CheckpointManager:
     def close(self) -> None:
         """The training is over."""
         try:
-            self.settle()
+            self.wait_until_written()
         finally:
             self._stop.close()
             if self._lock is not None:

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     read = recorded.reader_of(options.mapping)
     reference, candidate = read(options.reference), read(options.candidate)
     floors = [read(path) for path in options.floor]
-    if reference.planned is None and candidate.planned is None:
+    if reference.train_spec is None and candidate.train_spec is None:
         return recorded.diagnose([reference, candidate, *floors], options)
     check(reference, candidate)
     kept = options.out / _REPLAYS if options.keep else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.commands import add_command
-from parity.common.external.checkpoints import End, carry
+from parity.common.external.checkpoints import End, convert_checkpoint
 
 
 def add(commands: Any) -> None:
@@ -62,6 +62,6 @@ def _export(options: argparse.Namespace) -> int:
     source, destination = (
         End(path, *given[End(path).framework]) for path in (options.source, options.destination)
     )
-    for line in carry(options.mapping, source, destination, options.weights_only):
+    for line in convert_checkpoint(options.mapping, source, destination, options.weights_only):
         print(line)
     return 0

@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 
 from parity.common.base.errors import SpecError
 from parity.common.data.files import located, present
-from parity.common.data.samples import Array, Ids, Opened, Rows, Source, Stored
+from parity.common.data.samples import Array, Dataset, Ids, Rows, Source, Stored
 from parity.common.spec import sources as spec
 
 _YOURS = "give the path of a file that you have"
@@ -27,7 +27,7 @@ def files_of_npy(source: spec.Npy) -> dict[str, Path]:
     return {name + Path(path).name: present(located(path), _YOURS) for name, path in paths.items() if path}
 
 
-def open_npy(source: spec.Npy) -> Opened:
+def open_npy(source: spec.Npy) -> Dataset:
     paths = iter(files_of_npy(source).values())
     parts = []
     for path in (source.path, source.test_path):
@@ -37,7 +37,7 @@ def open_npy(source: spec.Npy) -> Opened:
         targets_path = None if source.targets_path is None else next(paths)
         targets = None if targets_path is None else mapped_npy(targets_path)
         parts.append(_paired(mapped_npy(inputs_path), targets, source.divide_by, inputs_path, targets_path))
-    return Opened(parts[0], parts[1] if len(parts) > 1 else None)
+    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
 
 
 def files_of_npz(source: spec.Npz) -> dict[str, Path]:
@@ -48,13 +48,13 @@ def files_of_npz(source: spec.Npz) -> dict[str, Path]:
     return files
 
 
-def open_npz(source: spec.Npz) -> Opened:
+def open_npz(source: spec.Npz) -> Dataset:
     parts = []
     for path in files_of_npz(source).values():
         inputs = _member(path, source.inputs)
         targets = None if source.targets is None else _member(path, source.targets)
         parts.append(_paired(inputs, targets, source.divide_by, path, path))
-    return Opened(parts[0], parts[1] if len(parts) > 1 else None)
+    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
 
 
 def _paired(
@@ -135,9 +135,9 @@ def files_of_tokens(source: spec.Tokens) -> dict[str, Path]:
     return files
 
 
-def open_tokens(source: spec.Tokens) -> Opened:
+def open_tokens(source: spec.Tokens) -> Dataset:
     parts = [TokenWindows(source, path) for path in files_of_tokens(source).values()]
-    return Opened(parts[0], parts[1] if len(parts) > 1 else None)
+    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
 
 
 class TokenWindows(Source):

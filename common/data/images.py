@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
 from parity.common.data.files import located, present, present_folder
-from parity.common.data.samples import Array, Ids, Opened, Rows, Source, Stored
+from parity.common.data.samples import Array, Dataset, Ids, Rows, Source, Stored
 from parity.common.spec import sources as spec
 
 # IDX.
@@ -33,7 +33,7 @@ def files_of_idx(source: spec.MnistIdx) -> dict[str, Path]:
     return found
 
 
-def open_idx(source: spec.MnistIdx) -> Opened:
+def open_idx(source: spec.MnistIdx) -> Dataset:
     arrays = [(path, read_idx(path)) for path in files_of_idx(source).values()]
     parts = []
     for (path, images), (labels_path, labels) in (arrays[:2], arrays[2:]):
@@ -45,7 +45,7 @@ def open_idx(source: spec.MnistIdx) -> Opened:
         if len(images) != len(labels):
             raise SpecError(f"data: {path} has {len(images)} images, {labels_path.name} {len(labels)} labels")
         parts.append(Stored(images[..., None], None if source.target == "input" else labels, 255.0))
-    return Opened(parts[0], parts[1])
+    return Dataset(parts[0], parts[1])
 
 
 def read_idx(path: Path) -> Array:
@@ -98,9 +98,9 @@ def files_of_cifar(source: spec.Cifar10 | spec.Cifar100) -> dict[str, Path]:
     return {name: present(folder / name, _CIFAR) for name in names}
 
 
-def open_cifar(source: spec.Cifar10 | spec.Cifar100) -> Opened:
+def open_cifar(source: spec.Cifar10 | spec.Cifar100) -> Dataset:
     *train, test = files_of_cifar(source).values()
-    return Opened(CifarRecords(source, train), CifarRecords(source, [test]))
+    return Dataset(CifarRecords(source, train), CifarRecords(source, [test]))
 
 
 class CifarRecords(Source):
@@ -155,18 +155,18 @@ def files_of_folder(source: spec.ImageFolder) -> dict[str, Path]:
     return files
 
 
-def open_folder(source: spec.ImageFolder) -> Opened:
+def open_folder(source: spec.ImageFolder) -> Dataset:
     _pillow()
     folder = present_folder(located(source.path), _LAYOUT)
     classes = _classes(folder)
     train = PictureFolder(source, folder, classes)
     if source.test_path is None:
-        return Opened(train)
+        return Dataset(train)
     test_folder = present_folder(located(source.test_path), _LAYOUT)
     unknown = set(_classes(test_folder)) - set(classes)
     if unknown:
         raise SpecError(f"data: {test_folder / sorted(unknown)[0]} is a class that {folder} does not have")
-    return Opened(train, PictureFolder(source, test_folder, classes))
+    return Dataset(train, PictureFolder(source, test_folder, classes))
 
 
 def _classes(folder: Path) -> list[str]:

@@ -103,7 +103,7 @@ class Standardised(Source):
 
 
 @dataclass(frozen=True)
-class Opened:
+class Dataset:
     """A source that was found to be in order.
 
     train: the samples, or where there is `test` those to train on.

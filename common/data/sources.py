@@ -16,9 +16,9 @@ from parity.common.data.samples import (
     Array,
     Arrays,
     Change,
+    Dataset,
     Fetch,
     Ids,
-    Opened,
     Reordered,
     Rows,
     Samples,
@@ -33,7 +33,7 @@ from parity.common.spec.train import TrainSpec
 # Samples in memory are converted at once where that takes no more bytes, else batch by batch.
 _CONVERT_AT_ONCE = 1 << 27
 
-_OPEN: dict[type[Any], Callable[[Any], Opened]] = {
+_OPEN: dict[type[Any], Callable[[Any], Dataset]] = {
     spec.Digits: tables.open_digits,
     spec.Iris: tables.open_shipped,
     spec.Wine: tables.open_shipped,
@@ -48,7 +48,7 @@ _OPEN: dict[type[Any], Callable[[Any], Opened]] = {
     spec.Csv: tables.open_table,
     spec.Parquet: tables.open_table,
     spec.Tokens: arrays.open_tokens,
-    spec.Synthetic: lambda source: Opened(SyntheticSource(source)),
+    spec.Synthetic: lambda source: Dataset(SyntheticSource(source)),
 }
 _FILES: dict[type[Any], Callable[[Any], dict[str, Path]]] = {
     spec.MnistIdx: images.files_of_idx,

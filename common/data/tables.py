@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
 from parity.common.data.files import located, present
-from parity.common.data.samples import Array, Opened, Stored
+from parity.common.data.samples import Array, Dataset, Stored
 from parity.common.spec import sources as spec
 
 Column = Sequence[Any]
@@ -37,15 +37,15 @@ def shipped(kind: str) -> tuple[Array, Array]:
     return bunch.data, bunch.target.astype(np.int64) if classes else bunch.target[:, None].astype(np.float64)
 
 
-def open_digits(source: spec.Digits) -> Opened:
+def open_digits(source: spec.Digits) -> Dataset:
     inputs, targets = shipped("digits")
-    return Opened(Stored(inputs, None if source.target == "input" else targets))
+    return Dataset(Stored(inputs, None if source.target == "input" else targets))
 
 
-def open_shipped(source: spec.ShippedTable) -> Opened:
+def open_shipped(source: spec.ShippedTable) -> Dataset:
     inputs, targets = shipped(source.kind)
     numbers = np.ones(inputs.shape[1], bool) if source.standardise else None
-    return Opened(Stored(inputs, targets), number_columns=numbers)
+    return Dataset(Stored(inputs, targets), number_columns=numbers)
 
 
 # Files.
@@ -61,7 +61,7 @@ def files_of_table(source: spec.TableFile) -> dict[str, Path]:
     return files
 
 
-def open_table(source: spec.TableFile) -> Opened:
+def open_table(source: spec.TableFile) -> Dataset:
     paths = list(files_of_table(source).values())
     targets = (source.target,) if isinstance(source.target, str) else source.target
     wanted = list(dict.fromkeys((*source.inputs, *targets)))
@@ -89,7 +89,7 @@ def open_table(source: spec.TableFile) -> Opened:
     ]
     numbers = np.array([name not in source.categorical for name in source.inputs])
     test = opened[1] if len(opened) > 1 else None
-    return Opened(opened[0], test, numbers if source.standardise else None)
+    return Dataset(opened[0], test, numbers if source.standardise else None)
 
 
 def _read_csv(source: spec.TableFile, path: Path, wanted: list[str]) -> Table:

@@ -102,25 +102,25 @@ class Counterfactuals:
         shutil.rmtree(folder)
         return [state or None for state in found]
 
-    def corrected(self, step: int | None, fed: Sequence[State]) -> Trace:
-        """The candidate's forced step (None: its evaluation) fed exactly `fed`, one state a replica.
+    def corrected(self, step: int | None, injected: Sequence[State]) -> Trace:
+        """The candidate's forced step (None: its evaluation) fed exactly `injected`, one state a replica.
 
         Begins with the same state, after the same steps, as the forced step of the evidence.
         """
         folder = self._new_folder("corrected")
-        feed = folder / "feed"
-        feed.mkdir()
+        inject = folder / "feed"
+        inject.mkdir()
         assert self._replay.forced is not None
-        given, here = Path(self._replay.forced), step_folder(feed, step)
+        given, here = Path(self._replay.forced), step_folder(inject, step)
         for path in sorted(given.glob("step_*")):
             # What was forced before may have left something behind in the process.
             if path.name < here.name:
-                (feed / path.name).symlink_to(path.resolve(), target_is_directory=True)
+                (inject / path.name).symlink_to(path.resolve(), target_is_directory=True)
         here.mkdir()
         save_state(here / "state.safetensors", load_state(step_folder(given, step) / "state.safetensors"))
-        for replica, tensors in enumerate(fed):
+        for replica, tensors in enumerate(injected):
             write_replica(here, replica, tensors)
-        changes = {"states": (), "trace": (), "forced": str(feed), "evaluation": False}
+        changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
         placement = self._placements[1].model_copy(
             update={"replay": Replay.parse({**self._replay.to_dict(), **changes})}
         )

@@ -90,7 +90,7 @@ class _Session:
         for record, (_, left_out) in zip(records, simplified, strict=True):
             if left_out:
                 self.notes.append(f"{record.label} is replayed without {', '.join(left_out)}")
-        self.notes += [note for record in records for note in _breaches(record)]
+        self.notes += [note for record in records for note in _violations(record)]
         self.notes += [
             f"{r.label} is replayed as {r.placement.label} throughout" for r in records if r.joined
         ]
@@ -222,7 +222,7 @@ class _Session:
             step=here.step,
             ref=here.ref,
             forced=here.forced,
-            fed=here.fed,
+            injected=here.injected,
             free=here.free,
             earlier=[other for other in others if other[0] < last],
             finding=finding,
@@ -302,11 +302,12 @@ def _shown(seen: Sequence[TensorComparison]) -> tuple[Seen, ...]:
     return tuple(entry for compared in seen for entry in seen_by_replica(compared))
 
 
-def _breaches(record: RunRecord) -> list[str]:
+def _violations(record: RunRecord) -> list[str]:
     """Of what must hold in every run, the first time that each did not."""
     first: dict[str, str] = {}
-    for breach in record.breaches:
+    for violation in record.violations:
         first.setdefault(
-            breach.invariant, f"{record.label} broke at step {breach.step}: {breach.invariant}: {breach.text}"
+            violation.invariant,
+            f"{record.label} broke at step {violation.step}: {violation.invariant}: {violation.text}",
         )
     return list(first.values())

@@ -33,7 +33,7 @@ class Evidence:
     step: int | None
     ref: Trace
     forced: Trace
-    fed: Sequence[State]
+    injected: Sequence[State]
     free: Trace | None
     earlier: Sequence[tuple[int, Trace, Trace]]
     finding: Finding

@@ -9,7 +9,7 @@ import numpy as np
 from parity.common.base.errors import ParityError
 from parity.common.diagnosis.result import Confidence
 from parity.common.diagnosis.signatures.base import Case, Match, Tensors, deviation
-from parity.common.record.trace import FED, stage_of
+from parity.common.record.trace import INJECTABLE, stage_of
 from parity.common.state.canonical import State
 
 # What follows from a corrected tensor is to agree to this; a few operations round in between.
@@ -38,9 +38,9 @@ def replay(case: Case, match: Match) -> Outcome:
     """
     if case.suspect == "reference" or not match.corrected:
         return formula(case, match)
-    fed = _fed(case, match)
+    injected = _injected(case, match)
     try:
-        trace = case.evidence.lab.corrected(case.step, fed)
+        trace = case.evidence.lab.corrected(case.step, injected)
     except ParityError as error:
         return Outcome("likely", f"{match.tried}; the step could not be repeated: {error}")
     given: Tensors = case.given.replicas[0]
@@ -79,20 +79,20 @@ def by_size(case: Case, match: Match) -> Outcome:
     return Outcome("likely", match.tried)
 
 
-def _fed(case: Case, match: Match) -> list[State]:
+def _injected(case: Case, match: Match) -> list[State]:
     """Everything of the reference before the corrected tensors, and these."""
     place = min(_place(name) for tensors in match.corrected for name in tensors)
-    fed: list[State] = []
-    for given, corrected in zip(case.evidence.fed, match.corrected, strict=True):
+    injected: list[State] = []
+    for given, corrected in zip(case.evidence.injected, match.corrected, strict=True):
         state: State = {name: value for name, value in given.items() if _place(name) < place or name == "ids"}
-        fed.append({**state, **{n: np.asarray(v) for n, v in corrected.items()}})
-    return fed
+        injected.append({**state, **{n: np.asarray(v) for n, v in corrected.items()}})
+    return injected
 
 
 def _place(name: str) -> int:
     """Where a tensor that can be fed stands in a step; scalars are fed before all else but change the last."""
     head = name.partition("/")[0]
-    return FED.index(head) if head in FED else len(FED)
+    return INJECTABLE.index(head) if head in INJECTABLE else len(INJECTABLE)
 
 
 def _next(case: Case, match: Match) -> list[str]:

@@ -10,13 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.data.plan import BatchPlan, Ids
-from parity.common.record.trace import FED, Trace, is_of_samples, read_fed, step_folder, write_replica
+from parity.common.record.trace import (
+    INJECTABLE,
+    Trace,
+    is_of_samples,
+    read_injected,
+    step_folder,
+    write_replica,
+)
 from parity.common.state.canonical import State, save_state
 
 STATE = "state.safetensors"
 
 
-def fed_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
+def injected_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
     """For each replica of a plan what it is fed in a step; None is the first batch of the evaluation."""
     own = np.concatenate(ref.each("ids"))
     planned = ref.ids if step is None else plan.global_ids(step)
@@ -24,18 +31,18 @@ def fed_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
     common = {
         name: value
         for name, value in ref.replicas[0].items()
-        if name.partition("/")[0] in FED and not is_of_samples(name)
+        if name.partition("/")[0] in INJECTABLE and not is_of_samples(name)
     }
     rows = {
         name: np.concatenate(ref.each(name))
         for name in ref.names
         if is_of_samples(name) and all(name in tensors for tensors in ref.replicas)
     }
-    fed = []
+    injected = []
     for replica in range(plan.replicas):
         share = plan.share(places, replica)
-        fed.append({**{name: values[share] for name, values in rows.items()}, **common})
-    return fed
+        injected.append({**{name: values[share] for name, values in rows.items()}, **common})
+    return injected
 
 
 def _places(own: Ids, planned: Ids) -> Ids:
@@ -62,10 +69,10 @@ def state_before(ref: Trace, step: int) -> State:
     return {**state, "step": np.array(step, np.int64)}
 
 
-def write_fed(parent: Path, step: int | None, fed: list[State], state: State) -> list[State]:
-    """Write what a step is fed, and the state that it begins with; returns `fed`, left in its files."""
+def write_injected(parent: Path, step: int | None, injected: list[State], state: State) -> list[State]:
+    """Write what a step is fed, and the state that it begins with; returns `injected`, left in its files."""
     folder = step_folder(parent, step)
-    for replica, tensors in enumerate(fed):
+    for replica, tensors in enumerate(injected):
         write_replica(folder, replica, tensors)
     save_state(folder / STATE, state)
-    return read_fed(parent, step, range(len(fed)))
+    return read_injected(parent, step, range(len(injected)))

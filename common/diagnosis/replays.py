@@ -14,7 +14,7 @@ from parity.common.base import rng
 from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis import first_step as whens
 from parity.common.diagnosis.findings import Grouped, Grouping
-from parity.common.diagnosis.injection import fed_of, state_before, write_fed
+from parity.common.diagnosis.injection import injected_of, state_before, write_injected
 from parity.common.diagnosis.step_comparison import (
     FORCED_LIMITS,
     FREE_LIMITS,
@@ -48,7 +48,7 @@ class StepTrace:
 
     step: int | None
     ref: Trace
-    fed: tuple[State, ...]
+    injected: tuple[State, ...]
     forced: Trace
     free: Trace
     layers: Mapping[str, str]
@@ -175,7 +175,7 @@ class Replays:
         common = {"stop": stop, "trace": tuple(chosen), "states": (stop,), "evaluation": evaluates}
         self._say(f"replaying {self.placements[0].label}, {stop - begin} steps")
         first = self._run(self._replaying(0, **common, **self._beginning(0, begin)), 0)
-        feed = self._folder / f"feed_{self._count:02d}"
+        inject = self._folder / f"feed_{self._count:02d}"
         steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
         refs: dict[int | None, Trace] = {}
         feds: dict[int | None, list[State]] = {}
@@ -183,10 +183,10 @@ class Replays:
         for step in steps:
             ref = refs[step] = Trace.read(step_folder(first / TRACE, step), self.placements[0].replicas)
             before = evaluated if step is None else state_before(ref, step)
-            feds[step] = write_fed(feed, step, fed_of(ref, plan, step), before)
+            feds[step] = write_injected(inject, step, injected_of(ref, plan, step), before)
         self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
         history = str(first) if feeds_back(self.spec) else None
-        forcing = {**common, **self._beginning(1, begin), "forced": str(feed), "history": history}
+        forcing = {**common, **self._beginning(1, begin), "forced": str(inject), "history": history}
         placement = self._replaying(1, **forcing)
         second = self._run(placement, 1)
         assert placement.replay is not None
@@ -217,12 +217,12 @@ class Replays:
         largest: dict[str, float] = {}
         for seed in range(MINIMUM_MEMBERS):
             placement = self.placements[0].model_copy(update={"sample_order_seed": seed})
-            plan, feed = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
+            plan, inject = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
             feds = {
-                step: write_fed(feed, step, fed_of(ref, plan, step), state_before(ref, step))
+                step: write_injected(inject, step, injected_of(ref, plan, step), state_before(ref, step))
                 for step, ref in traced.items()
             }
-            replay = Replay.parse({"stop": 0, "forced": str(feed)})
+            replay = Replay.parse({"stop": 0, "forced": str(inject)})
             run = self._run(placement.model_copy(update={"replay": replay}), 0)
             for step, ref in traced.items():
                 trace = Trace.read(step_folder(run / FORCED, step), placement.replicas)
@@ -232,17 +232,17 @@ class Replays:
                         largest[seen.name] = max(seen.deviation, largest.get(seen.name, 0.0))
         return {name: FLOOR_MULTIPLE * deviation for name, deviation in largest.items()}
 
-    def _forced(self, run: Path, step: int | None, fed: Sequence[State]) -> Trace:
+    def _forced(self, run: Path, step: int | None, injected: Sequence[State]) -> Trace:
         return replace(
             Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
-            fed_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in fed),
+            injected_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injected),
         )
 
     def _compared(self, look: StepTrace, limits: Limits) -> StepTrace:
         """What was traced of a step, with what it says."""
         forced = _begun_as(look.free, look.forced) if look.step == 0 else look.forced
         comparison = StepComparison(self.spec, look.ref, look.layers)
-        seen = comparison.forced(look.fed, forced, limits)
+        seen = comparison.forced(look.injected, forced, limits)
         return replace(
             look,
             forced=forced,
@@ -263,8 +263,8 @@ def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
 def _begun_as(free: Trace, forced: Trace) -> Trace:
     """The first step fed, but for what it begins with: the initial state is what each replica made itself."""
     replicas = tuple(
-        {**fed, **{name: value for name, value in own.items() if name.startswith("before/")}}
-        for own, fed in zip(free.replicas, forced.replicas, strict=True)
+        {**injected, **{name: value for name, value in own.items() if name.startswith("before/")}}
+        for own, injected in zip(free.replicas, forced.replicas, strict=True)
     )
     return replace(forced, replicas=replicas)
 

@@ -174,17 +174,17 @@ class StepComparison:
         return found
 
     def forced(
-        self, fed: Sequence[State], trace: Trace, limits: Limits = FORCED_LIMITS
+        self, injected: Sequence[State], trace: Trace, limits: Limits = FORCED_LIMITS
     ) -> list[TensorComparison]:
-        """The candidate's step fed with `fed`, of each of its replicas."""
+        """The candidate's step fed with `injected`, of each of its replicas."""
         kinds: dict[str, Callable[[str], Iterable[TensorComparison]]] = {
             "ids": lambda name: (
                 _ids(given[name], tensors[name], replica)
-                for replica, (given, tensors) in enumerate(zip(fed, trace.replicas, strict=True))
+                for replica, (given, tensors) in enumerate(zip(injected, trace.replicas, strict=True))
             ),
-            "inputs": lambda name: self._samples(name, fed, trace, limits),
-            "forward": lambda name: [self._rows(name, fed, trace, limits)],
-            "backward": lambda name: [self._rows(name, fed, trace, limits)],
+            "inputs": lambda name: self._samples(name, injected, trace, limits),
+            "forward": lambda name: [self._rows(name, injected, trace, limits)],
+            "backward": lambda name: [self._rows(name, injected, trace, limits)],
             "loss": lambda name: [self._loss(name, trace, limits)],
             "local_gradient": lambda name: self._local_gradient(name, trace, limits),
             "total": lambda name: self._copies(
@@ -258,11 +258,11 @@ class StepComparison:
             yield TensorComparison(name, replica, deviation_of(due, value), allowed)
 
     def _samples(
-        self, name: str, fed: Sequence[State], trace: Trace, limits: Limits
+        self, name: str, injected: Sequence[State], trace: Trace, limits: Limits
     ) -> Iterator[TensorComparison]:
         """Inputs or targets, by the ids of the candidate's own loader: of the same samples the same."""
-        ids = np.concatenate([given["ids"] for given in fed])
-        rows = np.concatenate([given[name] for given in fed])
+        ids = np.concatenate([given["ids"] for given in injected])
+        rows = np.concatenate([given[name] for given in injected])
         first = dict(zip(ids[::-1].tolist(), range(len(ids) - 1, -1, -1), strict=True))
         for replica, tensors in enumerate(trace.replicas):
             known = [(at, first[i]) for at, i in enumerate(tensors["ids"].tolist()) if i in first]
@@ -273,19 +273,19 @@ class StepComparison:
             where = _worst_row(a, b, ids[theirs])
             yield TensorComparison(name, replica, deviation_of(a, b), limits.of(name), where)
 
-    def _rows(self, name: str, fed: Sequence[State], trace: Trace, limits: Limits) -> TensorComparison:
+    def _rows(self, name: str, injected: Sequence[State], trace: Trace, limits: Limits) -> TensorComparison:
         """What a layer puts out, or what flows back to it, of all samples."""
         own = trace.each(name)
         if self.spec.per_replica_statistics and not any(n.startswith("before/") for n in self.ref.names):
             # Each replica evaluates with moving statistics of its own; those fed are replica 0's.
-            fed, own = fed[:1], own[:1]
-        expected = np.concatenate([given[name] for given in fed])
+            injected, own = injected[:1], own[:1]
+        expected = np.concatenate([given[name] for given in injected])
         largest = _largest(expected)
         by_replica = {
             replica: _relative(given[name], value, largest)
-            for replica, (given, value) in enumerate(zip(fed, own, strict=True))
+            for replica, (given, value) in enumerate(zip(injected, own, strict=True))
         }
-        ids = np.concatenate([given["ids"] for given in fed])
+        ids = np.concatenate([given["ids"] for given in injected])
         return TensorComparison(
             name,
             None,

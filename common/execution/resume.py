@@ -85,7 +85,7 @@ def begin_anew(spec: TrainSpec, out: Path, again: bool = False) -> Start:
         return Start(spec, out)
     _check_same(out, spec)
     if checkpoints_of(out):
-        return go_on(out, spec)
+        return resume_run(out, spec)
     return Start(spec, next_part(out), None, (f"{out}: holds no checkpoint yet, so the run begins again",))
 
 
@@ -106,7 +106,7 @@ def ended(spec: TrainSpec, out: Path, stop_at_step: int | None = None) -> Start 
     return Start(spec, last, None, (f"{out}: has trained all {stop} steps; nothing is left to do",), True)
 
 
-def go_on(path: Path, spec: TrainSpec | None = None, out: Path | None = None) -> Start:
+def resume_run(path: Path, spec: TrainSpec | None = None, out: Path | None = None) -> Start:
     """A run that goes on from a checkpoint.
 
     Args:
@@ -130,7 +130,7 @@ def go_on(path: Path, spec: TrainSpec | None = None, out: Path | None = None) ->
     return Start(spec, next_part(run), str(checkpoint.folder.resolve()), tuple(said))
 
 
-def run_to_go_on_in(resume: str | None, out: Path | None) -> Path:
+def run_to_resume(resume: str | None, out: Path | None) -> Path:
     """The folder of the run that a start trains into, as --resume and --out say."""
     if out is not None:
         return out

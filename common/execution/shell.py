@@ -29,8 +29,8 @@ from parity.common.execution.resume import (
     decide,
     ended,
     follow,
-    go_on,
-    run_to_go_on_in,
+    resume_run,
+    run_to_resume,
 )
 from parity.common.execution.worker import require
 from parity.common.record import run_of
@@ -169,7 +169,7 @@ def _supervise(framework: Framework, values: Any) -> int:
         raise SpecError(f"--restarts {values.restarts} goes on from checkpoints; add --save_every_steps N")
     if values.out is None and values.resume is None:
         raise SpecError("--out is required: the folder for the run record")
-    run = run_to_go_on_in(values.resume, None if values.out is None else Path(values.out))
+    run = run_to_resume(values.resume, None if values.out is None else Path(values.out))
     given = values.recipe is not None or values.spec is not None
     return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given)
 
@@ -249,11 +249,11 @@ def _start(values: Any, placement: Placement, rank: int) -> Start:
     def decision() -> Start:
         if spec is not None and out is not None and auto:
             return ended(spec, out, placement.stop_at_step) or begin_anew(spec, out, again=True)
-        return go_on(Path(values.resume), spec, out)
+        return resume_run(Path(values.resume), spec, out)
 
     if starts_ranks(placement) or placement.processes == 1:
         return decision()
-    run, attempt = run_to_go_on_in(values.resume, out), attempt_of(values.resume, placement.stop_at_step)
+    run, attempt = run_to_resume(values.resume, out), attempt_of(values.resume, placement.stop_at_step)
     if rank == 0:
         return decide(run, attempt, decision)
     anew = Start(spec, run) if auto and spec is not None else None

@@ -15,8 +15,8 @@ from parity.common.record.trace import (
     FORCED,
     LAYERS,
     TRACE,
-    fed_steps,
-    read_fed,
+    injected_steps,
+    read_injected,
     state_file,
     step_folder,
     write_replica,
@@ -44,7 +44,7 @@ class TraceReplay:
         """
         run, replay = self.run, self.replay
         forced = None if replay.forced is None else Path(replay.forced)
-        numbers = [] if forced is None else fed_steps(forced)
+        numbers = [] if forced is None else injected_steps(forced)
         if replay.first_step and replay.history is not None:
             run.rates = rates_at(run.spec, replay.history, replay.first_step)
         for number, batch in run.batches():
@@ -69,13 +69,13 @@ class TraceReplay:
         begin = step_folder(forced, None) / "state.safetensors"
         if begin.exists():
             self.load(begin)
-            self.evaluated(run.out_dir / FORCED, read_fed(forced, None, self.strategy.recorded_replicas))
+            self.evaluated(run.out_dir / FORCED, read_injected(forced, None, self.strategy.recorded_replicas))
 
     def taken(self, number: int, batch: Any, scalars: dict[str, float]) -> Any:
         """Take a step without looking into it."""
         return self.run.step(batch, scalars, number)
 
-    def settle(self, result: Any) -> None:
+    def wait(self, result: Any) -> None:
         """Wait for what a step that nobody records has still on its way."""
 
     def nothing(self) -> list[State]:
@@ -103,9 +103,9 @@ class TraceReplay:
         if self.replay.history is not None:
             scalars = rates_at(self.run.spec, self.replay.history, number).scalars(number)
         self.load(step_folder(forced, number) / "state.safetensors")
-        fed = read_fed(forced, number, self.strategy.recorded_replicas)
+        injected = read_injected(forced, number, self.strategy.recorded_replicas)
         folder = step_folder(self.run.out_dir / FORCED, number)
-        self.settle(self.traced(folder, number, batch, scalars, fed))
+        self.wait(self.traced(folder, number, batch, scalars, injected))
 
     def draw(self, number: int) -> tuple[Any, dict[str, float]]:
         """Of a step that was not trained: batch and scalars. The batch before it comes first, as in training."""
@@ -117,17 +117,17 @@ class TraceReplay:
         return batch, run.rates.scalars(number)
 
     def traced(
-        self, folder: Path, number: int, batch: Any, scalars: dict[str, float], fed: list[State]
+        self, folder: Path, number: int, batch: Any, scalars: dict[str, float], injected: list[State]
     ) -> Any:
         before = self.held(number)
-        result, states = self.probe.traced(self.run.step, batch, scalars, number, fed)
+        result, states = self.probe.traced(self.run.step, batch, scalars, number, injected)
         for seen, old, new in zip(states, before, self.held(number + 1), strict=True):
             seen |= {f"before/{name}": value for name, value in old.items()}
             seen |= {f"after/{name}": value for name, value in new.items()}
         self.write(folder, states)
         return result
 
-    def evaluated(self, parent: Path, fed: list[State]) -> None:
+    def evaluated(self, parent: Path, injected: list[State]) -> None:
         run = self.run
         with (
             run.optimizer.averaged(),
@@ -135,7 +135,7 @@ class TraceReplay:
         ):
             batch = next(batches, None)
             if batch is not None:
-                self.write(parent / EVALUATION, self.probe.evaluated(batch, fed))
+                self.write(parent / EVALUATION, self.probe.evaluated(batch, injected))
 
     def write(self, folder: Path, states: list[State]) -> None:
         for replica, seen in zip(self.strategy.recorded_replicas, states, strict=True):

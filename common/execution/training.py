@@ -20,7 +20,7 @@ from parity.common.state.canonical import State, initial_state, load_state
 
 
 @dataclass(frozen=True)
-class Beginning:
+class StartState:
     """What a run begins with.
 
     steps: those that it trains. state: canonical. rates: gives their scalars. kept: what these know, where the
@@ -34,7 +34,7 @@ class Beginning:
     buffers: Callable[[int], State] = lambda replica: {}
 
 
-def beginning(spec: TrainSpec, placement: Placement) -> Beginning:
+def start_state(spec: TrainSpec, placement: Placement) -> StartState:
     """What a run of this spec and placement begins with.
 
     Raises:
@@ -46,11 +46,11 @@ def beginning(spec: TrainSpec, placement: Placement) -> Beginning:
         check_fits(checkpoint, spec, stop, placement)
         kept = checkpoint.manifest.rates
         rates.restore(kept)
-        return Beginning(range(checkpoint.step, stop), checkpoint.state(), rates, kept, checkpoint.buffers)
+        return StartState(range(checkpoint.step, stop), checkpoint.state(), rates, kept, checkpoint.buffers)
     part = placement.replay or Replay(stop=stop)
     begin = None if part.begin is None else load_state(Path(part.begin))
     state = begin or initial_state(spec, placement.sample_order_seed)
-    return Beginning(range(part.first_step, part.stop), state, rates)
+    return StartState(range(part.first_step, part.stop), state, rates)
 
 
 def end_if_not_finite(
@@ -77,7 +77,7 @@ def end_if_not_finite(
     found = not_finite(loss_sum, *norms)
     if found is None:
         return
-    run.keeper.settle()
+    run.checkpoints.wait_until_written()
     # Of each replica: 1 + the first sample, and 1 + the first tensor.
     firsts = np.zeros((2, run.placement.replicas))
     epoch = run.plan.epoch(number)

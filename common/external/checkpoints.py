@@ -1,7 +1,7 @@
 """A checkpoint of the one framework as one of the other, through a mapping: weights, optimizer slots, step.
 
-Each file is read and written in a process of its own framework (`{tf,torch}_impl/external/carry.py`); between the
-two stands `Held`, whose slots have Keras's meanings. What those are, and from where:
+Each file is read and written in a process of its own framework (`{tf,torch}_impl/external/convert_checkpoint.py`); between the
+two stands `CheckpointContents`, whose slots have Keras's meanings. What those are, and from where:
 
 | slot | Keras 3 (keras/src/optimizers) | torch (torch/optim) | relation |
 | --- | --- | --- | --- |
@@ -62,7 +62,7 @@ _SAME_RATE = 1e-6
 
 
 @dataclass(frozen=True)
-class Held:
+class CheckpointContents:
     """What a checkpoint holds, by the names of its framework.
 
     tensors: weights and buffers. slots: by canonical slot and tensor, in Keras's meaning. kind: of the optimizer,
@@ -99,7 +99,9 @@ class End:
         )
 
 
-def carry(mapping_path: Path, source: End, destination: End, weights_only: bool = False) -> list[str]:
+def convert_checkpoint(
+    mapping_path: Path, source: End, destination: End, weights_only: bool = False
+) -> list[str]:
     """Write the destination's file from the source's; returns what a person should know, in lines.
 
     Args:
@@ -121,13 +123,13 @@ def carry(mapping_path: Path, source: End, destination: End, weights_only: bool 
     _check_mapping(mapping_path, mapping, source, destination)
     for framework in sides:
         require(framework)
-    held = Held(**_ask("read", source, {"weights_only": weights_only}))
-    moved = translated(held, mapping, sides[0])
+    contents = CheckpointContents(**_ask("read", source, {"weights_only": weights_only}))
+    moved = translated(contents, mapping, sides[0])
     notes = _ask("write", destination, {"held": dict(vars(moved))})
     return [*_doubts(mapping), *notes, _said(destination.path, moved)]
 
 
-def translated(held: Held, mapping: maps.Mapping, source: Framework) -> Held:
+def translated(contents: CheckpointContents, mapping: maps.Mapping, source: Framework) -> CheckpointContents:
     """The same by the names, and in the layouts, of the other framework.
 
     Raises:
@@ -137,8 +139,10 @@ def translated(held: Held, mapping: maps.Mapping, source: Framework) -> Held:
     to_torch = source == "tensorflow"
     side = _SIDES[source]
     known = {name for pair in mapping.tensors for name in getattr(pair, side)}
-    tensors = held.tensors if to_torch else _unwrapped(held.tensors, known)
-    slots = held.slots if to_torch else {s: _unwrapped(state, known) for s, state in held.slots.items()}
+    tensors = contents.tensors if to_torch else _unwrapped(contents.tensors, known)
+    slots = (
+        contents.slots if to_torch else {s: _unwrapped(state, known) for s, state in contents.slots.items()}
+    )
     move = mapping.to_torch if to_torch else mapping.to_keras
     moved_slots = {}
     for slot, state in slots.items():
@@ -149,7 +153,13 @@ def translated(held: Held, mapping: maps.Mapping, source: Framework) -> Held:
                     " carry the rest with --weights-only"
                 )
         moved_slots[slot] = move(_whole(state, mapping, side), partial=True)
-    return Held(move(tensors), moved_slots, kind=held.kind, step=held.step, learning_rate=held.learning_rate)
+    return CheckpointContents(
+        move(tensors),
+        moved_slots,
+        kind=contents.kind,
+        step=contents.step,
+        learning_rate=contents.learning_rate,
+    )
 
 
 def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
@@ -226,13 +236,13 @@ def _doubts(mapping: maps.Mapping) -> list[str]:
     ]
 
 
-def _said(path: Path, held: Held) -> str:
-    numbers = sum(array.size for array in held.tensors.values())
-    text = f"{path}: {len(held.tensors)} tensors, {numbers} numbers"
-    if held.kind is None:
+def _said(path: Path, contents: CheckpointContents) -> str:
+    numbers = sum(array.size for array in contents.tensors.values())
+    text = f"{path}: {len(contents.tensors)} tensors, {numbers} numbers"
+    if contents.kind is None:
         return f"{text}; no optimizer"
-    slots = ", ".join(held.slots) or "none"
-    return f"{text}; {held.kind} at step {held.step or 0}, slots: {slots}"
+    slots = ", ".join(contents.slots) or "none"
+    return f"{text}; {contents.kind} at step {contents.step or 0}, slots: {slots}"
 
 
 def same_rate(one: float, other: float) -> bool:
@@ -282,11 +292,11 @@ def _sent(framework: Framework, action: str, folder: str, line: str) -> str:
     return lines[-1]
 
 
-Read = Callable[[Path, str | None, str | None, bool], Held]
-Write = Callable[[Path, str | None, str | None, Held], list[str]]
+Read = Callable[[Path, str | None, str | None, bool], CheckpointContents]
+Write = Callable[[Path, str | None, str | None, CheckpointContents], list[str]]
 
 
-def carrying(framework: Framework, read: Read, write: Write, arguments: list[str]) -> int:
+def serve_conversion(framework: Framework, read: Read, write: Write, arguments: list[str]) -> int:
     """The child's side: call `read` or `write` of a framework, and answer in one line."""
     action, folder = arguments
     prepare_import_path(Path.cwd(), framework)
@@ -308,7 +318,7 @@ def answered(read: Read, write: Write, action: str, folder: Path, line: str) -> 
         if action == "read":
             answer = channel.pack(dict(vars(read(*given, job["weights_only"]))))
         else:
-            answer = channel.pack(write(*given, Held(**job["held"])))
+            answer = channel.pack(write(*given, CheckpointContents(**job["held"])))
     except ParityError as error:
         answer = {"error": str(error)}
     except OSError as error:

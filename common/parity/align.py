@@ -31,7 +31,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         raise AlignmentError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
         )
-    if reference.terms.per_replica_statistics:
+    if reference.run_info.per_replica_statistics:
         _check_statistics(reference, candidate)
 
 
@@ -62,14 +62,14 @@ def _accumulation(placement: Placement) -> str:
 
 def _taken(record: RunRecord) -> str:
     """'20 of 40 steps'; of a script, what it did not do."""
-    steps = record.terms.steps
+    steps = record.run_info.steps
     told = f"{len(record.steps)} steps" if steps is None else f"{len(record.steps)} of {steps} steps"
-    return told if record.planned is not None else f"{told}, and its recorder's finish() was not called"
+    return told if record.train_spec is not None else f"{told}, and its recorder's finish() was not called"
 
 
 def _question(record: RunRecord) -> dict[str, object]:
     """What two records must have in common."""
-    described = record.terms
+    described = record.run_info
     return described.identity() if isinstance(described, ScriptInfo) else described.to_dict()
 
 
@@ -79,7 +79,7 @@ def _span(record: RunRecord) -> str:
 
 def differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
     """Every field of the specs that differs, with both values."""
-    if (reference.planned is None) != (candidate.planned is None):
+    if (reference.train_spec is None) != (candidate.train_spec is None):
         return ["one was trained from a spec, the other is a recorded script"]
     a, b = (_flat(_question(record)) for record in (reference, candidate))
     return [

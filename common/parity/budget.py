@@ -54,8 +54,8 @@ FLOAT64 = {
 FLOOR_MULTIPLE = 8.0
 # A budget above this cannot tell a defect from noise any more. Where rounding has grown that
 # far, a run is judged on the steps before; fewer than MINIMUM_SHARP_STEPS of them are too few.
-BLIND_ABOVE = 0.1
-MINIMUM_SHARP_STEPS = 20
+UNINFORMATIVE_ABOVE = 0.1
+MINIMUM_INFORMATIVE_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class Budget:
     evaluation: float
 
     @property
-    def sharp_steps(self) -> int:
+    def informative_steps(self) -> int:
         """Steps before the loss may differ so much that agreement says nothing."""
-        blind = np.flatnonzero(self.curves["loss_sum"] > BLIND_ABOVE)
-        return int(blind[0]) if len(blind) else len(self.curves["loss_sum"])
+        uninformative = np.flatnonzero(self.curves["loss_sum"] > UNINFORMATIVE_ABOVE)
+        return int(uninformative[0]) if len(uninformative) else len(self.curves["loss_sum"])
 
     @property
-    def blind(self) -> bool:
+    def uninformative(self) -> bool:
         """Whether too few steps are judged sharply for a verdict."""
         steps = len(self.curves["loss_sum"])
-        return self.sharp_steps < min(MINIMUM_SHARP_STEPS, steps)
+        return self.informative_steps < min(MINIMUM_INFORMATIVE_STEPS, steps)
 
 
 def proof_budget(record: RunRecord) -> Budget:
@@ -123,7 +123,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
             )
         if not _finite(member):
             raise AlignmentError(f"{member.folder}: not finite everywhere, so it measures no rounding")
-    curves, ulp = {}, float(np.finfo(base.terms.master_dtype).eps)
+    curves, ulp = {}, float(np.finfo(base.run_info.master_dtype).eps)
     for name in CURVES:
         deviations = [column_deviation(name, base, member) for member in members]
         floor = np.maximum.accumulate(np.max(deviations, axis=0))
@@ -139,7 +139,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     evaluations = [curve_deviation(_evaluation(base), _evaluation(member)).item() for member in members]
     # Four numbers may agree by chance; the loss curve's floor at the last step cannot be lower.
     evaluation = max(FLOOR_MULTIPLE * max(evaluations), float(curves["loss_sum"][-1]))
-    source = f"{FLOOR_MULTIPLE:g} x {base.terms.precision} noise floor of {len(members)} {base.label}"
+    source = f"{FLOOR_MULTIPLE:g} x {base.run_info.precision} noise floor of {len(members)} {base.label}"
     return Budget(source, curves, states, evaluation)
 
 

@@ -108,7 +108,7 @@ def compare(
         checks.append(
             _exact("learning rate", "learning_rate", reference, candidate, rate_rounding(reference))
         )
-    if reference.planned is not None and reference.planned.loss_scale is not None:
+    if reference.train_spec is not None and reference.train_spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     if "initial" not in skip:
         start = reference.state("initial"), candidate.state("initial")
@@ -118,14 +118,14 @@ def compare(
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
     if budget is not None:
-        ledger = {} if reference.planned is None else zero_gradient_directions(reference.planned)
+        ledger = {} if reference.train_spec is None else zero_gradient_directions(reference.train_spec)
         tensors = {}
         for which in (which for which in STATES if which not in skip):
             ours, theirs = reference.state(which), candidate.state(which)
             excepted += _take_out(ledger, ours, theirs)
             tensors[which] = _worst_tensor(_TITLES[which], ours, theirs, budget.states[which])
         checks += _stale_entries(ledger, reference, candidate)
-        if reference.planned is not None and reference.planned.low_dtype is not None:
+        if reference.train_spec is not None and reference.train_spec.low_dtype is not None:
             checks += [_unrounded(record) for record in (reference, candidate)]
         curves = [
             _worst_step(name, reference, deviations[name], allowed)
@@ -139,11 +139,11 @@ def compare(
     checks += [_replicas(record) for record in (reference, candidate) if _several_digested(record)]
     if scripts.INVARIANTS not in skip:
         checks.append(_invariants(reference, candidate))
-    verdict, reason = _conclude(checks, budget, reference.terms.precision)
+    verdict, reason = _conclude(checks, budget, reference.run_info.precision)
     if verdict == "parity" and scripts.UNNAMED in skip.values():
         verdict, reason = "inconclusive", scripts.UNNAMED
     if verdict == "divergent":
-        parts = [part for part in (*reference.parts, *candidate.parts) if part.planned is not None]
+        parts = [part for part in (*reference.parts, *candidate.parts) if part.train_spec is not None]
         known = [known_departure(part.spec, part.placement) for part in parts]
         reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
     unjudged = scripts.in_words(skip, reference, candidate) if skip else ""
@@ -183,16 +183,18 @@ def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) ->
         )
     if budget is None:
         return "inconclusive", f"{precision} runs need a noise floor; give the permuted runs with --floor"
-    if budget.blind:
+    if budget.uninformative:
         return "inconclusive", (
-            f"after {budget.sharp_steps} steps rounding alone moves the loss too far to tell a defect from noise;"
+            f"after {budget.informative_steps} steps rounding alone moves the loss too far to tell a defect from noise;"
             " use float64"
         )
     steps = len(budget.curves["loss_sum"])
-    sharp = (
-        "" if budget.sharp_steps == steps else f" (sharp for the first {budget.sharp_steps} of {steps} steps)"
+    informative = (
+        ""
+        if budget.informative_steps == steps
+        else f" (sharp for the first {budget.informative_steps} of {steps} steps)"
     )
-    return "parity", f"every check within {budget.source}{sharp}"
+    return "parity", f"every check within {budget.source}{informative}"
 
 
 def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, SplitAudit]) -> Check:
@@ -204,7 +206,7 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
     if unequal is not None:
         return Check("sample ids", False, float("inf"), 0.0, unequal)
     audited = [found for found in audits if found.audited_steps < found.steps]
-    if not audited or reference.planned is None:
+    if not audited or reference.train_spec is None:
         return Check("sample ids", True, 0.0, 0.0, "every step")
     where = "every step of both alike, as digests say; against the plan, "
     return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
@@ -215,14 +217,14 @@ def count_rounding(record: RunRecord) -> float:
 
     Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum.
     """
-    spec = record.planned
+    spec = record.train_spec
     weighted = spec is not None and getattr(spec.loss, "class_weights", None) is not None
-    return 1e3 * float(np.finfo(record.terms.master_dtype).eps) if weighted else 0.0
+    return 1e3 * float(np.finfo(record.run_info.master_dtype).eps) if weighted else 0.0
 
 
 def rate_rounding(record: RunRecord) -> float:
     """How far equal learning rates may be apart: in scripts, as a framework's variable of them rounds."""
-    return 0.0 if record.planned is not None else 2 * float(np.finfo(record.terms.master_dtype).eps)
+    return 0.0 if record.train_spec is not None else 2 * float(np.finfo(record.run_info.master_dtype).eps)
 
 
 def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: float = 0.0) -> Check:
@@ -300,8 +302,8 @@ def unequal_replicas(record: RunRecord) -> list[tuple[int, int]]:
 def _invariants(*records: RunRecord) -> Check:
     """Whether each run by itself did what any run must: two can share a mistake."""
     for record in records:
-        if record.breaches:
-            first, *more = record.breaches
+        if record.violations:
+            first, *more = record.violations
             others = f" ({len(more)} more)" if more else ""
             where = f"step {first.step} of {record.label}: {first.invariant}: {first.text}{others}"
             return Check("invariants", False, float("inf"), 0.0, where)
@@ -315,9 +317,9 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
-        asked = 0 if reference.planned is None else reference.planned.data.eval_samples
+        asked = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not asked, 0.0, 0.0, f"none of {asked} samples evaluated")
-    if reference.terms.precision == "float64" and ours.eval_correct != theirs.eval_correct:
+    if reference.run_info.precision == "float64" and ours.eval_correct != theirs.eval_correct:
         where = f"{ours.eval_correct} and {theirs.eval_correct} correct"
         return Check("evaluation", False, float("inf"), 0.0, where)
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
@@ -344,7 +346,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             largest = max(filter(math.isfinite, largest_of.values()), default=0.0)
             here = largest_of.get(f"parameters/{tensor}", math.inf)
             share = here / largest if largest else here
-            limit = 1e4 * float(np.finfo(record.terms.master_dtype).eps)
+            limit = 1e4 * float(np.finfo(record.run_info.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []

@@ -77,7 +77,7 @@ def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budg
     In float64 the proof limits, and where permuted runs are given, what rounding does to this training where that is
     more: a training may amplify it.
     """
-    budgets = [proof_budget(records[0])] if records[0].terms.precision == "float64" else []
+    budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
     for label in dict.fromkeys(member.setup for member in floors):
         members = [member for member in floors if member.setup == label]
         base = next((record for record in records if _is_base(record, label)), None)
@@ -89,7 +89,7 @@ def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budg
 
 def _is_base(record: RunRecord, label: str) -> bool:
     """Whether a floor of these runs is this record's; one that went on elsewhere has none."""
-    if record.planned is not None:
+    if record.train_spec is not None:
         return record.label == label
     return record.setup == label and record.placement.sample_order_seed is None
 

@@ -26,7 +26,7 @@ def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
     Keys: of CURVES, of STATES, and the four names above.
     """
     pair = (reference, candidate)
-    if all(record.planned is not None for record in pair):
+    if all(record.train_spec is not None for record in pair):
         return {}
     found = {INVARIANTS: "scripts are not watched"}
     if not all(map(has_ids, pair)):
@@ -46,7 +46,7 @@ def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
 
 def named_alike(which: str, reference: RunRecord, candidate: RunRecord) -> bool:
     """Whether two states can be compared by name: one naming, and a tensor that both have."""
-    namings = {r.terms.naming for r in (reference, candidate) if isinstance(r.terms, ScriptInfo)}
+    namings = {r.run_info.naming for r in (reference, candidate) if isinstance(r.run_info, ScriptInfo)}
     ours, theirs = (set(record.state(which)) - {"step"} for record in (reference, candidate))
     return len(namings) == 1 and bool(ours & theirs)
 

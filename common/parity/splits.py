@@ -53,7 +53,7 @@ def audit(record: RunRecord) -> SplitAudit:
     again from the plan: all, or where that were too many the first, the last and some evenly between. Of a run
     that went on, each part is held against the plan of its own placement.
     """
-    if record.planned is None:
+    if record.train_spec is None:
         return _unplanned(record)
     found = [_audited(part) for part in record.parts]
     return SplitAudit(
@@ -69,7 +69,7 @@ def audit(record: RunRecord) -> SplitAudit:
 
 def has_ids(record: RunRecord) -> bool:
     """Whether a record says which samples were used; only that of a script may not."""
-    return record.planned is not None or (record.folder / "splits").is_dir()
+    return record.train_spec is not None or (record.folder / "splits").is_dir()
 
 
 def _unplanned(record: RunRecord) -> SplitAudit:
@@ -296,7 +296,7 @@ def _block_digests(record: RunRecord) -> mixing.Words:
     for part in record.parts:
         if len(part.steps):
             own = part.received.block_digests()
-            if part.planned is not None:
+            if part.train_spec is not None:
                 beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
                 own[-1:] -= np.uint64(beyond.multiset)
             first = int(part.steps[0] // BLOCK_STEPS - numbers[0])

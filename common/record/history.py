@@ -14,11 +14,11 @@ from parity.common.spec import TrainSpec
 
 def rates_at(spec: TrainSpec, history: str | None, step: int) -> StepScalars:
     """What gives the scalars of a step, having been told the steps before it that a record holds."""
-    keeper = StepScalars(spec)
+    scalars = StepScalars(spec)
     for number, loss_sum, count, norm in _rows_before(history, step):
         # Only gradients that have overflowed keep a step from being an update.
-        keeper.observe(int(number), loss_sum, count, spec.loss_scale is None or bool(np.isfinite(norm)))
-    return keeper
+        scalars.observe(int(number), loss_sum, count, spec.loss_scale is None or bool(np.isfinite(norm)))
+    return scalars
 
 
 def _rows_before(history: str | None, step: int) -> Iterator[tuple[float, ...]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from parity.common.base import rng
 from parity.common.data.plan import BatchPlan
 from parity.common.reference import StepScalars, learning_rate
-from parity.common.reference.loss_scale import SMALLEST, ScaleKeeper
+from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.schedules import ReduceOnPlateau
 
@@ -80,7 +80,7 @@ class Invariants:
         draws = plan.shuffle and plan.sample_order_seed is None
         self._every = -(-plan.global_batch_size // _DRAWN) if draws else 1
         # Not the trainer's own, which may be what is wrong.
-        self._spec, self._scales = spec, ScaleKeeper(spec)
+        self._spec, self._scales = spec, LossScaler(spec)
         self._rates = StepScalars(spec) if isinstance(spec.schedule, ReduceOnPlateau) else None
         if kept is not None:
             self._scales.restore(kept)
@@ -132,8 +132,8 @@ class Invariants:
         if self._rates is not None:
             self._rates.observe(step, loss_sum, count, updated)
         found[REPLICAS] = self._copies(copies)
-        breaches = [self._breach(step, name, text) for name, text in found.items() if text is not None]
-        return [*self.before(step, summed), *breaches]
+        violations = [self._violation(step, name, text) for name, text in found.items() if text is not None]
+        return [*self.before(step, summed), *violations]
 
     def before(self, step: int, summed: Sequence[float]) -> list[Violation]:
         """The breach of replicas that were unequal before a step; `summed` as of `step`."""
@@ -147,9 +147,9 @@ class Invariants:
             return []
         mean = total / self._in_all
         text = f"the fingerprint of replica {self._replicas.start} is {own!r}, the replicas' mean {mean!r}"
-        return [self._breach(max(0, step - 1), REPLICAS, text if step else f"from the start on {text}")]
+        return [self._violation(max(0, step - 1), REPLICAS, text if step else f"from the start on {text}")]
 
-    def _breach(self, step: int, invariant: str, text: str) -> Violation:
+    def _violation(self, step: int, invariant: str, text: str) -> Violation:
         return Violation(step, invariant, text, self._replicas.start)
 
     def _samples(self, step: int, ids: Sequence[Ids]) -> str | None:

@@ -53,24 +53,24 @@ class RunRecord:
     renamed: Callable[[str, State], State] | None = None
 
     @property
-    def terms(self) -> TrainSpec | ScriptInfo:
+    def run_info(self) -> TrainSpec | ScriptInfo:
         """What is known of what was trained: a spec, or a description of someone's script."""
         return self.header.spec
 
     @property
-    def planned(self) -> TrainSpec | None:
+    def train_spec(self) -> TrainSpec | None:
         """The spec; None of a recorded script, which has none."""
         return self.header.spec if isinstance(self.header.spec, TrainSpec) else None
 
     @property
     def spec(self) -> TrainSpec:
         """The spec; RecordError of a recorded script."""
-        if self.planned is None:
+        if self.train_spec is None:
             raise RecordError(
                 f"{self.folder}: a recorded script, without the spec that this needs; parity compare, parity"
                 " diagnose and parity steps work on it"
             )
-        return self.planned
+        return self.train_spec
 
     @property
     def placement(self) -> Placement:
@@ -92,7 +92,7 @@ class RunRecord:
             )
         order = self.placement.sample_order_seed
         permuted = f" order {order}" if order is not None else ""
-        if self.planned is None:
+        if self.train_spec is None:
             # Two scripts of one framework are told apart by their folders.
             return f"{self.folder.name} ({self.setup}{permuted})"
         return self.setup + permuted
@@ -100,9 +100,9 @@ class RunRecord:
     @property
     def setup(self) -> str:
         """What runs have in common that differ in nothing but the order of their samples."""
-        if self.planned is not None:
+        if self.train_spec is not None:
             return self.placement.label
-        described = self.terms
+        described = self.run_info
         assert isinstance(described, ScriptInfo)
         return f"{described.framework} script x{described.world_size}"
 
@@ -157,12 +157,12 @@ class RunRecord:
         return columns
 
     @cached_property
-    def breaches(self) -> tuple[Violation, ...]:
+    def violations(self) -> tuple[Violation, ...]:
         """What the run broke of `parity.common.record.invariants`, by step."""
         if self.joined:
             *earlier, last = self.joined
-            kept = [b for part in earlier for b in part.breaches if b.step <= part.steps[-1]]
-            return (*kept, *last.breaches)
+            kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
+            return (*kept, *last.violations)
         return read_violations(self.folder / "breaches")
 
     @cached_property
@@ -195,7 +195,7 @@ class RunRecord:
     @cached_property
     def script_taps(self) -> ScriptTaps | None:
         """What the layers of a recorded script gave; None where that was not recorded."""
-        found = None if self.planned is not None else read_taps(self.folder / "taps")
+        found = None if self.train_spec is not None else read_taps(self.folder / "taps")
         if found is None or self.renamed is None:
             return found
         kept = self.renamed("taps", {f"tensors/{name}": array for name, array in found.digests.items()})
@@ -222,7 +222,7 @@ class RunRecord:
 
     def has(self, which: str) -> bool:
         """Whether there is a state to read; only a recorded script may leave one out."""
-        return self.planned is not None or (self.folder / f"{which}.safetensors").exists()
+        return self.train_spec is not None or (self.folder / f"{which}.safetensors").exists()
 
     def state(self, which: str) -> State:
         """The canonical state `initial`, `first_gradients` or `final`."""

@@ -23,7 +23,7 @@ received them. Gradients of the loss are those of the replica's loss *sum*, with
 Beside them lies layers.json: of each layer's path the name of the tensor that was its input. One that is no
 output of a tapped layer is kept as `input/PATH`.
 
-What a step is fed (`FED`) stands in a folder of the same form, FOLDER/step_N/, for each replica of the run
+What a step is fed (`INJECTABLE`) stands in a folder of the same form, FOLDER/step_N/, for each replica of the run
 that is fed; and FOLDER/step_N/state.safetensors, the canonical state that it begins with. Any name may be
 missing there: the step then goes on with what is its own.
 """
@@ -67,7 +67,7 @@ STAGES = (
     "evaluation",
 )
 # What a step can be fed.
-FED = ("ids", "inputs", "targets", "forward", "backward", "total", "gradient", "clipped", "scalar")
+INJECTABLE = ("ids", "inputs", "targets", "forward", "backward", "total", "gradient", "clipped", "scalar")
 _STAGE_OF_HEAD = {"targets": "inputs", "loss_sum": "loss", "count": "loss", "updated": "update"}
 _STAGE_OF_STATE = {"parameters": "update", "slots": "slots", "buffers": "buffers", "step": "update"}
 
@@ -107,13 +107,13 @@ def write_replica(folder: Path, replica: int, tensors: State) -> None:
     save_state(folder / f"replica_{replica}.safetensors", tensors)
 
 
-def read_fed(parent: Path, step: int | None, replicas: range) -> list[State]:
+def read_injected(parent: Path, step: int | None, replicas: range) -> list[State]:
     """What each of some replicas is to be fed in a step; nothing, where there is no file."""
     paths = [step_folder(parent, step) / f"replica_{replica}.safetensors" for replica in replicas]
     return [load_state(path, mapped=True) if path.exists() else {} for path in paths]
 
 
-def fed_steps(parent: Path) -> list[int]:
+def injected_steps(parent: Path) -> list[int]:
     """The steps that a folder has something to feed to, in order."""
     return sorted(int(path.name.removeprefix("step_")) for path in parent.glob("step_*"))
 
@@ -132,7 +132,7 @@ class Trace:
     """
 
     replicas: tuple[State, ...]
-    fed_ids: tuple[NDArray[np.int64], ...] | None = None
+    injected_ids: tuple[NDArray[np.int64], ...] | None = None
 
     @classmethod
     def read(cls, folder: Path, replicas: int) -> Trace:
@@ -154,8 +154,8 @@ class Trace:
 
     def rows(self, name: str) -> Array:
         """What belongs to samples, of the global batch, in the order of `ids`."""
-        fed = self.fed_ids if name not in SAMPLES else None
-        ids = np.concatenate(fed or self.each("ids"))
+        injected = self.injected_ids if name not in SAMPLES else None
+        ids = np.concatenate(injected or self.each("ids"))
         rows: Array = np.concatenate(self.each(name))
         return rows[np.argsort(ids, kind="stable")]
 

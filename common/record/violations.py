@@ -28,22 +28,22 @@ class ViolationWriter:
         self._first: dict[str, Violation] = {}
         self._counts: Counter[str] = Counter()
 
-    def write(self, breaches: Sequence[Violation]) -> None:
+    def write(self, violations: Sequence[Violation]) -> None:
         """Append the breaches of a step."""
-        for breach in breaches:
-            name = breach.invariant
+        for violation in violations:
+            name = violation.invariant
             self._counts[name] += 1
             if name not in self._first:
-                self._first[name] = breach
-                _say(f"invariant broken at step {breach.step}: {name}: {breach.text}")
+                self._first[name] = violation
+                _say(f"invariant broken at step {violation.step}: {name}: {violation.text}")
             if self._counts[name] <= KEPT:
-                self._append(breach)
+                self._append(violation)
 
-    def _append(self, breach: Violation) -> None:
+    def _append(self, violation: Violation) -> None:
         if self._file is None:
             self._path.parent.mkdir(exist_ok=True)
             self._file = open(self._path, "x", encoding="utf-8")
-        self._file.write(json.dumps(asdict(breach)) + "\n")
+        self._file.write(json.dumps(asdict(violation)) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ def read_violations(folder: Path) -> tuple[Violation, ...]:
                 )
             except (KeyError, TypeError, ValueError):
                 raise RecordError(f"{path}: a line is no breach; the file is damaged or foreign") from None
-    return tuple(sorted(found, key=lambda breach: (breach.step, breach.replica)))
+    return tuple(sorted(found, key=lambda violation: (violation.step, violation.replica)))
 
 
 def _say(text: str) -> None:

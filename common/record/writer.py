@@ -74,10 +74,10 @@ class RecordWriter:
                 for path in _by_replica(folder / "digests", replicas, "jsonl")
             ]
         self._taps: list[IO[bytes]] = []
-        self._breaches: ViolationWriter | None = None
+        self._violations: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
         if self._full and replicas and placement.replay is None:
-            self._breaches = ViolationWriter(folder / "breaches", replicas.start)
+            self._violations = ViolationWriter(folder / "breaches", replicas.start)
             self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0
         self._started = self._last = time.perf_counter()
@@ -129,14 +129,14 @@ class RecordWriter:
             self._held.append(entry)
             return
         self._write(*entry)
-        if self._breaches is not None:
+        if self._violations is not None:
             given = (learning_rate, numbers, ids, loss_scale, updated, copies, summed)
-            self._breaches.write(self._invariants.step(step, *given))
+            self._violations.write(self._invariants.step(step, *given))
 
     def compare_replicas(self, steps: int, summed: Sequence[float]) -> None:
         """Check that the replicas are equal after the last of so many steps; `summed` as of `step`."""
-        if self._breaches is not None:
-            self._breaches.write(self._invariants.before(steps, summed))
+        if self._violations is not None:
+            self._violations.write(self._invariants.before(steps, summed))
 
     def _write(self, step: int, numbers: Numbers, ids: list[Ids]) -> None:
         self._samples.write(step, ids)
@@ -196,7 +196,14 @@ class RecordWriter:
         held, self._held = self._held, []
         for entry in held:
             self._write(*entry)
-        for file in (self._steps, self._samples, *self._digests, *self._taps, self._breaches, self._scalars):
+        for file in (
+            self._steps,
+            self._samples,
+            *self._digests,
+            *self._taps,
+            self._violations,
+            self._scalars,
+        ):
             if file is not None:
                 file.close()
 

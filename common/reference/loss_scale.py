@@ -11,7 +11,7 @@ from parity.common.spec.train import TrainSpec
 SMALLEST, LARGEST = 2.0**-64, 2.0**64
 
 
-class ScaleKeeper:
+class LossScaler:
     """Counts the updates of a run and moves its loss scale; without float16 every step is an update.
 
     `observe` must be told every step in order, or `restore` what another was told. Neither scale nor count

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.common.data.plan import BatchPlan
-from parity.common.reference.loss_scale import ScaleKeeper
+from parity.common.reference.loss_scale import LossScaler
 from parity.common.reference.optimizers import step_scalars
 from parity.common.reference.optimizers.base import known
 from parity.common.spec import schedules as spec_of
@@ -37,7 +37,7 @@ class StepScalars:
     def __init__(self, spec: TrainSpec) -> None:
         self._spec = spec
         self._plateau = _Plateau(spec) if isinstance(spec.schedule, spec_of.ReduceOnPlateau) else None
-        self._scale = ScaleKeeper(spec)
+        self._scale = LossScaler(spec)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""

@@ -30,7 +30,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "parity_version": __version__,
         "verdict": result.verdict,
         "exit_code": result.exit_code,
-        "spec": reference.terms.to_dict(),
+        "spec": reference.run_info.to_dict(),
         "digest": reference.header.digest,
         "records": _records(result.records),
         "comparisons": [
@@ -70,7 +70,7 @@ def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         {
             "label": record.label,
             "folder": str(record.folder),
-            "global_batch_size": record.terms.global_batch_size,
+            "global_batch_size": record.run_info.global_batch_size,
             "placement": record.placement.to_dict(),
             "parts": [_part(part) for part in record.joined],
             "versions": record.header.versions,

@@ -25,7 +25,7 @@ def table_console() -> Console:
 
 def print_verdict(result: Result, console: Console, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
-    spec = result.records[0].terms
+    spec = result.records[0].run_info
     style = _STYLE[result.verdict]
     console.print(
         f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
@@ -58,7 +58,7 @@ def _splits_line(result: Result) -> str:
     for audit in result.audits:
         if not audit.passed:
             return f"NOT as planned: {audit.label}, {audit.problems[0]}"
-    if result.records[0].planned is None:
+    if result.records[0].train_spec is None:
         return _unplanned_line(result)
     parts = sorted({audit.replicas for audit in result.audits})
     bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]

@@ -21,7 +21,14 @@ import keras
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.checkpoints import Held, State, carrying, check_slots, precision_of, same_rate
+from parity.common.external.checkpoints import (
+    CheckpointContents,
+    State,
+    check_slots,
+    precision_of,
+    same_rate,
+    serve_conversion,
+)
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external import names
 from parity.tf_impl.external.load import build, build_optimizer, prepare
@@ -60,7 +67,7 @@ _SLOTS |= dict.fromkeys(
 )
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> Held:
+def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> CheckpointContents:
     """What a .keras or .weights.h5 file holds.
 
     Args:
@@ -89,16 +96,16 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
         _load_weights(path, live)
     tensors = {name: _array(variable) for name, variable in names.tensors(live).items()}
     if kept is None:
-        return Held(tensors)
+        return CheckpointContents(tensors)
     kind, slots = _slots(kept, live)
     arrays = {
         slot: {name: _array(variable) for name, variable in of_slot.items()}
         for slot, of_slot in slots.items()
     }
-    return Held(tensors, arrays, kind, int(kept.iterations), _rate(kept))
+    return CheckpointContents(tensors, arrays, kind, int(kept.iterations), _rate(kept))
 
 
-def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> list[str]:
+def write(path: Path, model: str | None, optimizer: str | None, contents: CheckpointContents) -> list[str]:
     """Write a .keras or .weights.h5 file of a model that the user's code builds.
 
     Args:
@@ -110,19 +117,19 @@ def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> l
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
     """
     assert model is not None
-    precision = precision_of({array.dtype for array in held.tensors.values()})
+    precision = precision_of({array.dtype for array in contents.tensors.values()})
     prepare(precision, 1)
     live = _built(model, precision)
     notes: list[str] = []
-    _assign(live, held.tensors, notes)
-    if held.kind is not None:
+    _assign(live, contents.tensors, notes)
+    if contents.kind is not None:
         kept = _given_optimizer(live, optimizer)
         if kept is None:
             raise ExternalModelError(
                 "the checkpoint holds the state of an optimizer: name Keras's with --keras-optimizer, or carry the"
                 " weights alone with --weights-only"
             )
-        _assign_optimizer(kept, live, held, optimizer or model, notes)
+        _assign_optimizer(kept, live, contents, optimizer or model, notes)
         if getattr(live, "optimizer", None) is not kept:
             live.compile(optimizer=kept)
     elif optimizer is not None:
@@ -318,30 +325,32 @@ def _assign(live: keras.Model, tensors: State, notes: list[str]) -> None:
         notes.append(f"as the --keras model is built with, since the mapping ignores them: {', '.join(kept)}")
 
 
-def _assign_optimizer(optimizer: Any, live: keras.Model, held: Held, target: str, notes: list[str]) -> None:
+def _assign_optimizer(
+    optimizer: Any, live: keras.Model, contents: CheckpointContents, target: str, notes: list[str]
+) -> None:
     kind, _ = _kind(optimizer)
-    if kind != held.kind:
+    if kind != contents.kind:
         raise ExternalModelError(
-            f"the checkpoint is of {held.kind}, {target} gives a {type(optimizer).__name__}: no rule takes one's slots"
+            f"the checkpoint is of {contents.kind}, {target} gives a {type(optimizer).__name__}: no rule takes one's slots"
             " to the other's; carry the weights with --weights-only"
         )
     if not optimizer.built:
         optimizer.build(live.trainable_variables)
     _, slots = _slots(optimizer, live)
-    if held.slots:
-        check_slots(held.slots, set(slots), type(optimizer).__name__)
-    for slot, state in held.slots.items():
+    if contents.slots:
+        check_slots(contents.slots, set(slots), type(optimizer).__name__)
+    for slot, state in contents.slots.items():
         for name, value in state.items():
             if name not in slots[slot]:
                 raise ExternalModelError(
                     f"torch trains {name}, which is not trainable in {target}; let both train it"
                 )
             slots[slot][name].assign(value)
-    optimizer._iterations.assign(held.step or 0)
+    optimizer._iterations.assign(contents.step or 0)
     own = _rate(optimizer)
-    if own is not None and held.learning_rate is not None and not same_rate(held.learning_rate, own):
-        notes.append(f"learning rate {held.learning_rate:g} carried; {target} itself has {own:g}")
-        optimizer.learning_rate = held.learning_rate
+    if own is not None and contents.learning_rate is not None and not same_rate(contents.learning_rate, own):
+        notes.append(f"learning rate {contents.learning_rate:g} carried; {target} itself has {own:g}")
+        optimizer.learning_rate = contents.learning_rate
 
 
 def _array(variable: keras.Variable) -> np.ndarray:
@@ -356,4 +365,4 @@ def _one_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(carrying("tensorflow", read, write, sys.argv[1:]))
+    sys.exit(serve_conversion("tensorflow", read, write, sys.argv[1:]))

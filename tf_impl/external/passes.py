@@ -13,7 +13,12 @@ import tensorflow as tf
 from keras.src import backend
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import check_reached, check_target, chosen_outputs, unused_feed
+from parity.common.external.process.calling import (
+    check_reached,
+    check_target,
+    chosen_outputs,
+    unused_injections,
+)
 from parity.common.external.process.pass_result import (
     Array,
     Arrays,
@@ -41,7 +46,7 @@ def forward(
     *,
     training: bool = False,
     taps: Taps = True,
-    feed: Arrays | None = None,
+    inject: Arrays | None = None,
     seed: int = 0,
     keep: bool = False,
 ) -> PassResult:
@@ -58,14 +63,14 @@ def forward(
         keep: whether buffers keep what the pass made of them; else they are restored.
 
     Raises:
-        ExternalModelError: the model does not take these inputs, or a name in `feed` is of no call.
+        ExternalModelError: the model does not take these inputs, or a name in `inject` is of no call.
     """
     finish(model, inputs)
-    tapped = _Tapped(taps, feed, None)
+    tapped = _Tapped(taps, inject, None)
     with _pass(model, seed, keep) as changed, _visited(model, tapped):
         outputs = tensors_in(call(model, inputs, training), is_tensor)
         penalty = _penalty(model)
-    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    unused_injections(tapped.inject, tapped.used, tapped.seen)
     return PassResult(
         outputs={name: array_of(tensor) for name, tensor in outputs.items()},
         activations=tapped.activations,
@@ -82,7 +87,7 @@ def gradients(
     *,
     training: bool = True,
     taps: Taps = True,
-    feed: Arrays | None = None,
+    inject: Arrays | None = None,
     seed: int = 0,
     keep: bool = False,
     penalties: bool = False,
@@ -99,7 +104,7 @@ def gradients(
     """
     finish(model, inputs)
     with tf.GradientTape() as tape:
-        tapped = _Tapped(taps, feed, tape)
+        tapped = _Tapped(taps, inject, tape)
         with _pass(model, seed, keep) as changed, _visited(model, tapped):
             outputs = tensors_in(call(model, inputs, training), is_tensor)
             pairs = chosen_outputs(outputs, targets)
@@ -115,7 +120,7 @@ def gradients(
     trained = names.trained(model)
     wanted: dict[str, Any] = {name: variable.value for name, variable in trained.items()} | tapped.live
     found = dict(zip(wanted, tape.gradient(mean, list(wanted.values())), strict=True))
-    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    unused_injections(tapped.inject, tapped.used, tapped.seen)
     reached = {name: array_of(value) for name, value in found.items() if value is not None}
     check_reached(trained, reached)
     return PassResult(
@@ -138,7 +143,7 @@ def stochastic(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
     by itself does. A function that draws between layers is seen at the next layer behind it.
     """
     first = forward(model, inputs, training=True, seed=0)
-    second = forward(model, inputs, training=True, seed=1, feed=first.activations)
+    second = forward(model, inputs, training=True, seed=1, inject=first.activations)
     return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
 
 
@@ -163,10 +168,10 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
 class _Tapped:
     """Visits calls: keeps what they give and puts in its place what is fed."""
 
-    def __init__(self, taps: Taps, feed: Arrays | None, tape: tf.GradientTape | None) -> None:
+    def __init__(self, taps: Taps, inject: Arrays | None, tape: tf.GradientTape | None) -> None:
         self._taps = taps if isinstance(taps, bool) else frozenset(taps)
         self._tape = tape
-        self.feed = feed or {}
+        self.inject = inject or {}
         self.used: set[str] = set()
         self.seen: list[str] = []
         self.activations: Arrays = {}
@@ -185,9 +190,9 @@ class _Tapped:
         if wanted:
             self.activations[name] = array_of(tensor)
         mask, given = backend.get_keras_mask(tensor), tensor
-        if name in self.feed:
+        if name in self.inject:
             self.used.add(name)
-            tensor = _fed(name, self.feed[name], tensor)
+            tensor = _injected(name, self.inject[name], tensor)
         if self._tape is not None and wanted and tensor.dtype.is_floating:
             # A node of its own: a layer may give back its input.
             tensor = tf.identity(tensor)
@@ -198,7 +203,7 @@ class _Tapped:
         return tensor
 
 
-def _fed(name: str, array: Array, tensor: tf.Tensor) -> tf.Tensor:
+def _injected(name: str, array: Array, tensor: tf.Tensor) -> tf.Tensor:
     if tensor.dtype.is_complex and array.ndim == len(tensor.shape) + 1:
         array = array[..., 0] + 1j * array[..., 1]
     if tuple(array.shape) != tuple(tensor.shape):

@@ -19,7 +19,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.checkpoints import Held, State, carrying, check_slots, precision_of, same_rate
+from parity.common.external.checkpoints import (
+    CheckpointContents,
+    State,
+    check_slots,
+    precision_of,
+    same_rate,
+    serve_conversion,
+)
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external import names
 from parity.torch_impl.external.load import build, build_optimizer, prepare
@@ -62,7 +69,7 @@ _SWITCHED = {
 _BESIDE = {"step"}
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> Held:
+def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> CheckpointContents:
     """What a .pt, .pth or .safetensors file holds.
 
     Args:
@@ -76,11 +83,11 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     weights, state, step = _parts(path, _loaded(path))
     tensors = {name: _array(path, name, value) for name, value in weights.items()}
     if weights_only:
-        return Held(tensors)
+        return CheckpointContents(tensors)
     if state is None:
         if optimizer is not None:
             raise ExternalModelError(f"{path}: holds no optimizer; leave out --torch-optimizer")
-        return Held(tensors, step=step)
+        return CheckpointContents(tensors, step=step)
     if optimizer is None or model is None:
         raise ExternalModelError(
             f"{path}: holds the state of an optimizer: name yours with --torch-optimizer, and the model with"
@@ -109,10 +116,10 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     if rate is not None:
         _scale(slots, kind, lambda name: rate)
     _check_complete(slots, table, live, kind)
-    return Held(tensors, slots, kind, steps.pop() if steps else step, rate)
+    return CheckpointContents(tensors, slots, kind, steps.pop() if steps else step, rate)
 
 
-def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> list[str]:
+def write(path: Path, model: str | None, optimizer: str | None, contents: CheckpointContents) -> list[str]:
     """Write a .pt, .pth or .safetensors file: a state_dict, or where slots are held a dict of it and the others.
 
     Args:
@@ -125,12 +132,12 @@ def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> l
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
     """
     notes: list[str] = []
-    tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in held.tensors.items()}
+    tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in contents.tensors.items()}
     content: dict[str, Any] = tensors
     if model is not None:
-        built = _built(model, held.tensors)
-        content = tensors = _completed(built, tensors, held.step, notes)
-    if held.kind is not None:
+        built = _built(model, contents.tensors)
+        content = tensors = _completed(built, tensors, contents.step, notes)
+    if contents.kind is not None:
         if path.suffix == ".safetensors":
             raise ExternalModelError(
                 f"{path}: a .safetensors file holds tensors alone; write a .pt, or give --weights-only"
@@ -141,8 +148,8 @@ def write(path: Path, model: str | None, optimizer: str | None, held: Held) -> l
                 " with --torch, or carry the weights alone with --weights-only"
             )
         live = build_optimizer(Target.of(optimizer), built)
-        state = _optimizer_state(live, built, held, optimizer, notes)
-        content = {_MODEL[0]: tensors, _OPTIMIZER[0]: state, _STEP[0]: held.step or 0}
+        state = _optimizer_state(live, built, contents, optimizer, notes)
+        content = {_MODEL[0]: tensors, _OPTIMIZER[0]: state, _STEP[0]: contents.step or 0}
     elif optimizer is not None:
         raise ExternalModelError("there is no optimizer to carry; leave out --torch-optimizer")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
@@ -275,16 +282,16 @@ def _slots(
     canonical = {theirs: ours for ours, theirs in table.items()}
     slots: dict[str, State] = {}
     steps: set[int] = set()
-    for number, held in state["state"].items():
+    for number, contents in state["state"].items():
         if number not in ids:
             raise ExternalModelError(
                 f"{path}: its optimizer has slots of a parameter {str(number)[:40]!r} that it does not list"
             )
         name = named[ids[number]]
-        done = held.get("step")
+        done = contents.get("step")
         if done is not None and not int(done):
             continue  # Adagrad has slots of what was never updated, such as frozen weights.
-        for slot, value in held.items():
+        for slot, value in contents.items():
             if slot == "step":
                 steps.add(int(value))
             elif slot in canonical and isinstance(value, torch.Tensor):
@@ -349,29 +356,33 @@ def _completed(
 
 
 def _optimizer_state(
-    live: torch.optim.Optimizer, model: torch.nn.Module, held: Held, target: str, notes: list[str]
+    live: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    contents: CheckpointContents,
+    target: str,
+    notes: list[str],
 ) -> dict[str, Any]:
     kind, table = _kind(live)
-    if kind != held.kind:
+    if kind != contents.kind:
         raise ExternalModelError(
-            f"the checkpoint is of {held.kind}, --torch-optimizer {target} gives a {type(live).__name__}: no rule"
+            f"the checkpoint is of {contents.kind}, --torch-optimizer {target} gives a {type(live).__name__}: no rule"
             " takes one's slots to the other's; carry the weights with --weights-only"
         )
     named = _names(model)
     rates = {float(group["lr"]) for group in live.param_groups}
-    if held.learning_rate is not None and len(rates) == 1:
-        if not same_rate(held.learning_rate, own := rates.pop()):
-            notes.append(f"learning rate {held.learning_rate:g} carried; {target} itself has {own:g}")
+    if contents.learning_rate is not None and len(rates) == 1:
+        if not same_rate(contents.learning_rate, own := rates.pop()):
+            notes.append(f"learning rate {contents.learning_rate:g} carried; {target} itself has {own:g}")
             for group in live.param_groups:
-                group["lr"] = held.learning_rate
+                group["lr"] = contents.learning_rate
     elif len(rates) > 1:
         notes.append(f"{target} has groups of several learning rates, which stay; Keras has one")
     rate_of = {named[id(p)]: float(group["lr"]) for group in live.param_groups for p in group["params"]}
-    if held.slots.get("momentum_velocity") and not all(rate_of.values()):
+    if contents.slots.get("momentum_velocity") and not all(rate_of.values()):
         raise ExternalModelError(
             f"{target}: its learning rate is 0, by which Keras's momentum would be divided"
         )
-    slots = {slot: dict(state) for slot, state in held.slots.items()}
+    slots = {slot: dict(state) for slot, state in contents.slots.items()}
     for state in slots.values():
         for name in [name for name in state if name not in rate_of]:
             raise ExternalModelError(
@@ -391,7 +402,7 @@ def _optimizer_state(
                 if name in state
             }
             if mine:
-                steps = {} if kind == "sgd" else {"step": torch.tensor(float(held.step or 0))}
+                steps = {} if kind == "sgd" else {"step": torch.tensor(float(contents.step or 0))}
                 found["state"][number] = steps | mine
             number += 1
     live.load_state_dict(found)
@@ -399,4 +410,4 @@ def _optimizer_state(
 
 
 if __name__ == "__main__":
-    sys.exit(carrying("torch", read, write, sys.argv[1:]))
+    sys.exit(serve_conversion("torch", read, write, sys.argv[1:]))

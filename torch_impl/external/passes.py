@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import check_reached, check_target, chosen_outputs, unused_feed
+from parity.common.external.process.calling import (
+    check_reached,
+    check_target,
+    chosen_outputs,
+    unused_injections,
+)
 from parity.common.external.process.pass_result import (
     Array,
     Arrays,
@@ -39,7 +44,7 @@ def forward(
     *,
     training: bool = False,
     taps: Taps = True,
-    feed: Arrays | None = None,
+    inject: Arrays | None = None,
     seed: int = 0,
     keep: bool = False,
 ) -> PassResult:
@@ -56,13 +61,13 @@ def forward(
         keep: whether buffers keep what the pass made of them; else they are restored.
 
     Raises:
-        ExternalModelError: the model does not take these inputs, or a name in `feed` is of no call.
+        ExternalModelError: the model does not take these inputs, or a name in `inject` is of no call.
     """
     finish(model, inputs)
-    tapped = _Tapped(taps, feed, False)
+    tapped = _Tapped(taps, inject, False)
     with torch.no_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
         outputs = tensors_in(call(model, inputs), is_tensor)
-    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    unused_injections(tapped.inject, tapped.used, tapped.seen)
     return PassResult(
         outputs={name: array_of(tensor) for name, tensor in outputs.items()},
         activations=tapped.activations,
@@ -78,7 +83,7 @@ def gradients(
     *,
     training: bool = True,
     taps: Taps = True,
-    feed: Arrays | None = None,
+    inject: Arrays | None = None,
     seed: int = 0,
     keep: bool = False,
     penalties: bool = False,
@@ -95,7 +100,7 @@ def gradients(
     """
     del penalties
     finish(model, inputs)
-    tapped = _Tapped(taps, feed, True)
+    tapped = _Tapped(taps, inject, True)
     trained = names.trained(model)
     with torch.enable_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
         outputs = tensors_in(call(model, inputs), is_tensor)
@@ -111,7 +116,7 @@ def gradients(
         tapped.repeating = True
         if total.requires_grad:
             found = torch.autograd.grad(total / count, list(wanted.values()), allow_unused=True)
-    unused_feed(tapped.feed, tapped.used, tapped.seen)
+    unused_injections(tapped.inject, tapped.used, tapped.seen)
     by_name = dict(zip(wanted, found, strict=True))
     reached = {name: array_of(value) for name, value in by_name.items() if value is not None}
     check_reached(trained, reached)
@@ -134,7 +139,7 @@ def stochastic(model: nn.Module, inputs: Array | Arrays) -> list[str]:
     by itself does. A function that draws between layers is seen at the next layer behind it.
     """
     first = forward(model, inputs, training=True, seed=0)
-    second = forward(model, inputs, training=True, seed=1, feed=first.activations)
+    second = forward(model, inputs, training=True, seed=1, inject=first.activations)
     return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
 
 
@@ -176,10 +181,10 @@ def finish(model: nn.Module, inputs: Array | Arrays) -> None:
 class _Tapped:
     """Visits calls: keeps what they give and puts in its place what is fed."""
 
-    def __init__(self, taps: Taps, feed: Arrays | None, differentiable: bool) -> None:
+    def __init__(self, taps: Taps, inject: Arrays | None, differentiable: bool) -> None:
         self._taps = taps if isinstance(taps, bool) else frozenset(taps)
         self._differentiable = differentiable
-        self.feed = feed or {}
+        self.inject = inject or {}
         self.used: set[str] = set()
         self.seen: list[str] = []
         self.activations: Arrays = {}
@@ -203,9 +208,9 @@ class _Tapped:
         wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
         if wanted and not self.repeating:
             self.activations[name] = array_of(tensor)
-        if name in self.feed:
+        if name in self.inject:
             self.used.add(name)
-            tensor = _fed(name, self.feed[name], tensor)
+            tensor = _injected(name, self.inject[name], tensor)
         if not self._differentiable or not (wanted and tensor.is_floating_point()):
             return tensor
         if tensor.grad_fn is None:
@@ -217,7 +222,7 @@ class _Tapped:
         return node.clone()
 
 
-def _fed(name: str, array: Array, tensor: Tensor) -> Tensor:
+def _injected(name: str, array: Array, tensor: Tensor) -> Tensor:
     if tensor.is_complex() and array.ndim == tensor.ndim + 1:
         array = array[..., 0] + 1j * array[..., 1]
     if tuple(array.shape) != tuple(tensor.shape):

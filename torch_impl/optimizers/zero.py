@@ -38,11 +38,11 @@ class ZeroOptimizer(Optimizer):
 
     def _held(self, model: Model, strategy: Strategy) -> tuple[dict[str, CanonicalTensor], dict[str, Any]]:
         ranks = strategy.placement.processes
-        keeper = {id(p): rank for p, rank in self._zero._param_to_rank.items()}
+        owner = {id(p): rank for p, rank in self._zero._param_to_rank.items()}
         layouts, slots = {}, {}
         initial = slots_of(self.spec, model.specs)
         for (name, tensor), parameter in zip(self._named.items(), self._parameters, strict=True):
-            rank = keeper[id(parameter)]
+            rank = owner[id(parameter)]
             sizes = tuple(parameter.numel() if each == rank else 0 for each in range(ranks))
             layouts[name] = replace(tensor, flat=Shards(tuple(parameter.shape), sizes, None))
             state = self._zero.optim.state[parameter] if rank == strategy.rank else {}

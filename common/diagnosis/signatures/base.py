@@ -94,9 +94,9 @@ class Case:
     @cached_property
     def ids(self) -> list[Array]:
         """The sample ids that belong to the rows of each of the suspect's replicas."""
-        if self.suspect == "reference" or not any("ids" in fed for fed in self.evidence.fed):
+        if self.suspect == "reference" or not any("ids" in injected for injected in self.evidence.injected):
             return self.made.each("ids")
-        return [np.asarray(fed["ids"]) for fed in self.evidence.fed]
+        return [np.asarray(injected["ids"]) for injected in self.evidence.injected]
 
     @property
     def empty(self) -> bool:

@@ -1,6 +1,6 @@
 """A mapping proposed from what two models are called and consist of: names, shapes, order and layout.
 
-Nothing is guessed silently: what only its order tells from others of its shape is doubted, and `settle` tries it.
+Nothing is guessed silently: what only its order tells from others of its shape is doubted, and `refine` tries it.
 """
 
 from __future__ import annotations

@@ -139,16 +139,16 @@ class Bench:
         return self._expected[shared]
 
     def run(
-        self, pairs: Sequence[Pair], feed: bool, shared: bool, changed: Names[str, Array] | None = None
+        self, pairs: Sequence[Pair], inject: bool, shared: bool, changed: Names[str, Array] | None = None
     ) -> tuple[PassResult, PassResult]:
         """Both passes. feed: whether every watched torch layer is followed by Keras's numbers. changed: torch tensors."""
         given, expected = self.expect(pairs, shared)
         self._write(pairs, given, shared)
         if changed:
             self.sides[1].write(dict(changed))
-        arrays = self._feed(pairs, expected) if feed else None
+        arrays = self._inject(pairs, expected) if inject else None
         self.trials += 1
-        found = self.sides[1].forward(self.inputs[1], taps=self._watched or True, feed=arrays)
+        found = self.sides[1].forward(self.inputs[1], taps=self._watched or True, inject=arrays)
         if self._found is None:
             self._found = found
             paths = {component.torch for component in self.parts}
@@ -178,14 +178,14 @@ class Bench:
             found.append((component.keras, self._home[names[0]] if names else component.torch))
         return found
 
-    def _feed(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:
+    def _inject(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:
         """Keras's activations in torch's layouts, by torch's taps."""
         if self._found is None:
-            self.run(pairs, feed=False, shared=False)
+            self.run(pairs, inject=False, shared=False)
         assert self._found is not None
         shapes = self._found.activations
         views = self._views(pairs, expected, self._found)
-        fed: Arrays = {}
+        injected: Arrays = {}
         for place, (ours, theirs) in enumerate(self.ends(pairs)):
             if not self.parts[place].observed:
                 continue
@@ -195,8 +195,8 @@ class Bench:
             for a, b in zip(one, other, strict=True):
                 array = views.as_torch(expected.activations[a], shapes[b])
                 if array is not None:
-                    fed[b] = array
-        return fed
+                    injected[b] = array
+        return injected
 
     def _views(self, pairs: Sequence[Pair], expected: PassResult, found: PassResult) -> Views:
         arrays = []
@@ -208,9 +208,9 @@ class Bench:
             ]
         return Views(arrays)
 
-    def try_out(self, pairs: Sequence[Pair], feed: bool, changed: Names[str, Array] | None = None) -> Trial:
+    def try_out(self, pairs: Sequence[Pair], inject: bool, changed: Names[str, Array] | None = None) -> Trial:
         """How far the components and the outputs of the models are apart with tensors of their own."""
-        expected, found = self.run(pairs, feed, shared=False, changed=changed)
+        expected, found = self.run(pairs, inject, shared=False, changed=changed)
         views = self._views(pairs, expected, found)
         deviations: dict[int, float] = {}
         for place, (ours, theirs) in enumerate(self.ends(pairs)):
@@ -225,7 +225,7 @@ class Bench:
                 deviations[place] = max(value for value in far if value is not None)
         return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
 
-    def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], feed: bool) -> Trial:
+    def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool) -> Trial:
         """A trial with other values in the torch tensors of some pairs."""
         given, _ = self.expect(pairs, shared=False)
         changed: Arrays = {}
@@ -233,14 +233,14 @@ class Bench:
             for name, value in self._moved(pairs[index], given).items():
                 changed[name] = np.roll(value.ravel(), 1).reshape(value.shape) * 1.5 + 0.1
                 break
-        trial = self.try_out(pairs, feed=feed, changed=changed)
+        trial = self.try_out(pairs, inject=inject, changed=changed)
         for index in indices:
             self._written.pop(index, None)
         return trial
 
     def find_functions(self, pairs: Sequence[Pair]) -> None:
         """Watch the Keras activation behind a layer whose counterpart in torch applies it itself."""
-        expected, found = self.run(pairs, feed=False, shared=False)
+        expected, found = self.run(pairs, inject=False, shared=False)
         order = _activations(self.outlines[0])
         for place, component in enumerate(self.parts):
             own, other = (
@@ -265,7 +265,7 @@ class Bench:
     def every_layer(self, pairs: Sequence[Pair]) -> tuple[PassResult, PassResult]:
         """Both passes, with the taps of all layers."""
         self._watched = []
-        return self.run(pairs, feed=False, shared=False)
+        return self.run(pairs, inject=False, shared=False)
 
 
 def _activations(keras: Outline) -> dict[str, list[str]]:

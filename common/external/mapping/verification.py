@@ -30,7 +30,7 @@ _SET_LIMIT = 4
 _ORDERS = 24
 
 
-def settle(
+def refine(
     mapping: Mapping,
     keras_side: ExternalWorker,
     torch_side: ExternalWorker,
@@ -54,7 +54,7 @@ def settle(
     """
     with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
         search = _Search(bench, keep)
-        search.settle()
+        search.refine()
         return search.result()
 
 
@@ -67,12 +67,12 @@ def verify(
 ) -> list[str]:
     """What is wrong with a mapping by experiment, in one line for each group of layers; [] where all agrees.
 
-    As `settle`, and nothing is changed. A line names the tensors, and by how much their layers differ.
+    As `refine`, and nothing is changed. A line names the tensors, and by how much their layers differ.
     """
     with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
         pairs = mapping.tensors
         bench.find_functions(pairs)
-        trial = bench.try_out(pairs, feed=True)
+        trial = bench.try_out(pairs, inject=True)
         found = [
             f"{bench.label(pairs, place)}: with these tensors the layers {component.keras!r} and"
             f" {component.torch!r} differ by {trial.deviations[place]:.1g} of the largest value"
@@ -113,17 +113,17 @@ class _Search:
         """Whether a person has said what a component is."""
         return self.keep or any(self.pairs[index].source == "hand" for index in self.parts[place].pairs)
 
-    def settle(self) -> None:
+    def refine(self) -> None:
         """Find the pairs with which everything agrees."""
         self.bench.find_functions(self.pairs)
-        whole = self.bench.try_out(self.pairs, feed=False)
+        whole = self.bench.try_out(self.pairs, inject=False)
         self.last, self.hidden = whole, whole.outputs
         if not self._is_good(whole):
-            alone = self.bench.try_out(self.pairs, feed=True)
+            alone = self.bench.try_out(self.pairs, inject=True)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
-                whole = self.bench.try_out(self.pairs, feed=False)
-                alone = self.bench.try_out(self.pairs, feed=True)
+                whole = self.bench.try_out(self.pairs, inject=False)
+                alone = self.bench.try_out(self.pairs, inject=True)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
             self.last = Trial(deviations, whole.outputs)
             self.hidden = min(whole.outputs, _worst(alone))
@@ -136,7 +136,7 @@ class _Search:
             before = list(self.pairs)
             self._vary()
             self._order_siblings()
-            total = _total(self.bench.try_out(self.pairs, feed=True))
+            total = _total(self.bench.try_out(self.pairs, inject=True))
             if _is_better(total, best[1]):
                 best = list(self.pairs), total
             if self.pairs == before or best[1] <= AGREES or self.is_over:
@@ -155,7 +155,7 @@ class _Search:
         """Give components that could be exchanged the same values, and pair those that then compute the same."""
         for number in range(_ROUNDS):
             # What is fed to a wrong partner leads astray; what a true difference leaves behind does too.
-            expected, found = self.bench.run(self.pairs, feed=number > 0, shared=True)
+            expected, found = self.bench.run(self.pairs, inject=number > 0, shared=True)
             ends = self.bench.ends(self.pairs)
             sums: list[tuple[Array | None, Array | None]] = []
             for ours, theirs in ends:
@@ -197,7 +197,7 @@ class _Search:
 
     def _vary(self) -> None:
         """Try what each component that is wrong could also be, one thing in all of them at a time."""
-        trial = self.bench.try_out(self.pairs, feed=True)
+        trial = self.bench.try_out(self.pairs, inject=True)
         best = dict(trial.deviations)
         wrong = [place for place, value in best.items() if value > WRONG and not self.is_fixed(place)]
         hidden = [place for place in range(len(self.parts)) if place not in best and not self.is_fixed(place)]
@@ -228,7 +228,7 @@ class _Search:
             for place, other in tried.items():
                 for index, pair in zip(self.parts[place].pairs, other, strict=True):
                     pairs[index] = pair
-            trial = self.bench.try_out(pairs, feed=True)
+            trial = self.bench.try_out(pairs, inject=True)
             for place in tried:
                 value = trial.deviations.get(place, float("inf"))
                 if value < best[place] / _CLEARLY:
@@ -238,7 +238,7 @@ class _Search:
 
     def _vary_hidden(self, place: int) -> None:
         """A component without a tap is judged by all that come after it."""
-        trial = self.bench.try_out(self.pairs, feed=True)
+        trial = self.bench.try_out(self.pairs, inject=True)
         worst = _total(trial)
         for other in self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs]):
             if worst <= AGREES or self.is_over:
@@ -246,19 +246,19 @@ class _Search:
             pairs = list(self.pairs)
             for index, pair in zip(self.parts[place].pairs, other, strict=True):
                 pairs[index] = pair
-            value = _total(self.bench.try_out(pairs, feed=True))
+            value = _total(self.bench.try_out(pairs, inject=True))
             if _is_better(value, worst):
                 worst, self.pairs = value, pairs
 
     def _exchange_hidden(self, hidden: Sequence[int]) -> None:
         """Give components without a tap the tensors of others of their signature, wherever that helps."""
-        worst = _total(self.bench.try_out(self.pairs, feed=True))
+        worst = _total(self.bench.try_out(self.pairs, inject=True))
         for one, other in itertools.combinations(hidden, 2):
             if worst <= AGREES or self.is_over:
                 return
             if self.parts[one].signature == self.parts[other].signature:
                 pairs = self._repaired(self.pairs, {one: other, other: one})
-                value = _total(self.bench.try_out(pairs, feed=True))
+                value = _total(self.bench.try_out(pairs, inject=True))
                 if _is_better(value, worst):
                     worst, self.pairs = value, pairs
 
@@ -266,7 +266,7 @@ class _Search:
         """Layers that are given the same and are alike: which is which shows in what comes after them."""
         siblings = self._siblings()
         for strict in (True, False):
-            trial = self.bench.try_out(self.pairs, feed=True)
+            trial = self.bench.try_out(self.pairs, inject=True)
             wrong = [place for place, value in trial.deviations.items() if value > WRONG]
             for place in [*wrong, None]:
                 if self.is_over or not siblings:
@@ -296,7 +296,7 @@ class _Search:
             tried: list[tuple[float, int, list[Pair], Trial]] = []
             for partner in _orders(members):
                 pairs = self._repaired(self.pairs, partner)
-                now = self.bench.try_out(pairs, feed=True)
+                now = self.bench.try_out(pairs, inject=True)
                 if far(now) < far(trial) / _CLEARLY:
                     tried.append((_total(now), len(tried), pairs, now))
             if tried and (not strict or _is_better(min(one[0] for one in tried), _total(trial))):
@@ -337,14 +337,14 @@ class _Search:
         for slot in range(longest):
             now = [place for place in watched if slot < len(self.parts[place].pairs)]
             trial = self.bench.spoiled(
-                self.pairs, [self.parts[place].pairs[slot] for place in now], feed=True
+                self.pairs, [self.parts[place].pairs[slot] for place in now], inject=True
             )
             for place in now:
                 if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
                     self.shown.add(self.parts[place].pairs[slot])
         base = _total(self.last)
         for index in [index for place in places if place not in watched for index in self.parts[place].pairs]:
-            trial = self.bench.spoiled(self.pairs, [index], feed=not good)
+            trial = self.bench.spoiled(self.pairs, [index], inject=not good)
             if trial.outputs > _CLEARLY * AGREES if good else _is_better(base, _total(trial)):
                 self.shown.add(index)
 
@@ -353,14 +353,14 @@ class _Search:
 
     def result(self) -> Mapping:
         """The mapping with the pairs that were found."""
-        settled = list(self.pairs)
+        refined = list(self.pairs)
         for place, component in enumerate(self.parts):
             far = self.last.deviations.get(place, self.hidden)
             for index in component.pairs:
                 # Where the outputs agree and it takes part in them, its layers are only not comparable.
                 right = self.last.outputs <= AGREES and index in self.shown
-                settled[index] = self._judged(index, self.last.outputs if right else far)
-        mapping = self.bench.mapping.model_copy(update={"tensors": tuple(settled)})
+                refined[index] = self._judged(index, self.last.outputs if right else far)
+        mapping = self.bench.mapping.model_copy(update={"tensors": tuple(refined)})
         return mapping.model_copy(update={"layers": self._layers(mapping)})
 
     def _judged(self, index: int, far: float) -> Pair:

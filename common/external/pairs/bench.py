@@ -44,7 +44,7 @@ class Look:
     free: PassResult
     forced: PassResult
     expected: Arrays
-    feed: Arrays
+    inject: Arrays
     seen: tuple[Seen, ...]
     misshapen: frozenset[str]
 
@@ -82,24 +82,24 @@ class Bench:
         """Both once through."""
         reference, free = self.reference(training), self.free(training)
         expected = self.expected(reference, training)
-        feed = self.fed(expected, free)
-        forced = self.forced(feed, training)
+        inject = self.injected(expected, free)
+        forced = self.forced(inject, training)
         tensors = (*self.activations(expected, forced), *self.outputs(reference, forced))
-        return Look(reference, free, forced, expected, feed, tensors, frozenset(self.misshapen))
+        return Look(reference, free, forced, expected, inject, tensors, frozenset(self.misshapen))
 
     def expected(self, reference: PassResult, training: bool) -> Arrays:
         """By point what Keras computes there."""
         found = {point.name: reference.activations[point.keras] for point in self.points if not point.linear}
         linear = [point for point in self.points if point.linear]
         # What follows is given what it always was.
-        feed = {point.keras: reference.activations[point.keras] for point in linear}
-        return found | self._keras_at(linear, feed, training)
+        inject = {point.keras: reference.activations[point.keras] for point in linear}
+        return found | self._keras_at(linear, inject, training)
 
-    def keras_own(self, point: Point, feed: Arrays, training: bool) -> Array:
-        """What Keras's layer makes at a point as the model is now, with `feed` in place of all outputs."""
-        return self._keras_at([point], feed, training)[point.name]
+    def keras_own(self, point: Point, inject: Arrays, training: bool) -> Array:
+        """What Keras's layer makes at a point as the model is now, with `inject` in place of all outputs."""
+        return self._keras_at([point], inject, training)[point.name]
 
-    def _keras_at(self, points: Sequence[Point], feed: Arrays, training: bool) -> Arrays:
+    def _keras_at(self, points: Sequence[Point], inject: Arrays, training: bool) -> Arrays:
         if not points:
             return {}
         with ExitStack() as stack:
@@ -108,10 +108,10 @@ class Bench:
                 kept = self.keras.set(function, "function", "linear")
                 stack.callback(self.keras.set, function, "function", kept)
             taps = [point.keras for point in points]
-            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, feed=feed)
+            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, inject=inject)
         return {point.name: passed.activations[point.keras] for point in points}
 
-    def fed(self, expected: AnyMapping[str, Array], free: PassResult) -> Arrays:
+    def injected(self, expected: AnyMapping[str, Array], free: PassResult) -> Arrays:
         """What torch's layers are given for their outputs so that each works on what Keras's did."""
         found: Arrays = {}
         self.misshapen.clear()
@@ -124,14 +124,16 @@ class Bench:
                 found[point.torch] = back(due, alignment.how)
         return found
 
-    def forced(self, feed: Arrays, training: bool) -> PassResult:
+    def forced(self, inject: Arrays, training: bool) -> PassResult:
         """Torch's pass, each layer given what Keras's was."""
-        return self._torch(feed, training)
+        return self._torch(inject, training)
 
-    def _torch(self, feed: Arrays | None, training: bool) -> PassResult:
+    def _torch(self, inject: Arrays | None, training: bool) -> PassResult:
         if self.backward:
-            return self.torch.gradients(self.inputs[1], self.targets, self.loss, training=training, feed=feed)
-        return self.torch.forward(self.inputs[1], training=training, feed=feed)
+            return self.torch.gradients(
+                self.inputs[1], self.targets, self.loss, training=training, inject=inject
+            )
+        return self.torch.forward(self.inputs[1], training=training, inject=inject)
 
     def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[Seen]:
         """Each point of a pass, in order, and the outputs."""

@@ -301,12 +301,12 @@ class _Search:
     def _case(self, look: Look, number: int, training: bool) -> Case:
         segment = self.segments[number]
         one = look.seen[number]
-        feed = dict(look.feed)
+        inject = dict(look.inject)
 
         def measured(more: Arrays) -> float:
-            return self._by_itself(segment, look, {**feed, **more}, training)
+            return self._by_itself(segment, look, {**inject, **more}, training)
 
-        def fed(more: Arrays) -> float | None:
+        def injected(more: Arrays) -> float | None:
             try:
                 return measured(more)
             except ExternalModelError:
@@ -318,12 +318,12 @@ class _Search:
             [s for s in self.suspects if s.changes in ("forward", "layout") and s not in self.used],
             lambda: measured({}),
             one.deviation,
-            fed,
+            injected,
             look.reference.activations,
             look.free.activations,
         )
 
-    def _by_itself(self, segment: Segment, look: Look, feed: Arrays, training: bool) -> float:
+    def _by_itself(self, segment: Segment, look: Look, inject: Arrays, training: bool) -> float:
         """The deviation of a segment's point, or of the outputs, with the models as they are now."""
         bench, point = self.bench, segment.point
         due = {
@@ -333,11 +333,11 @@ class _Search:
             if f"{p.keras_layer}/activation" not in segment.keras or p == point
         }
         if point is None:
-            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, feed=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, feed=feed)
+            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, inject=inject)
             return max(one.deviation for one in bench.outputs(ours, theirs))
         own = bench.keras_own(point, due, training)
-        passed = bench.torch.forward(bench.inputs[1], training=training, taps=[point.torch], feed=feed)
+        passed = bench.torch.forward(bench.inputs[1], training=training, taps=[point.torch], inject=inject)
         return seen("forward", point.name, own, passed.activations.get(point.torch)).deviation
 
     def _loss(self, look: Look) -> list[Seen]:
@@ -427,8 +427,8 @@ class _Search:
 
             def measure(names: set[str] = names, due: Arrays = due) -> float:
                 bench = self.bench
-                ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, feed=due)
-                theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, feed=look.feed)
+                ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
+                theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=look.inject)
                 return max(s.deviation for s in self._buffers_now(look, ours, theirs) if s.name in names)
 
             self._explain_buffer(layer, mine, measure)

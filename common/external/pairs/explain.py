@@ -91,7 +91,7 @@ class Case:
     suspects: Sequence[Suspect]
     measure: Measure
     deviation: float
-    measure_fed: Callable[[Arrays], float | None] = field(default=lambda fed: None)
+    measure_injected: Callable[[Arrays], float | None] = field(default=lambda injected: None)
     reference: Arrays = field(default_factory=dict)
     inputs: Arrays = field(default_factory=dict)
 
@@ -208,7 +208,7 @@ def _by_connections(case: Case) -> list[Found]:
     kinds = {info.path: info.kind or info.type for outline in case.bench.outlines for info in outline.layers}
     for tap in ours:
         for point in reversed(case.segment.before):
-            deviation = _fed_with(case, point.torch, case.reference.get(tap))
+            deviation = _injected_with(case, point.torch, case.reference.get(tap))
             if deviation is not None and deviation <= LIMIT:
                 layer = tap.partition("#")[0]
                 what = f"{layer} ({kinds.get(layer, 'a layer')})"
@@ -221,7 +221,7 @@ def _by_connections(case: Case) -> list[Found]:
                 return [Found(Explanation("left_out", text, "confirmed", fix, evidence))]
     for tap in theirs:
         for point in reversed(case.segment.before):
-            deviation = _fed_with(case, tap, case.reference.get(point.keras), like=point.torch)
+            deviation = _injected_with(case, tap, case.reference.get(point.keras), like=point.torch)
             if deviation is not None and deviation <= LIMIT:
                 layer = tap.partition("#")[0]
                 what = f"{layer} ({kinds.get(layer, 'a layer')})"
@@ -233,13 +233,13 @@ def _by_connections(case: Case) -> list[Found]:
     return []
 
 
-def _fed_with(case: Case, tap: str, value: Any, like: str | None = None) -> float | None:
+def _injected_with(case: Case, tap: str, value: Any, like: str | None = None) -> float | None:
     """The deviation with a Keras activation in place of what a torch layer gives; None where that cannot be."""
     own = case.inputs.get(like or tap)
     if value is None or own is None:
         return None
     alignment = aligned(value, own)
-    return None if alignment is None else case.measure_fed({tap: back(value, alignment.how)})
+    return None if alignment is None else case.measure_injected({tap: back(value, alignment.how)})
 
 
 def _safely(measure: Measure) -> float:

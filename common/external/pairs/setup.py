@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import settle
+from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import points_of
 from parity.common.external.pairs.request import Arrays, PairRequest
@@ -153,13 +153,13 @@ def map_pair(opened: LoadedPair, given: Path | None) -> Mapping:
     """
     ours, theirs = opened.outlines
     if given is None:
-        return settle(propose(ours, theirs), opened.keras, opened.torch, *opened.inputs)
+        return refine(propose(ours, theirs), opened.keras, opened.torch, *opened.inputs)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:
         mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
     # Two tensors of one shape, exchanged by hand, fit as well.
-    return settle(mapping, opened.keras, opened.torch, *opened.inputs, keep=True)
+    return refine(mapping, opened.keras, opened.torch, *opened.inputs, keep=True)
 
 
 def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:

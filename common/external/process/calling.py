@@ -100,9 +100,9 @@ def check_reached(trained: Collection[str], reached: Collection[str]) -> None:
         )
 
 
-def unused_feed(feed: Collection[str], used: Collection[str], seen: Collection[str]) -> None:
+def unused_injections(inject: Collection[str], used: Collection[str], seen: Collection[str]) -> None:
     """Raise ExternalModelError for a fed name that was no call's."""
-    for name in feed:
+    for name in inject:
         if name not in used:
             near = difflib.get_close_matches(name, list(seen), 3, 0.4)
             raise ExternalModelError(

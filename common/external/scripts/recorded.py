@@ -99,7 +99,7 @@ def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
     Raises:
         RecordError: it is not a script's. ExternalModelError, when a state is read: the mapping does not fit it.
     """
-    described = record.terms
+    described = record.run_info
     if not isinstance(described, ScriptInfo):
         raise RecordError(
             f"{record.folder}: --mapping is for recorded scripts, and this was trained from a spec"
@@ -130,9 +130,9 @@ def unwrapped(records: Sequence[RunRecord]) -> list[RunRecord]:
     A model inside another module, as Lightning has it, has longer names and the same tensors: 'network.0.weight'.
     """
     found = list(records)
-    scripts = [record.terms for record in found]
+    scripts = [record.run_info for record in found]
     namings = {terms.naming for terms in scripts if isinstance(terms, ScriptInfo)}
-    if len(namings) != 1 or not all(record.planned is None and record.has("initial") for record in found):
+    if len(namings) != 1 or not all(record.train_spec is None and record.has("initial") for record in found):
         return found
     names = [record.state("initial").keys() - {"step"} for record in found]
     if not all(names) or set.intersection(*map(set, names)):
@@ -187,11 +187,11 @@ def diagnose_recorded(
     off = [stage for stage in stages if stage.status == "differs"]
     first = min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
     settings, unread = setting_differences(reference.folder, candidate.folder)
-    judged = budget is not None or reference.terms.precision == "float64"
+    judged = budget is not None or reference.run_info.precision == "float64"
     return RecordedDiagnosis(
         reference.label,
         candidate.label,
-        reference.terms.name,
+        reference.run_info.name,
         "divergent" if off else "parity" if judged and not pair.unnamed else "inconclusive",
         tuple(stages),
         first,
@@ -211,8 +211,8 @@ class _Pair:
             raise RecordError(f"{reference.folder} and {candidate.folder} have no step in common")
         self._rows = [np.searchsorted(record.steps, self._steps) for record in self._records]
         self._budget = budget
-        self._epsilon = float(np.finfo(reference.terms.master_dtype).eps)
-        self._proof = reference.terms.precision == "float64"
+        self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
+        self._proof = reference.run_info.precision == "float64"
         self.unnamed = any(
             all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
             for which in STATES
@@ -353,7 +353,7 @@ class _Pair:
 
     def _known_numbers(self, row: int) -> dict[str, float]:
         """Numbers by which a mean and a sum of something differ."""
-        first, second = (record.terms for record in self._records)
+        first, second = (record.run_info for record in self._records)
         assert isinstance(first, ScriptInfo)
         assert isinstance(second, ScriptInfo)
         counts = self._columns("count")
@@ -400,7 +400,7 @@ class _Pair:
 
     def told_settings(self) -> Iterator[str]:
         """What the recorders were told of the scripts, where it differs."""
-        first, second = (record.terms for record in self._records)
+        first, second = (record.run_info for record in self._records)
         assert isinstance(first, ScriptInfo)
         assert isinstance(second, ScriptInfo)
         facts: list[dict[str, Any]] = [

@@ -189,13 +189,13 @@ def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _Held:
     specs = parameter_specs(spec)
     counts = {name: math.prod(p.shape) for name, p in specs.items() if p.trainable}
     held = [0] * ranks
-    keeper = {}
+    owner = {}
     for name in sorted(counts, key=lambda each: counts[each], reverse=True):
-        keeper[name] = held.index(min(held))
-        held[keeper[name]] += counts[name]
+        owner[name] = held.index(min(held))
+        held[owner[name]] += counts[name]
     slots = [0] * ranks
     for name, each in slots_of(spec.optimizer, specs).items():
-        slots[keeper[name]] += sum(math.prod(i.shape) for i in each.values()) * sizes.itemsize
+        slots[owner[name]] += sum(math.prod(i.shape) for i in each.values()) * sizes.itemsize
     whole, own = sizes.parameters, max(held) * sizes.itemsize
     # The old weights stay until the changes are known.
     update = 3 * whole + max(own * (1 + update_units(spec.optimizer)), whole)

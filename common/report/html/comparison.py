@@ -103,7 +103,7 @@ def _figures(result: Result) -> dict[str, plots.Figure]:
         "deviation": plots.deviation_figure(result.comparisons),
     }
     for number, (record, audit) in enumerate(zip(result.records, result.audits, strict=True)):
-        if record.planned is None:
+        if record.train_spec is None:
             continue  # samples are drawn where the plan has them
         figures[f"split-{number}"] = splits.split_figure(record, _wrong_steps(audit))
     if result.scaling is not None:
@@ -118,7 +118,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     names = dict.fromkeys(check.name for c in comparisons for check in c.checks)
     per_comparison = [{check.name: check for check in c.checks} for c in comparisons]
     failing = [number for number, audit in enumerate(result.audits) if not audit.passed]
-    planned = reference.planned is not None
+    planned = reference.train_spec is not None
     several = [number for number, record in enumerate(records) if splits.most_replicas(record) > 1]
     return {
         "headline": {
@@ -128,7 +128,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         },
         "symbols": SYMBOLS,
         "version": __version__,
-        "spec": reference.terms,
+        "spec": reference.run_info,
         "planned": planned,
         "digest": reference.header.digest,
         "steps": _steps(reference),
@@ -140,7 +140,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         "thinned": _thinned(reference),
         "has_budget": any(np.isfinite(c.loss_budget).any() for c in comparisons),
         "non_finite": any(not np.isfinite(c.loss_deviation).all() for c in comparisons),
-        "ulp": float(np.finfo(reference.terms.master_dtype).eps),
+        "ulp": float(np.finfo(reference.run_info.master_dtype).eps),
         "window": _window(records, result.audits) if planned else "",
         "shown_split": [*failing, *several, 0][0],
         "audits": [
@@ -148,7 +148,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         ],
         **_scaling_words(result.scaling, figures),
         "facts": run_facts(records),
-        "yaml": dump_yaml(reference.terms),
+        "yaml": dump_yaml(reference.run_info),
     }
 
 
@@ -186,7 +186,7 @@ def _share_of_budget(check: Check) -> float:
 
 
 def _steps(record: RunRecord) -> str:
-    done, planned = len(record.steps), record.terms.steps
+    done, planned = len(record.steps), record.run_info.steps
     return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
 
 
@@ -264,7 +264,7 @@ def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
         if (
             summary is not None
             and summary.eval_count
-            and (record.planned is None or record.planned.loss.classes)
+            and (record.train_spec is None or record.train_spec.loss.classes)
         ):
             share = summary.eval_correct / summary.eval_count
             evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"

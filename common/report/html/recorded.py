@@ -48,13 +48,13 @@ def write_recorded_html(
         "symbols": SYMBOLS,
         "tones": _TONES,
         "version": __version__,
-        "spec": reference.terms,
+        "spec": reference.run_info,
         "diagnosis": diagnosis,
         "stages": [(s, when(s) if s.status == "differs" else "") for s in diagnosis.stages],
         "curves": drawn,
         "labels": [record.label for record in records],
         "facts": run_facts(records),
-        "yaml": "\n".join(dump_yaml(record.terms) for record in records),
+        "yaml": "\n".join(dump_yaml(record.run_info) for record in records),
     }
     write_page(path, "recorded.html.j2", words, figures)
 
