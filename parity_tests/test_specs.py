@@ -65,7 +65,7 @@ WRONG: list[tuple[str, object, tuple[str, ...]]] = [
     ("steps", -3, ("-3", "greater than 0")),
     ("steps", 1.5, ("1.5", "integer")),
     ("steps", "many", ("'many'", "integer")),
-    ("steps", True, ("True",)),  # YAML reads yes, on and true so
+    ("steps", True, ("True",)),
     ("optimizer.learning_rate", True, ("True",)),
     ("steps", None, ("None", "integer")),
     ("global_batch_size", 0, ("0", "greater than 0")),

@@ -19,7 +19,7 @@ Convention = Literal["keras", "torch"]
 # Of more kinds than this an error names only those that look like what was given.
 _KINDS_SHOWN = 12
 
-# Strict, since pydantic would take true, and so YAML's yes and on, for 1.
+# Strict, since pydantic would take true for 1.
 Number = Annotated[float, Strict()]
 PositiveInt = Annotated[int, Strict(), Field(gt=0)]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]

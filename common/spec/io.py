@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from parity.common.base.errors import SpecError
+from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.train import TrainSpec
 
 # The largest recipe takes a sixteenth of it; of more, a parser would be at work for minutes.
 _SIZE_LIMIT = 1024 * 1024
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML without references: a few lines of them can describe more than fits in memory."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "references (*name) are not read", event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Of a key that is given twice, one value would be dropped without a word."""
-        seen = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not isinstance(key, yaml.ScalarNode):
-                continue  # no key of anything, as is said later
-            if (key.tag, key.value) in seen:
-                problem = f"the key {key.value[:80]!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads JSON's 1e-07 as text; YAML 1.2, and whoever writes it, means a number.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """Plain data from YAML or JSON; raises SpecError with one line that begins with `where`."""
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except RecursionError:
-        raise SpecError(f"{where}: not YAML or JSON: nested too deeply") from None
-    # PyYAML lets errors of its converters through: a 13th month, !!bool maybe, a number of 5,000 digits.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
-        raise SpecError(f"{where}: not YAML or JSON: {' '.join(str(error).split())}") from None
 
 
 def read_text(path: Path, limit: int, what: str) -> str:
@@ -91,7 +48,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def dump_yaml(spec: Spec) -> str:
     """The spec as YAML, every field written out."""
-    return yaml.safe_dump(spec.to_dict(), sort_keys=False)
+    return dump_plain(spec.to_dict())
 
 
 def dump_json(spec: TrainSpec) -> str:

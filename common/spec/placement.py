@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from parity.common.base.errors import SpecError
+from parity.common.base.yaml import parse_yaml
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 from parity.common.spec.replay import Replay
 from parity.common.spec.saving import Saving
@@ -264,9 +264,8 @@ def parse_value(text: str) -> Any:
         # YAML takes {0:8} for a word without a value.
         text = re.sub(r":(?=\S)", ": ", text)
     try:
-        return yaml.safe_load(text)
-    # PyYAML lets errors of its converters through: a 13th month, a number of 5,000 digits, brackets without end.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return parse_yaml(text, "")
+    except SpecError:
         return text
 
 

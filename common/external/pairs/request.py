@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parity.common.base.errors import SpecError
+from parity.common.base.yaml import parse_yaml
 from parity.common.spec.base import Spec, explain
 from parity.common.spec.external.target import Target
-from parity.common.spec.io import parse_yaml
 from parity.common.spec.losses import LossBase, parse_loss
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.base.files import replacing
+from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.patterns import Array, Rule
 from parity.common.spec.external.rules import parse_rule
-from parity.common.spec.io import parse_yaml, read_text
+from parity.common.spec.io import read_text
 
 Source = Literal["name", "order", "shape", "probed", "hand"]
 State = dict[str, Array]
@@ -318,7 +318,7 @@ def _pairs(pairs: Iterable[Pair]) -> Iterator[str]:
 
 
 def _flow(data: Any) -> str:
-    text: str = yaml.safe_dump(data, default_flow_style=True, sort_keys=False, width=10**6)
+    text = dump_plain(data, default_flow_style=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
