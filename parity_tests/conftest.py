@@ -1,11 +1,10 @@
-"""Session-wide training: starting a framework costs seconds, so one process of each serves all tests."""
+"""What all tests of a session share: trained runs, framework processes, tables of what was measured."""
 
 from __future__ import annotations
 
 import os
-import threading
+import shutil
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,57 +12,15 @@ from typing import Any
 import pytest
 import pytest_randomly
 
-from parity.common.execution.worker import Worker
-from parity.common.record import RunRecord, read_record
-from parity.common.spec import Placement, TrainSpec
 from parity_tests.clean_table import CleanTable
 from parity_tests.diagnosis_table import DiagnosisTable
 from parity_tests.figures import Figures
 from parity_tests.kill_table import KillTable
 from parity_tests.peers import Peer
+from parity_tests.run_cache import KEPT, RunCache
 from parity_tests.strategies import StrategyTable
 from parity_tests.vocabulary import Vocabulary
 from parity_tests.zoo_table import ZooTable
-
-# Replicas of the largest placement in the tests.
-CAPACITY = 4
-
-
-class Farm:
-    """Trains on request, each (spec, placement, fault) once; the two frameworks work side by side."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder = folder
-        self._stack = stack
-        self._runs: dict[tuple, Future[Path]] = {}
-        self._asking = threading.Lock()
-        self._workers: dict[str, Worker] = {}
-        self._threads = {f: ThreadPoolExecutor(1, f) for f in ("tensorflow", "torch")}
-        for thread in self._threads.values():
-            stack.callback(thread.shutdown, cancel_futures=True)
-
-    def begin(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Future[Path]:
-        """Have a run made, without waiting for it. fault: its name in `faults`, or else "module:function"."""
-        spec = spec.resolved()
-        key = (spec.fingerprint(), placement, fault)
-        with self._asking:  # diagnoses ask from threads of their own
-            if key not in self._runs:
-                folder = self._folder / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"
-                thread = self._threads[placement.framework]
-                self._runs[key] = thread.submit(self._train, spec, placement, folder, fault)
-            return self._runs[key]
-
-    def record(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
-        """The record of a run."""
-        return read_record(self.begin(spec, placement, fault).result())
-
-    def _train(self, spec: TrainSpec, placement: Placement, folder: Path, fault: str | None) -> Path:
-        framework = placement.framework
-        if framework not in self._workers:
-            worker = Worker(framework, CAPACITY, self._folder / f"{framework}.log")
-            self._workers[framework] = self._stack.enter_context(worker)
-        inside = fault if fault is None or ":" in fault else f"parity_tests.faults.{framework}:{fault}"
-        return self._workers[framework].train(spec, placement, folder, inside=inside)
 
 
 def pytest_configure() -> None:
@@ -127,6 +84,26 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Peer]]
 
 
 @pytest.fixture(scope="session")
-def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+def run_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunCache]:
+    """Runs of this session's specs and placements, each trained once for all test processes."""
     with ExitStack() as stack:
-        yield Farm(tmp_path_factory.mktemp("farm"), stack)
+        shared = Path(os.environ.get(KEPT) or _shared_runs(request.config))
+        yield RunCache(shared, tmp_path_factory.mktemp("runs"), stack)
+
+
+def _shared_runs(config: pytest.Config) -> Path:
+    """Return the folder of the runs that all processes of this session share."""
+    given = getattr(config, "workerinput", {}).get("shared_runs")  # set by pytest_configure_node
+    return Path(given or config._tmp_path_factory.getbasetemp() / "shared_runs")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    """Give a test process the folder of the process that started it."""
+    node.workerinput["shared_runs"] = str(_shared_runs(node.config))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the shared runs, once all test processes have ended."""
+    if not hasattr(session.config, "workerinput"):
+        shutil.rmtree(_shared_runs(session.config), ignore_errors=True)

@@ -17,8 +17,8 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "slurm" / "cluster"
@@ -63,9 +63,9 @@ def outcomes(commands: list[tuple[list[str], dict[str, str]]]) -> list[tuple[int
         return [(process.returncode, *text) for process, text in zip(started, texts, strict=True)]
 
 
-def trained(farm: Farm, folder: Path, out: str) -> None:
+def trained(run_cache: RunCache, folder: Path, out: str) -> None:
     """The record is that of the same training on one replica, and one process has said so, once."""
-    reference = farm.record(small("digits_mlp", "steps=20"), torch("single", 1))
+    reference = run_cache.record(small("digits_mlp", "steps=20"), torch("single", 1))
     record = read_record(folder)
     comparison = compare(reference, record, proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason

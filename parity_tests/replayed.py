@@ -33,8 +33,8 @@ from parity.common.state.canonical import (
     save_state,
     zero_gradient_directions,
 )
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 
 # (name of a spec, replicas) -> the folder that feeds so many what one replica saw.
 Feed = Callable[[str, int], str]
@@ -60,10 +60,10 @@ REPLAY = Replay(stop=4, trace=(0, 1, 2), states=(2, 4), evaluation=True)
 
 
 def replayed(
-    farm: Farm, spec: TrainSpec, placement: Placement, fault: str | None = None, **more: object
+    run_cache: RunCache, spec: TrainSpec, placement: Placement, fault: str | None = None, **more: object
 ) -> RunRecord:
     replay = REPLAY.model_copy(update=more)
-    return farm.record(spec, placement.model_copy(update={"replay": replay}), fault)
+    return run_cache.record(spec, placement.model_copy(update={"replay": replay}), fault)
 
 
 def trace(record: RunRecord, step: int | None, kind: str = TRACE) -> Trace:
@@ -110,7 +110,7 @@ def injected(reference: RunRecord, folder: Path, replicas: int) -> str:
     return str(folder)
 
 
-def feeding(farm: Farm, specs: Mapping[str, TrainSpec], single: Placement, parent: Path) -> Feed:
+def feeding(run_cache: RunCache, specs: Mapping[str, TrainSpec], single: Placement, parent: Path) -> Feed:
     """Feeds what a single replica saw; each folder is made once."""
     made: dict[tuple[str, int], str] = {}
     numbers = itertools.count()
@@ -118,7 +118,7 @@ def feeding(farm: Farm, specs: Mapping[str, TrainSpec], single: Placement, paren
     def of(name: str, replicas: int) -> str:
         if (name, replicas) not in made:
             folder = parent / str(next(numbers))
-            made[name, replicas] = injected(replayed(farm, specs[name], single), folder, replicas)
+            made[name, replicas] = injected(replayed(run_cache, specs[name], single), folder, replicas)
         return made[name, replicas]
 
     return of
@@ -184,11 +184,13 @@ def check_kept_state(looked: RunRecord, seen: State) -> None:
     assert_equal(load_state(state_file(looked.folder, 2)), before)
 
 
-def check_goes_on(farm: Farm, spec: TrainSpec, placement: Placement) -> None:
+def check_goes_on(run_cache: RunCache, spec: TrainSpec, placement: Placement) -> None:
     """A run that begins with a state that another has kept goes on as that one did."""
-    whole = replayed(farm, spec, placement)
+    whole = replayed(run_cache, spec, placement)
     begin, history = str(state_file(whole.folder, 2)), str(whole.folder)
-    rest = replayed(farm, spec, placement, first_step=2, begin=begin, history=history, trace=(2,), states=())
+    rest = replayed(
+        run_cache, spec, placement, first_step=2, begin=begin, history=history, trace=(2,), states=()
+    )
     assert rest.steps.tolist() == [2, 3]
     for column in set(whole.columns) - {"seconds"}:
         assert (whole.columns[column][2:] == rest.columns[column]).all(), column
@@ -198,10 +200,10 @@ def check_goes_on(farm: Farm, spec: TrainSpec, placement: Placement) -> None:
 
 
 def check_strangely_fed(
-    farm: Farm, spec: TrainSpec, placements: tuple[Placement, Placement], fed_back: str, folder: Path
+    run_cache: RunCache, spec: TrainSpec, placements: tuple[Placement, Placement], fed_back: str, folder: Path
 ) -> tuple[State, Trace]:
     """Fed with any numbers, one replica and two go on with the same; what was seen before, and what then is."""
-    reference = replayed(farm, spec, placements[0])
+    reference = replayed(run_cache, spec, placements[0])
     (seen,) = trace(reference, 0).replicas
     draw = np.random.default_rng(0)
     strange = {
@@ -219,17 +221,19 @@ def check_strangely_fed(
             rows = slice(replica * size, (replica + 1) * size)
             cut = {n: array[rows] if is_of_samples(n) else array for n, array in strange.items()}
             write_replica(here, replica, cut)
-        records.append(replayed(farm, spec, placement, forced=str(folder / str(number))))
+        records.append(replayed(run_cache, spec, placement, forced=str(folder / str(number))))
     ours, theirs = (trace(record, 0, FORCED) for record in records)
     assert off(spec, ours, theirs) == set()
     assert deviation(ours.whole("gradient/dense_1/kernel"), seen["gradient/dense_1/kernel"]) > 1e-3
     return seen, ours
 
 
-def check_layers_alone(farm: Farm, folder: Path, spec: TrainSpec, single: Placement, least: int) -> None:
+def check_layers_alone(
+    run_cache: RunCache, folder: Path, spec: TrainSpec, single: Placement, least: int
+) -> None:
     """Each layer tried by itself does what it did in the step; there are more than `least` of them."""
     spec = spec.resolved()
-    record = replayed(farm, spec, single)
+    record = replayed(run_cache, spec, single)
     (seen,) = trace(record, 2).replicas
     sources = read_layers(step_folder(record.folder / TRACE, 2))
     nodes = [node for node in walk(spec.model.tree()) if node.path in sources]
@@ -254,7 +258,7 @@ def check_layers_alone(farm: Farm, folder: Path, spec: TrainSpec, single: Placem
                 seed=spec.seed,
             )
         )
-    results = _tried(farm, folder, spec, single, [*variants, replace(variants[-1], tensors={})])
+    results = _tried(run_cache, folder, spec, single, [*variants, replace(variants[-1], tensors={})])
     assert results.pop() is None, "it lacked its kernel"
     for node, found in zip(nodes, results, strict=True):
         assert found is not None
@@ -268,11 +272,11 @@ def check_layers_alone(farm: Farm, folder: Path, spec: TrainSpec, single: Placem
 
 
 def _tried(
-    farm: Farm, folder: Path, spec: TrainSpec, single: Placement, variants: list[Variant]
+    run_cache: RunCache, folder: Path, spec: TrainSpec, single: Placement, variants: list[Variant]
 ) -> list[State | None]:
-    class ByFarm:
+    class ByRunCache:
         def trial(self, framework: str, folder: Path) -> None:
-            farm._workers[framework].trial(single, folder)
+            run_cache.worker(framework).trial(single, folder)
 
-    lab = Counterfactuals(ByFarm(), folder, spec, (single, single), (None, None), REPLAY)  # type: ignore[arg-type]
+    lab = Counterfactuals(ByRunCache(), folder, spec, (single, single), (None, None), REPLAY)  # type: ignore[arg-type]
     return lab.trial(variants)

@@ -123,11 +123,11 @@ HELD = [
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_what_a_rank_holds_between_steps_is_what_it_was_said_to(farm, text: str) -> None:
+def test_what_a_rank_holds_between_steps_is_what_it_was_said_to(run_cache, text: str) -> None:
     precision = "float32" if "deepspeed" in text else "float64"
     spec = small("digits_transformer", "steps=2", f"precision={precision}").resolved()
     placement = Placement.from_text(text)
-    measured = farm.record(spec, placement).memory
+    measured = run_cache.record(spec, placement).memory
     found = estimate(spec, placement)
     assert found.parameters == max(rank["parameters"] for rank in measured)
     assert found.slots == max(rank["slots"] for rank in measured)

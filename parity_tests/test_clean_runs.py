@@ -12,12 +12,11 @@ import pytest
 from parity.common import recipes
 from parity.common.diagnosis.diagnose import diagnose
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.execution.replay import Replayer
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import parameter_specs
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
 from parity_tests.clean_table import CleanTable, nearest
-from parity_tests.conftest import Farm
+from parity_tests.run_cache import RunCache
 
 # A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
 SAMPLE = (5, 39)
@@ -33,10 +32,10 @@ pytestmark = pytest.mark.timeout(3600)
 class Diagnoser:
     """Diagnoses of clean pairs on request, each made once; those with TensorFlow beside the others."""
 
-    def __init__(self, farm: Farm, folder: Path, stack: ExitStack) -> None:
-        self._farm, self._folder = farm, folder
+    def __init__(self, run_cache: RunCache, folder: Path, stack: ExitStack) -> None:
+        self._run_cache, self._folder = run_cache, folder
         self._made: dict[tuple[int, str | None], Future[Diagnosis]] = {}
-        self._replayer = Replayer(lambda placement: farm._workers[placement.framework])
+        self._replayer = run_cache.replayer()
         self._lanes = {name: ThreadPoolExecutor(1, name) for name in ("tensorflow", "torch")}
         for lane in self._lanes.values():
             stack.callback(lane.shutdown, cancel_futures=True)
@@ -50,8 +49,8 @@ class Diagnoser:
         return self._made[number, fault]
 
     def _diagnosed(self, run: CleanRun, fault: str | None) -> Diagnosis:
-        reference = self._farm.record(run.spec, run.reference)
-        candidate = self._farm.record(run.spec, run.candidate, fault)
+        reference = self._run_cache.record(run.spec, run.reference)
+        candidate = self._run_cache.record(run.spec, run.candidate, fault)
         inside = None if fault is None else f"parity_tests.faults.{run.candidate.framework}:{fault}"
         folder = self._folder / f"{run.number}_{fault}"
         return diagnose(reference, candidate, self._replayer, folder, inside=(None, inside))
@@ -59,11 +58,11 @@ class Diagnoser:
 
 @pytest.fixture(scope="module")
 def diagnoser(
-    request: pytest.FixtureRequest, farm: Farm, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Diagnoser]:
     """With every selected pair begun, so that neither lane waits for the other."""
     with ExitStack() as stack:
-        made = Diagnoser(farm, tmp_path_factory.mktemp("clean_runs"), stack)
+        made = Diagnoser(run_cache, tmp_path_factory.mktemp("clean_runs"), stack)
         for item in request.session.items:
             if item.module is request.module and hasattr(item, "callspec"):
                 made.begin(item.callspec.params["number"])

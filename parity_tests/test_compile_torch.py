@@ -12,9 +12,9 @@ from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import Placement
-from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.strategies import COMPILER, Row, spec_of
 
 # Compiling takes its time: the other rows only where the page of strategies is written.
@@ -25,13 +25,13 @@ COMPILED = [
 
 
 @pytest.mark.parametrize("row", COMPILED)
-def test_a_compiled_pass_does_not_change_the_curve(farm: Farm, row: Row) -> None:
+def test_a_compiled_pass_does_not_change_the_curve(run_cache: RunCache, row: Row) -> None:
     """With dropout, whose masks are keyed by step and sample, and a batch whose size changes."""
     if not row.installed:
         pytest.skip(f"no C++ compiler ({COMPILER}) on this machine")
     spec = spec_of(row, "dropout")
-    reference = farm.record(spec, torch("single", 1))
-    record = farm.record(spec, row.placement(row.replicas[0]))
+    reference = run_cache.record(spec, torch("single", 1))
+    record = run_cache.record(spec, row.placement(row.replicas[0]))
     comparison = compare(reference, record, proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason
     assert len(record.steps) == 50 and comparison.loss_deviation.max() <= 1e-12
@@ -40,13 +40,15 @@ def test_a_compiled_pass_does_not_change_the_curve(farm: Farm, row: Row) -> None
 
 
 @pytest.mark.slow
-def test_what_the_compiler_makes_is_what_trains(farm: Farm) -> None:
+def test_what_the_compiler_makes_is_what_trains(run_cache: RunCache) -> None:
     spec = small("digits_mlp", "steps=6")
-    reference = farm.record(spec, torch("single", 1))
+    reference = run_cache.record(spec, torch("single", 1))
     verdicts = {
         compiled: compare(
             reference,
-            farm.record(spec, torch("single", 1, compile=compiled, digests=True), "compiled_pass_changed"),
+            run_cache.record(
+                spec, torch("single", 1, compile=compiled, digests=True), "compiled_pass_changed"
+            ),
             proof_budget(reference),
         ).verdict
         for compiled in (False, True)
@@ -67,12 +69,12 @@ def test_what_the_compiler_makes_is_what_trains(farm: Farm) -> None:
         ("torch:ddp:2,engine=fabric", "engine fabric hooks into the model's passes; take engine own"),
     ],
 )
-def test_what_cannot_be_compiled_says_so(farm: Farm, text: str, line: str) -> None:
+def test_what_cannot_be_compiled_says_so(run_cache: RunCache, text: str, line: str) -> None:
     placement = Placement.from_text(f"{text},compile=true")
     if not Row(text.rpartition(":")[0], text.partition(",")[2]).installed:
         pytest.skip("the engine's package is not installed")
     with pytest.raises(RunError, match=line) as error:
-        farm.record(small("digits_transformer", "steps=2"), placement)
+        run_cache.record(small("digits_transformer", "steps=2"), placement)
     assert "\n" not in str(error.value)
 
 

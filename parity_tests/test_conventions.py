@@ -13,8 +13,8 @@ from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
 from parity_tests import matrix
-from parity_tests.conftest import Farm
 from parity_tests.peers import Arrays, Peer
+from parity_tests.run_cache import RunCache
 
 STEPS, BATCH = 100, 32
 # Over 100 steps and every tensor; a single step's rounding grows with the steps.
@@ -211,19 +211,21 @@ def torch_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str
 
 
 @pytest.mark.parametrize("case", cases())
-def test_torch_trains_as_stock_keras_does(farm: Farm, peers: dict[str, Peer], case: Any) -> None:
-    record = farm.record(spec_of(case[0], case[1], "keras"), matrix.torch("ddp", 2))
+def test_torch_trains_as_stock_keras_does(run_cache: RunCache, peers: dict[str, Peer], case: Any) -> None:
+    record = run_cache.record(spec_of(case[0], case[1], "keras"), matrix.torch("ddp", 2))
     assert keras_deviation(peers, record, case[3], case) <= LIMIT
 
 
 @pytest.mark.parametrize("case", cases())
-def test_tensorflow_trains_as_stock_torch_does(farm: Farm, peers: dict[str, Peer], case: Any) -> None:
-    record = farm.record(spec_of(case[0], case[1], "torch"), matrix.tensorflow(2))
+def test_tensorflow_trains_as_stock_torch_does(
+    run_cache: RunCache, peers: dict[str, Peer], case: Any
+) -> None:
+    record = run_cache.record(spec_of(case[0], case[1], "torch"), matrix.tensorflow(2))
     assert torch_deviation(peers, record, case[4], case) <= LIMIT
 
 
-def test_the_other_convention_is_another_training(farm: Farm, peers: dict[str, Peer]) -> None:
+def test_the_other_convention_is_another_training(run_cache: RunCache, peers: dict[str, Peer]) -> None:
     """The negative control: the same weights and batches under the other framework's defaults."""
     case = CASES[2]
-    keras_like = farm.record(spec_of(case[0], case[1], "torch"), matrix.torch("ddp", 2))
+    keras_like = run_cache.record(spec_of(case[0], case[1], "torch"), matrix.torch("ddp", 2))
     assert keras_deviation(peers, keras_like, case[3], case) > 1e-6

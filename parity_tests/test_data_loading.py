@@ -19,8 +19,8 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
 from parity.common.spec import TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.matrix import tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import DDP, TORCH, Run, edit_json, one_line, tiny_spec
 
 SIDE = 8
@@ -167,52 +167,52 @@ def test_runs_on_other_data_are_not_compared(tmp_path: Path) -> None:
 # Whole runs.
 
 
-def test_augmentation_is_the_same_in_both_frameworks_whoever_prepares_it(farm: Farm) -> None:
+def test_augmentation_is_the_same_in_both_frameworks_whoever_prepares_it(run_cache: RunCache) -> None:
     spec = images(SYNTHETIC, AUGMENT)
     alone, threads = tensorflow(2), tensorflow(2, loader_workers=1, prefetch_batches=3)
     processes, other_split = torch("ddp", 2, loader_workers=1), torch("single", 1)
     for placement in (alone, threads, processes, other_split):
-        farm.begin(spec, placement)
-    reference = farm.record(spec, alone)
+        run_cache.begin(spec, placement)
+    reference = run_cache.record(spec, alone)
     for placement in (threads, processes, other_split):
-        record = farm.record(spec, placement)
+        record = run_cache.record(spec, placement)
         comparison = compare(reference, record, proof_budget(reference))
         assert comparison.verdict == "parity", comparison.reason
         assert comparison.loss_deviation.max() <= 1e-12
-    same = farm.record(spec, threads)
+    same = run_cache.record(spec, threads)
     assert np.array_equal(same.columns["loss_sum"], reference.columns["loss_sum"])
     final, other = reference.state("final"), same.state("final")
     assert all(np.array_equal(final[name], other[name]) for name in final)
     # The negative control: the augmentation is what was trained on.
-    plain = farm.record(images(SYNTHETIC, AUGMENT[:-1]), alone)
+    plain = run_cache.record(images(SYNTHETIC, AUGMENT[:-1]), alone)
     assert not np.allclose(plain.loss, reference.loss, rtol=1e-3)
     assert reference.summary is not None and reference.summary.eval_count == 11
 
 
-def test_runs_on_files_carry_their_digest(farm: Farm, tmp_path: Path) -> None:
+def test_runs_on_files_carry_their_digest(run_cache: RunCache, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     path = tmp_path / "data.npz"
     arrays = {"x": random.integers(0, 256, (60, SIDE, SIDE, 3)).astype(np.uint8), "y": np.arange(60) % 5}
     np.savez(path, **arrays)
     source = {"kind": "npz", "path": str(path), "divide_by": 255, "permute_seed": 1}
     spec = images(source, AUGMENT[:2], eval_samples=23)
-    farm.begin(spec, tensorflow(2))
-    first, second = (farm.record(spec, placement) for placement in (torch("ddp", 2), tensorflow(2)))
+    run_cache.begin(spec, tensorflow(2))
+    first, second = (run_cache.record(spec, placement) for placement in (torch("ddp", 2), tensorflow(2)))
     assert first.header.data_digest == second.header.data_digest == sources.data_digest(spec.data)
     comparison = compare(first, second, proof_budget(first))
     assert comparison.verdict == "parity", comparison.reason
     arrays["x"][0, 0, 0, 0] ^= 1
     np.savez(path, **arrays)
-    # Another key of the farm's memory: the same run again.
-    third = farm.record(spec, torch("ddp", 2, prefetch_batches=5))
+    # Another key of the cache: the same run again.
+    third = run_cache.record(spec, torch("ddp", 2, prefetch_batches=5))
     with pytest.raises(AlignmentError, match="trained on different data"):
         compare(first, third, proof_budget(first))
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(RunError, match=r"data.npz is no .npz archive, or it is cut short"):
-        farm.record(spec, torch("ddp", 2, prefetch_batches=6))
+        run_cache.record(spec, torch("ddp", 2, prefetch_batches=6))
 
 
-def test_a_worker_that_meets_a_broken_picture_says_which(farm: Farm, tmp_path: Path) -> None:
+def test_a_worker_that_meets_a_broken_picture_says_which(run_cache: RunCache, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for number in range(5):
         (tmp_path / f"class_{number}").mkdir()
@@ -229,5 +229,5 @@ def test_a_worker_that_meets_a_broken_picture_says_which(farm: Farm, tmp_path: P
         eval_samples=5,
     )
     with pytest.raises(RunError, match=r"class_2/3.png is no picture, or it is cut short") as error:
-        farm.record(spec, torch("ddp", 2, loader_workers=1))
+        run_cache.record(spec, torch("ddp", 2, loader_workers=1))
     one_line(error.value)

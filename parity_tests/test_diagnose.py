@@ -22,9 +22,9 @@ from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace, stage_of
 from parity.common.spec import TrainSpec, override
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
+from parity_tests.run_cache import RunCache
 
 LATE = 11  # as in `parity_tests.late_fault`, which imports a framework
 UNEVEN = 4  # the last step of the first epoch: 4 samples
@@ -320,17 +320,17 @@ def test_chosen_steps_hold_the_borders_and_the_step_outside() -> None:
 
 
 @pytest.fixture
-def replayer(farm: Farm) -> Replayer:
-    """Replays in the farm's workers, which the runs to be diagnosed have started."""
-    return Replayer(lambda placement: farm._workers[placement.framework])
+def replayer(run_cache: RunCache) -> Replayer:
+    """Replays in the run cache's workers, which the runs to be diagnosed have started."""
+    return run_cache.replayer()
 
 
 MLP = small("digits_mlp", "steps=4")
 ALONE = torch("single", 1)
 
 
-def test_a_clean_pair_is_at_parity(farm: Farm, replayer: Replayer, tmp_path: Path) -> None:
-    records = [farm.record(MLP, place) for place in (ALONE, tensorflow(2))]
+def test_a_clean_pair_is_at_parity(run_cache: RunCache, replayer: Replayer, tmp_path: Path) -> None:
+    records = [run_cache.record(MLP, place) for place in (ALONE, tensorflow(2))]
     found = diagnose(*records, replayer, tmp_path / "replays")
     assert (found.verdict, found.findings, found.when) == ("parity", (), None)
     assert [step.step for step in found.steps] == [0, 1, None]
@@ -346,10 +346,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_at_its_step_and_place(
-    farm: Farm, replayer: Replayer, tmp_path: Path, fault: str
+    run_cache: RunCache, replayer: Replayer, tmp_path: Path, fault: str
 ) -> None:
     place = FAULTS[fault]
-    records = farm.record(MLP, ALONE), farm.record(MLP, place, fault)
+    records = run_cache.record(MLP, ALONE), run_cache.record(MLP, place, fault)
     inside = None, f"parity_tests.faults.{place.framework}:{fault}"
     found = diagnose(*records, replayer, tmp_path / "replays", inside=inside, keep=True)
     assert found.verdict == "divergent"
@@ -364,11 +364,11 @@ def test_a_fault_is_found_at_its_step_and_place(
 
 
 @pytest.mark.exhaustive
-def test_what_the_replays_leave_out_is_named(farm: Farm, replayer: Replayer, tmp_path: Path) -> None:
+def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Replayer, tmp_path: Path) -> None:
     """Replayed without what it was made inside, and on another strategy, a faulty run agrees."""
     reference, faulty = (
-        farm.record(MLP, ALONE),
-        farm.record(MLP, FAULTS["replicas_never_synchronised"], "replicas_never_synchronised"),
+        run_cache.record(MLP, ALONE),
+        run_cache.record(MLP, FAULTS["replicas_never_synchronised"], "replicas_never_synchronised"),
     )
     found = diagnose(reference, faulty, replayer, tmp_path / "a")
     assert (found.verdict, found.findings, found.reproduced) == ("divergent", (), False)
@@ -384,13 +384,13 @@ def test_what_the_replays_leave_out_is_named(farm: Farm, replayer: Replayer, tmp
 
 @pytest.mark.slow
 def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
-    farm: Farm, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cache: RunCache, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Far from the beginning, replays go on from states on the way.
     monkeypatch.setattr(first_step, "FARTHEST_BORDER", 5)
     spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
-    reference = farm.record(spec, ALONE)
+    reference = run_cache.record(spec, ALONE)
     faulty = read_record(replayer.run(spec, ALONE, tmp_path / "run", inside))
     found = diagnose(reference, faulty, replayer, tmp_path / "replays", inside=(None, inside))
     assert found.when is not None
@@ -456,8 +456,8 @@ def test_what_cannot_be_looked_into_is_left_out() -> None:
     assert looked_into(simple) == (simple, [])
 
 
-def test_the_first_step_outside_is_read_off_the_records(farm: Farm) -> None:
-    reference, candidate = farm.record(MLP, ALONE), farm.record(MLP, tensorflow(2))
+def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> None:
+    reference, candidate = run_cache.record(MLP, ALONE), run_cache.record(MLP, tensorflow(2))
     budget = proof_budget(reference)
     assert first_outside(reference, candidate, budget) is None
 

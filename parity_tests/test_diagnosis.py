@@ -14,9 +14,9 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.diagnosis_cases import FaultCase, FaultPair
 from parity_tests.diagnosis_table import BEHAVIOURS, CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome
+from parity_tests.run_cache import RunCache
 
 # Seconds each; every other quick one is `slow`.
 FAST = ("torch-single1-labels_one_batch_late", "torch-single1-square_dense_kernel_transposed")
@@ -38,10 +38,10 @@ PAIRS_MISSED: dict[str, str] = {
 
 
 class RememberingReplayer(Replayer):
-    """Replays in the farm's workers; what is no candidate's is made once and kept."""
+    """Replays in the run cache's workers; what is no candidate's is made once and kept."""
 
-    def __init__(self, farm: Farm, folder: Path) -> None:
-        super().__init__(lambda placement: worker_of(farm, placement))
+    def __init__(self, run_cache: RunCache, folder: Path) -> None:
+        super().__init__(lambda placement: worker_of(run_cache, placement))
         self._folder = folder
         self._kept: dict[tuple, Path] = {}
 
@@ -55,22 +55,22 @@ class RememberingReplayer(Replayer):
         return self._kept[key]
 
 
-def worker_of(farm: Farm, placement: Placement) -> Worker:
-    """The farm's worker that runs a placement; the runs to be diagnosed have started it."""
-    return farm._workers[placement.framework]
+def worker_of(run_cache: RunCache, placement: Placement) -> Worker:
+    """The run cache's worker that runs a placement; the runs to be diagnosed have started it."""
+    return run_cache.worker(placement.framework)
 
 
 class Diagnoser:
     """Diagnoses of faults on request, each made once; the two frameworks' candidates side by side."""
 
-    def __init__(self, farm: Farm, table: DiagnosisTable, folder: Path, stack: ExitStack) -> None:
-        self._farm, self._table, self._folder = farm, table, folder
+    def __init__(self, run_cache: RunCache, table: DiagnosisTable, folder: Path, stack: ExitStack) -> None:
+        self._run_cache, self._table, self._folder = run_cache, table, folder
         self._made: dict[str, Future[Diagnosis]] = {}
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("tensorflow", "torch")}
         self._replayers = {}
         for name, thread in self._threads.items():
             (folder / name).mkdir()
-            self._replayers[name] = RememberingReplayer(farm, folder / name)
+            self._replayers[name] = RememberingReplayer(run_cache, folder / name)
             stack.callback(thread.shutdown, cancel_futures=True)
 
     def begin(self, case: FaultCase | FaultPair) -> Future[Diagnosis]:
@@ -82,8 +82,8 @@ class Diagnoser:
         return self._made[case.id]
 
     def _diagnosed(self, case: FaultCase | FaultPair, out: Path) -> Diagnosis:
-        reference = self._farm.record(case.spec, case.reference)
-        candidate = self._farm.record(case.spec, case.placement, case.inside.partition(":")[2])
+        reference = self._run_cache.record(case.spec, case.reference)
+        candidate = self._run_cache.record(case.spec, case.placement, case.inside.partition(":")[2])
         self._table.versions |= reference.header.versions | candidate.header.versions
         replayer = self._replayers[case.placement.framework]
         return diagnose(reference, candidate, replayer, out, inside=(None, case.inside))
@@ -110,13 +110,13 @@ class Diagnoser:
 @pytest.fixture(scope="module")
 def diagnoser(
     request: pytest.FixtureRequest,
-    farm: Farm,
+    run_cache: RunCache,
     diagnoses: DiagnosisTable,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Diagnoser]:
     """With every selected diagnosis begun, so that neither framework waits for the other."""
     with ExitStack() as stack:
-        made = Diagnoser(farm, diagnoses, tmp_path_factory.mktemp("diagnoses"), stack)
+        made = Diagnoser(run_cache, diagnoses, tmp_path_factory.mktemp("diagnoses"), stack)
         for item in request.session.items:
             if item.module is request.module and hasattr(item, "callspec"):
                 made.begin(item.callspec.params["case"])

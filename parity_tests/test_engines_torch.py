@@ -22,8 +22,8 @@ from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.spec.deepspeed import check_deepspeed, deepspeed_config
 from parity.common.state.canonical import digest_of, parameter_specs
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small
+from parity_tests.run_cache import RunCache
 from parity_tests.strategies import DROPOUT
 
 ROOT = Path(__file__).parent.parent
@@ -60,11 +60,11 @@ def alike(record: RunRecord) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", engines("lightning", "fabric", "accelerate"))
-def test_an_engine_trains_the_same_and_accumulates_by_schedule(farm: Farm, engine: str) -> None:
+def test_an_engine_trains_the_same_and_accumulates_by_schedule(run_cache: RunCache, engine: str) -> None:
     """Dropout, clipping, decay by shape, an average of the weights; 3 micro-batches, then 1, then 2."""
     spec = dropout()
-    reference = farm.record(spec, placed("single:1"))
-    record = farm.record(spec, placed(f"ddp:2,engine={engine},accumulation={{0: 3, 1: 1, 2: 2}}"))
+    reference = run_cache.record(spec, placed("single:1"))
+    record = run_cache.record(spec, placed(f"ddp:2,engine={engine},accumulation={{0: 3, 1: 1, 2: 2}}"))
     compared = compare(reference, record, proof_budget(reference))
     assert compared.verdict == "parity", compared.reason
     assert alike(record)
@@ -76,10 +76,12 @@ def test_an_engine_trains_the_same_and_accumulates_by_schedule(farm: Farm, engin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", engines("lightning", "fabric", "accelerate"))
-def test_the_gradients_are_the_engines(farm: Farm, engine: str) -> None:
+def test_the_gradients_are_the_engines(run_cache: RunCache, engine: str) -> None:
     spec = dropout()
-    reference = farm.record(spec, placed("single:1"))
-    record = farm.record(spec, placed(f"single:1,engine={engine}"), fault=f"backward_of_{engine}_doubled")
+    reference = run_cache.record(spec, placed("single:1"))
+    record = run_cache.record(
+        spec, placed(f"single:1,engine={engine}"), fault=f"backward_of_{engine}_doubled"
+    )
     compared = compare(reference, record, proof_budget(reference))
     assert compared.verdict == "divergent"
     deviations = state_deviations(reference.state("first_gradients"), record.state("first_gradients"))
@@ -89,10 +91,10 @@ def test_the_gradients_are_the_engines(farm: Farm, engine: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", engines("lightning", "fabric"))
-def test_an_engine_shards(farm: Farm, engine: str) -> None:
+def test_an_engine_shards(run_cache: RunCache, engine: str) -> None:
     spec = dropout()
-    reference = farm.record(spec, placed("single:1"))
-    record = farm.record(spec, placed(f"fsdp2:2,engine={engine},wrap=blocks,accumulation=2"))
+    reference = run_cache.record(spec, placed("single:1"))
+    record = run_cache.record(spec, placed(f"fsdp2:2,engine={engine},wrap=blocks,accumulation=2"))
     assert compare(reference, record, proof_budget(reference)).verdict == "parity"
     assert alike(record)
     for kind in ("parameters", "slots"):
@@ -101,17 +103,17 @@ def test_an_engine_shards(farm: Farm, engine: str) -> None:
 
 @pytest.mark.exhaustive
 @needs("lightning")
-def test_lightning_starts_the_ranks_itself(farm: Farm) -> None:
+def test_lightning_starts_the_ranks_itself(run_cache: RunCache) -> None:
     spec = dropout()
-    reference = farm.record(spec, placed("single:1"))
-    record = farm.record(spec, placed("ddp:2,engine=lightning,launcher=mp_spawn,accumulation=2"))
+    reference = run_cache.record(spec, placed("single:1"))
+    record = run_cache.record(spec, placed("ddp:2,engine=lightning,launcher=mp_spawn,accumulation=2"))
     assert compare(reference, record, proof_budget(reference)).verdict == "parity"
     assert alike(record)
     # One process of ours, from which Lightning started two.
     assert [path.name for path in (record.folder / "logs").iterdir()] == ["rank_0.log"]
     broken = override(recipes.get("resnet20:tiny"), ["data.source={kind: cifar10, path: /nowhere}"])
     with pytest.raises(RunError, match=r"rank \d of those that Lightning started ended: data: /nowhere"):
-        farm.record(broken, placed("ddp:2,engine=lightning,launcher=mp_spawn"))
+        run_cache.record(broken, placed("ddp:2,engine=lightning,launcher=mp_spawn"))
 
 
 @pytest.mark.slow
@@ -124,13 +126,13 @@ def test_lightning_starts_the_ranks_itself(farm: Farm) -> None:
         ("deepspeed:2,optimizer=x", None),
     ],
 )
-def test_what_lightning_cannot_do_here_is_said(farm: Farm, text: str, says: str | None) -> None:
+def test_what_lightning_cannot_do_here_is_said(run_cache: RunCache, text: str, says: str | None) -> None:
     if says is None:
         with pytest.raises(SpecError, match="optimizer: not a field of a placement"):
             placed(text)
         return
     with pytest.raises(RunError, match=says):
-        farm.record(small("digits_mlp", "precision=float32", *SHORT), placed(text))
+        run_cache.record(small("digits_mlp", "precision=float32", *SHORT), placed(text))
 
 
 WITHOUT = """
@@ -181,11 +183,11 @@ def float32(*more: str) -> TrainSpec:
         pytest.param("stage=3,offload_optimizer=true,offload_parameters=true", marks=pytest.mark.exhaustive),
     ],
 )
-def test_deepspeed_trains_as_ddp_does(farm: Farm, options: str) -> None:
+def test_deepspeed_trains_as_ddp_does(run_cache: RunCache, options: str) -> None:
     """Two ranks' gradients add up in one order only, so nothing but the update's kernels may differ."""
     spec = float32()
-    reference = farm.record(spec, placed("ddp:2"))
-    record = farm.record(spec, placed(f"deepspeed:2,{options}"))
+    reference = run_cache.record(spec, placed("ddp:2"))
+    record = run_cache.record(spec, placed(f"deepspeed:2,{options}"))
     assert alike(record)
     for curve in ("loss_sum", "gradient_norm", "parameter_norm", "update_norm"):
         assert curve_deviation(reference.columns[curve], record.columns[curve]).max() < 1e-6
@@ -199,20 +201,20 @@ def test_deepspeed_trains_as_ddp_does(farm: Farm, options: str) -> None:
 
 @pytest.mark.slow
 @needs("deepspeed")
-def test_the_gradients_are_deepspeeds(farm: Farm) -> None:
-    reference = farm.record(float32(), placed("ddp:2"))
-    record = farm.record(float32(), placed("deepspeed:2"), fault="backward_of_deepspeed_doubled")
+def test_the_gradients_are_deepspeeds(run_cache: RunCache) -> None:
+    reference = run_cache.record(float32(), placed("ddp:2"))
+    record = run_cache.record(float32(), placed("deepspeed:2"), fault="backward_of_deepspeed_doubled")
     deviations = state_deviations(reference.state("first_gradients"), record.state("first_gradients"))
     assert list(deviations.values()) == pytest.approx([0.5] * len(deviations), abs=1e-5)
 
 
 @pytest.mark.slow
 @needs("deepspeed")
-def test_each_stage_divides_what_it_says(farm: Farm, tmp_path: Path) -> None:
+def test_each_stage_divides_what_it_says(run_cache: RunCache, tmp_path: Path) -> None:
     kinds = ("parameters", "slots", "master_weights")
 
     def most(spec: TrainSpec, text: str) -> list[int]:
-        memory = farm.record(spec, placed(text)).memory
+        memory = run_cache.record(spec, placed(text)).memory
         return [max(rank[kind] for rank in memory) for kind in kinds]
 
     def near(*sizes: float) -> list[object]:

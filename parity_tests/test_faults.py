@@ -9,9 +9,9 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.figures import Figures
 from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 
 CNN, GPT = "digits_cnn", "digits_transformer"
 CLIP = "optimizer.clip_global_norm=2.0"
@@ -87,19 +87,19 @@ CASES = [
 
 
 @pytest.fixture(scope="session")
-def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
     """Begin every selected case's runs, so that neither framework waits for the other."""
     for item in request.session.items:
         if item.function is test_fault_turns_the_verdict_red:
             case = item.callspec.params["case"]
-            farm.begin(case.spec, case.reference)
-            farm.begin(case.spec, case.placement)
-            farm.begin(case.spec, case.placement, case.fault)
+            run_cache.begin(case.spec, case.reference)
+            run_cache.begin(case.spec, case.placement)
+            run_cache.begin(case.spec, case.placement, case.fault)
 
 
-def judged(farm: Farm, case: Case, fault: str | None) -> Comparison:
-    reference = farm.record(case.spec, case.reference)
-    return compare(reference, farm.record(case.spec, case.placement, fault), proof_budget(reference))
+def judged(run_cache: RunCache, case: Case, fault: str | None) -> Comparison:
+    reference = run_cache.record(case.spec, case.reference)
+    return compare(reference, run_cache.record(case.spec, case.placement, fault), proof_budget(reference))
 
 
 # One or more of each kind: of the reduction, the samples, the optimizer, the schedule, layers, precision. The others
@@ -136,10 +136,10 @@ def cases() -> list:
 
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.usefixtures("both_at_work")
-def test_fault_turns_the_verdict_red(farm: Farm, figures: Figures, case: Case) -> None:
-    clean = judged(farm, case, None)
+def test_fault_turns_the_verdict_red(run_cache: RunCache, figures: Figures, case: Case) -> None:
+    clean = judged(run_cache, case, None)
     assert clean.verdict == "parity", clean.reason
-    faulty = judged(farm, case, case.fault)
+    faulty = judged(run_cache, case, case.fault)
     assert faulty.verdict == "divergent"
     assert faulty.first_failure is not None
     figures.faults[case.placement.framework, case.placement.label, case.fault] = faulty

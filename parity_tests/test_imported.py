@@ -23,8 +23,8 @@ from parity.common.state.canonical import State, initial_state, load_state, save
 from parity.common.state.imported import mark_zero_gradient_directions, state_adapter_of
 from parity_tests import imported_specs as models
 from parity_tests.command_line import Cli
-from parity_tests.conftest import Farm
 from parity_tests.matrix import tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.test_resume import PROOF, deviation, going_on, saved_at, saving
 
 TENSORFLOW, TORCH = tensorflow(2), torch("ddp", 2)
@@ -54,25 +54,25 @@ def judged(reference: RunRecord, candidate: RunRecord) -> Comparison:
     return compare(reference, candidate, proof_budget(reference))
 
 
-def trained(farm: Farm, spec: TrainSpec, *placements: Placement) -> list[Comparison]:
+def trained(run_cache: RunCache, spec: TrainSpec, *placements: Placement) -> list[Comparison]:
     """The first placement's run against each of the others."""
     for placement in placements:
-        farm.begin(spec, placement)
-    first, *others = (farm.record(spec, placement) for placement in placements)
+        run_cache.begin(spec, placement)
+    first, *others = (run_cache.record(spec, placement) for placement in placements)
     return [judged(first, other) for other in others]
 
 
-def agree(farm: Farm, spec: TrainSpec, *placements: Placement) -> None:
+def agree(run_cache: RunCache, spec: TrainSpec, *placements: Placement) -> None:
     """All placements' runs are one: within the proof limits, and the losses within 1e-12."""
-    for found in trained(farm, spec, *placements):
+    for found in trained(run_cache, spec, *placements):
         assert found.verdict == "parity", (found.candidate, found.reason)
         assert found.loss_deviation.max() <= PROOF
 
 
-def test_a_user_s_dense_net_trains_alike_on_both_sides(farm: Farm, folder: Path) -> None:
+def test_a_user_s_dense_net_trains_alike_on_both_sides(run_cache: RunCache, folder: Path) -> None:
     spec = models.mlp(folder)
-    agree(farm, spec, TORCH, TENSORFLOW)
-    record = farm.record(spec, TENSORFLOW)
+    agree(run_cache, spec, TORCH, TENSORFLOW)
+    record = run_cache.record(spec, TENSORFLOW)
     assert record.loss[-1] < record.loss[0]
     assert record.header.spec.model.layers == spec.resolved().model.layers
     # Comparing needs neither framework nor the user's code.
@@ -135,16 +135,16 @@ IN_CI = ("batch norm",)
     "name",
     [pytest.param(name, marks=SLOW if name in IN_CI else pytest.mark.exhaustive) for name in TRAININGS],
 )
-def test_user_s_models_train_alike(name: str, farm: Farm, folder: Path) -> None:
+def test_user_s_models_train_alike(name: str, run_cache: RunCache, folder: Path) -> None:
     net, settings, placements = TRAININGS[name]
-    agree(farm, getattr(models, net)(folder, **settings), *placements)
+    agree(run_cache, getattr(models, net)(folder, **settings), *placements)
 
 
 @SLOW
-def test_parameters_that_nothing_uses_and_dropout_that_is_off(farm: Farm, folder: Path) -> None:
+def test_parameters_that_nothing_uses_and_dropout_that_is_off(run_cache: RunCache, folder: Path) -> None:
     unused = models.layer(folder, models.ROWS["unused"], "Unused", "Unused", [3])
-    agree(farm, models.spec(unused, (6,)), TORCH, torch("fsdp2", 2), TENSORFLOW)
-    agree(farm, models.dropped(folder), TORCH, TENSORFLOW)
+    agree(run_cache, models.spec(unused, (6,)), TORCH, torch("fsdp2", 2), TENSORFLOW)
+    agree(run_cache, models.dropped(folder), TORCH, TENSORFLOW)
 
 
 @SLOW
@@ -154,10 +154,10 @@ def test_parameters_that_nothing_uses_and_dropout_that_is_off(farm: Farm, folder
     ids=["another epsilon", "another running variance"],
 )
 def test_a_port_that_is_another_is_divergent(
-    torch_model: str, arguments: dict[str, Any], where: str, farm: Farm, folder: Path
+    torch_model: str, arguments: dict[str, Any], where: str, run_cache: RunCache, folder: Path
 ) -> None:
     spec = models.cnn(folder, torch_model, arguments)
-    (found,) = trained(farm, spec, TENSORFLOW, TORCH)
+    (found,) = trained(run_cache, spec, TENSORFLOW, TORCH)
     assert found.verdict == "divergent"
     first = found.first_failure
     assert first is not None
@@ -169,8 +169,8 @@ def test_a_port_that_is_another_is_divergent(
 
 
 @SLOW
-def test_two_biases_that_are_both_trained_are_another_training(farm: Farm, folder: Path) -> None:
-    (found,) = trained(farm, models.text(folder, frozen=False), TENSORFLOW, TORCH)
+def test_two_biases_that_are_both_trained_are_another_training(run_cache: RunCache, folder: Path) -> None:
+    (found,) = trained(run_cache, models.text(folder, frozen=False), TENSORFLOW, TORCH)
     assert found.verdict == "divergent"
     assert {check.name for check in found.checks if not check.passed} >= {"loss curve", "gradient norm"}
     gradients = next(check for check in found.checks if check.name == "first-step gradients")
@@ -184,14 +184,14 @@ def test_two_biases_that_are_both_trained_are_another_training(farm: Farm, folde
     ids=["torch to tensorflow", "tensorflow to torch"],
 )
 def test_a_run_goes_on_in_the_other_framework(
-    begun: Placement, continued: Placement, farm: Farm, folder: Path
+    begun: Placement, continued: Placement, run_cache: RunCache, folder: Path
 ) -> None:
     """With what differs most: batch norm's buffers of each replica, and slots of joined tensors."""
     for spec in (models.cnn(folder), models.text(folder, optimizer=ADAM)):
-        saved = farm.record(spec, saving(begun))
-        part = farm.record(spec, going_on(continued, saved_at(saved)))
+        saved = run_cache.record(spec, saving(begun))
+        part = run_cache.record(spec, going_on(continued, saved_at(saved)))
         null = {name for name in saved.state("final") if name.endswith("attend/key/bias")}
-        whole = farm.record(spec, continued)
+        whole = run_cache.record(spec, continued)
         assert deviation(_without(whole, null), _without(part, null)) < PROOF
 
 
@@ -242,23 +242,23 @@ BROKEN: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW) for name in BROKEN])
-def test_a_model_that_cannot_be_trained_is_one_line(name: str, farm: Farm, folder: Path) -> None:
+def test_a_model_that_cannot_be_trained_is_one_line(name: str, run_cache: RunCache, folder: Path) -> None:
     fields, framework, words = BROKEN[name]
     spec = with_layer(models.mlp(folder), **fields)
     placement = TENSORFLOW if framework == "tensorflow" else TORCH
     with pytest.raises(RunError) as caught:
-        farm.record(spec, placement)
+        run_cache.record(spec, placement)
     text = str(caught.value)
     assert all(word in text for word in words), text
     assert "\n" not in text and "Traceback" not in text
 
 
 @SLOW
-def test_regularizers_and_several_outputs_are_named(farm: Farm, folder: Path) -> None:
+def test_regularizers_and_several_outputs_are_named(run_cache: RunCache, folder: Path) -> None:
     one = models.ROWS["one"]
     penalised = models.spec(models.layer(folder, one, "penalised", "Last", [3]), (6,))
     with pytest.raises(RunError, match=r"penalised adds 1 terms to the loss .* loss\.l2"):
-        farm.record(penalised, TENSORFLOW)
+        run_cache.record(penalised, TENSORFLOW)
     rows = [*one, *models.dense("more", 6, 2)]
     unchosen = with_layer(
         models.spec(models.layer(folder, one, "two_outputs", "Last", [3]), (6,)),
@@ -266,7 +266,7 @@ def test_regularizers_and_several_outputs_are_named(farm: Farm, folder: Path) ->
     )
     for placement, field in ((TENSORFLOW, "keras_output"), (TORCH, "torch_output")):
         with pytest.raises(RunError, match=rf"gives 0, 1; name the output .* {field}"):
-            farm.record(unchosen, placement)
+            run_cache.record(unchosen, placement)
     chosen = with_layer(
         models.spec(models.layer(folder, one, "two_outputs", "Last", [3]), (6,)),
         torch_arguments={"outputs": 2},
@@ -276,7 +276,7 @@ def test_regularizers_and_several_outputs_are_named(farm: Farm, folder: Path) ->
             t | {"trainable": t["name"] in dict.fromkeys(r[0] for r in one)} for t in models.tensors(rows, 0)
         ],
     )
-    agree(farm, chosen, TORCH, TENSORFLOW)
+    agree(run_cache, chosen, TORCH, TENSORFLOW)
 
 
 def test_the_canonical_state_is_keras_s_and_goes_to_torch_and_back(folder: Path) -> None:
@@ -479,9 +479,11 @@ def test_the_commands_know_such_a_spec(cli: Cli, folder: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_diagnosis_and_an_export_say_what_to_do_instead(farm: Farm, folder: Path, cli: Cli) -> None:
+def test_a_diagnosis_and_an_export_say_what_to_do_instead(
+    run_cache: RunCache, folder: Path, cli: Cli
+) -> None:
     spec = models.mlp(folder)
-    ours, theirs = (farm.record(spec, placement).folder for placement in (TENSORFLOW, TORCH))
+    ours, theirs = (run_cache.record(spec, placement).folder for placement in (TENSORFLOW, TORCH))
     assert "an .npz file" in cli.refused("diagnose", ours, theirs)
     for kind, name in (("keras", "m.keras"), ("state_dict", "m.pt")):
         said = cli.refused("checkpoint", "export", ours, "--to", kind, "--out", cli.folder / name)

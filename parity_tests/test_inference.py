@@ -17,9 +17,9 @@ from parity.common.record.files import write_json
 from parity.common.record.header import header_of
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.state.canonical import initial_state, load_state, parameter_specs, save_state
-from parity_tests.conftest import Farm
 from parity_tests.matrix import NARROW, tensorflow, torch
 from parity_tests.peers import Peer
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import FACTS, one_line
 
 Peers = dict[str, Peer]
@@ -57,12 +57,12 @@ def refused(peers: Peers, path: Path, framework: str = "torch", **facts: str) ->
 
 
 @pytest.fixture(scope="session")
-def run(farm: Farm) -> Any:
+def run(run_cache: RunCache) -> Any:
     """A finished run with a checkpoint before its fifth step, by its name in RUNS; a copy, to be damaged."""
 
     def made(name: str, copy: Path | None = None) -> Path:
         recipe, assignments, placement = RUNS[name]
-        folder = farm.begin(spec_of(recipe, *assignments), placement).result()
+        folder = run_cache.begin(spec_of(recipe, *assignments), placement).result()
         return folder if copy is None else shutil.copytree(folder, copy / "run")
 
     return made
@@ -74,10 +74,12 @@ RARELY = ("lstm with padding",)  # some seconds, which are most of them TensorFl
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in RARELY)) for name in RUNS]
 )
-def test_both_frameworks_give_what_the_run_evaluated(name: str, run: Any, farm: Farm, peers: Peers) -> None:
+def test_both_frameworks_give_what_the_run_evaluated(
+    name: str, run: Any, run_cache: RunCache, peers: Peers
+) -> None:
     recipe, assignments, placement = RUNS[name]
     spec = spec_of(recipe, *assignments)
-    folder, summary = run(name), farm.record(spec, placement).summary
+    folder, summary = run(name), run_cache.record(spec, placement).summary
     found = both(peers, folder, evaluation(spec))
     np.testing.assert_allclose(found[0]["outputs"], found[1]["outputs"], rtol=1e-12, atol=1e-13)
     for each in found:

@@ -30,8 +30,8 @@ from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
 from parity_tests import test_precision, test_strategies_torch
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
 from parity_tests.test_faults import CASES, Case
 
@@ -395,33 +395,33 @@ def case_of(framework: str, fault: str) -> Case:
 
 
 @pytest.mark.parametrize(("framework", "fault"), BROKEN)
-def test_seeded_faults_are_breaches_of_their_step(farm: Farm, framework: str, fault: str) -> None:
+def test_seeded_faults_are_breaches_of_their_step(run_cache: RunCache, framework: str, fault: str) -> None:
     case = case_of(framework, fault)
-    record = farm.record(case.spec, case.placement, fault)
+    record = run_cache.record(case.spec, case.placement, fault)
     invariant, step = BROKEN[framework, fault]
     assert {violation.invariant for violation in record.violations} == {invariant}
     assert record.violations[0].step == step
-    assert farm.record(case.spec, case.placement).violations == ()
+    assert run_cache.record(case.spec, case.placement).violations == ()
 
 
 def broken_first(record: RunRecord) -> tuple[int, set[str]]:
     return record.violations[0].step, {violation.invariant for violation in record.violations}
 
 
-def test_a_step_skipped_by_one_rank_alone(farm: Farm) -> None:
-    record = farm.record(test_precision.FLOAT16, test_precision.DDP, "step_skipped_on_rank_one_only")
+def test_a_step_skipped_by_one_rank_alone(run_cache: RunCache) -> None:
+    record = run_cache.record(test_precision.FLOAT16, test_precision.DDP, "step_skipped_on_rank_one_only")
     assert broken_first(record) == (3, {REPLICAS})
 
 
 @pytest.mark.slow
-def test_parameters_that_are_not_sent(farm: Farm) -> None:
+def test_parameters_that_are_not_sent(run_cache: RunCache) -> None:
     text, spec = test_strategies_torch.FAULTS["updated_parameters_not_sent"]
     placement = Placement.from_text(text, digests=True)
-    assert broken_first(farm.record(spec, placement, "updated_parameters_not_sent")) == (0, {REPLICAS})
+    assert broken_first(run_cache.record(spec, placement, "updated_parameters_not_sent")) == (0, {REPLICAS})
 
 
 @pytest.mark.slow
-def test_replicas_of_several_workers(farm: Farm) -> None:
+def test_replicas_of_several_workers(run_cache: RunCache) -> None:
     workers, spec = Placement.from_text("tensorflow:multi_worker:2"), small("digits_mlp", "steps=4")
-    assert broken_first(farm.record(spec, workers, "a_replica_starts_elsewhere")) == (0, {REPLICAS})
-    assert farm.record(spec, workers).violations == ()
+    assert broken_first(run_cache.record(spec, workers, "a_replica_starts_elsewhere")) == (0, {REPLICAS})
+    assert run_cache.record(spec, workers).violations == ()

@@ -18,8 +18,8 @@ from parity.common.execution.flags import flags_of
 from parity.common.execution.process_context import process_context
 from parity.common.record import read_record
 from parity.common.spec import Placement, load_spec
-from parity_tests.conftest import Farm
 from parity_tests.launching import RUN, free_port, outcomes, trained
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
 
 IMAGE = "--image=registry.example/parity:1"
@@ -211,7 +211,7 @@ def started(
 
 
 @pytest.mark.slow
-def test_a_pytorchjob_trains(printed, farm: Farm, tmp_path: Path) -> None:
+def test_a_pytorchjob_trains(printed, run_cache: RunCache, tmp_path: Path) -> None:
     specs = printed(*asked("pytorchjob", "torch:ddp:2,nodes=2"))["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
     port = str(free_port())
     pods = []
@@ -223,12 +223,14 @@ def test_a_pytorchjob_trains(printed, farm: Farm, tmp_path: Path) -> None:
         pods.append(started(specs[role]["template"], tmp_path, variables))
     done = outcomes(pods)
     assert [(code, err) for code, _, err in done] == [(0, "")] * 2
-    trained(farm, tmp_path / "digits-mlp", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "digits-mlp", done[0][1] + done[1][1])
     assert read_record(tmp_path / "digits-mlp").placement.timeout_seconds == 900
 
 
 @pytest.mark.exhaustive
-def test_a_pytorchjob_with_several_processes_in_a_pod_trains(printed, farm: Farm, tmp_path: Path) -> None:
+def test_a_pytorchjob_with_several_processes_in_a_pod_trains(
+    printed, run_cache: RunCache, tmp_path: Path
+) -> None:
     specs = printed(*asked("pytorchjob", "torch:ddp:4,nodes=2"))["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
     port = str(free_port())
     pods = []
@@ -237,21 +239,21 @@ def test_a_pytorchjob_with_several_processes_in_a_pod_trains(printed, farm: Farm
         pods.append(started(specs[role]["template"], tmp_path, variables | {"PET_NPROC_PER_NODE": "2"}))
     done = outcomes(pods)
     assert [code for code, _, _ in done] == [0, 0], done
-    trained(farm, tmp_path / "digits-mlp", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "digits-mlp", done[0][1] + done[1][1])
 
 
 @pytest.mark.exhaustive
-def test_an_indexed_job_trains(printed, farm: Farm, tmp_path: Path) -> None:
+def test_an_indexed_job_trains(printed, run_cache: RunCache, tmp_path: Path) -> None:
     pod = printed(*asked("job", "torch:ddp:2,nodes=2"))["Job"]["spec"]["template"]
     # Each pod has an address of its own in place of its host name: 127.0.0.10 and 127.0.0.11.
     here = {"PARITY_HOSTS": "127.0.0.1{index}", "MASTER_PORT": str(free_port())}
     done = outcomes([started(pod, tmp_path, {**here, "JOB_COMPLETION_INDEX": str(i)}) for i in range(2)])
     assert [(code, err) for code, _, err in done] == [(0, "")] * 2
-    trained(farm, tmp_path / "digits-mlp", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "digits-mlp", done[0][1] + done[1][1])
 
 
 @pytest.mark.exhaustive
-def test_a_tfjob_trains(printed, farm: Farm, tmp_path: Path) -> None:
+def test_a_tfjob_trains(printed, run_cache: RunCache, tmp_path: Path) -> None:
     worker = printed(*asked("tfjob", "tf:multi_worker:2,nodes=2"))["TFJob"]["spec"]["tfReplicaSpecs"][
         "Worker"
     ]
@@ -266,4 +268,4 @@ def test_a_tfjob_trains(printed, farm: Farm, tmp_path: Path) -> None:
         pods.append(started(worker["template"], tmp_path, {"TF_CONFIG": json.dumps(config)}))
     done = outcomes(pods)
     assert [(code, err) for code, _, err in done] == [(0, "")] * 2
-    trained(farm, tmp_path / "digits-mlp", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "digits-mlp", done[0][1] + done[1][1])

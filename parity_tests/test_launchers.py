@@ -18,7 +18,6 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
 from parity.common.spec import Placement
-from parity_tests.conftest import Farm
 from parity_tests.launching import (
     ROOT,
     RUN,
@@ -34,6 +33,7 @@ from parity_tests.launching import (
     wait_until,
 )
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
 
 __all__ = ["cluster"]
@@ -378,18 +378,18 @@ def test_cores_are_counted_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_plain_environment(farm: Farm, tmp_path: Path) -> None:
+def test_plain_environment(run_cache: RunCache, tmp_path: Path) -> None:
     command, port = torch_run("environment", f"--out={tmp_path / 'run'}"), free_port()
     done = outcomes([(command, plain(rank, port)) for rank in range(2)])
     assert [(code, err) for code, _, err in done] == [(0, "")] * 2
-    trained(farm, tmp_path / "run", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "run", done[0][1] + done[1][1])
 
 
 @pytest.mark.slow
-def test_mp_spawn(farm: Farm) -> None:
+def test_mp_spawn(run_cache: RunCache) -> None:
     spec = small("digits_mlp", "steps=20")
-    reference = farm.record(spec, torch("single", 1))
-    comparison = compare(reference, farm.record(spec, ddp("mp_spawn", 2)), proof_budget(reference))
+    reference = run_cache.record(spec, torch("single", 1))
+    comparison = compare(reference, run_cache.record(spec, ddp("mp_spawn", 2)), proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason
 
 
@@ -418,39 +418,39 @@ def test_a_rank_that_fails_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_torchrun_over_two_nodes(farm: Farm, tmp_path: Path) -> None:
+def test_torchrun_over_two_nodes(run_cache: RunCache, tmp_path: Path) -> None:
     endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", endpoint]
     agent += ["--rdzv-backend=c10d", "--rdzv-id=parity", "--local-addr=127.0.0.1", "-m"]
     command = [*agent, *torch_run("torchrun", "--nodes=2", f"--out={tmp_path / 'run'}")[2:]]
     done = outcomes([(command, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})] * 2)
     assert [code for code, _, _ in done] == [0, 0], done
-    trained(farm, tmp_path / "run", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "run", done[0][1] + done[1][1])
 
 
 @pytest.mark.exhaustive
-def test_torchrun_over_two_nodes_that_know_their_ranks(farm: Farm, tmp_path: Path) -> None:
+def test_torchrun_over_two_nodes_that_know_their_ranks(run_cache: RunCache, tmp_path: Path) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
     agent += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
     run = torch_run("torchrun", "--nodes=2", f"--out={tmp_path / 'run'}")[2:]
     done = outcomes([([*agent, f"--node-rank={node}", "-m", *run], {}) for node in range(2)])
     assert [code for code, _, _ in done] == [0, 0], done
-    trained(farm, tmp_path / "run", done[0][1] + done[1][1])
+    trained(run_cache, tmp_path / "run", done[0][1] + done[1][1])
 
 
 @pytest.mark.slow
-def test_srun(cluster: list[str], farm: Farm, tmp_path: Path) -> None:
+def test_srun(cluster: list[str], run_cache: RunCache, tmp_path: Path) -> None:
     run = torch_run("srun", "--nodes=2", f"--out={tmp_path / 'run'}")
     code, out, err = srun(cluster, 2, *run)
     assert (code, err) == (0, "")
-    trained(farm, tmp_path / "run", out)
+    trained(run_cache, tmp_path / "run", out)
     assert read_record(tmp_path / "run").header.host == "node2", "rank 0 is on the first node"
     code, out, err = srun(cluster, 4, *run, f"--out={tmp_path / 'other'}")
     assert code != 0 and "is 2 processes, but SLURM_STEP_NUM_TASKS is 4" in err and "Traceback" not in err
 
 
 @pytest.mark.exhaustive
-def test_srun_with_tensorflow(cluster: list[str], farm: Farm, tmp_path: Path) -> None:
+def test_srun_with_tensorflow(cluster: list[str], run_cache: RunCache, tmp_path: Path) -> None:
     flags = [
         "--launcher=srun",
         "--strategy=multi_worker",
@@ -460,7 +460,7 @@ def test_srun_with_tensorflow(cluster: list[str], farm: Farm, tmp_path: Path) ->
     ]
     code, out, err = srun(cluster, 2, sys.executable, "-m", "tf_impl", *RUN, *flags)
     assert (code, err) == (0, "")
-    trained(farm, tmp_path / "run", out)
+    trained(run_cache, tmp_path / "run", out)
 
 
 def descendants(pid: int) -> set[int]:

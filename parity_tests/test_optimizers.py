@@ -16,10 +16,10 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state, parameter_specs
-from parity_tests.conftest import Farm
 from parity_tests.layer_checks import both, deviation
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.peers import Arrays, Peer
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import TINY, one_line
 from parity_tests.vocabulary import LIMIT, Vocabulary
 
@@ -402,24 +402,24 @@ RUNS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_means_the_same_on_every_placement(farm: Farm, run: str) -> None:
+def test_a_run_means_the_same_on_every_placement(run_cache: RunCache, run: str) -> None:
     """Rules that look at whole tensors, under FSDP2's shards too."""
     recipe, *overrides = RUNS[run]
     spec = small(recipe, "steps=46", *overrides)
     placements = [torch("single", 1), tensorflow(2), torch("ddp", 2), torch("fsdp2", 2)]
     for placement in placements:
-        farm.begin(spec, placement)
-    first, *candidates = [farm.record(spec, placement) for placement in placements]
+        run_cache.begin(spec, placement)
+    first, *candidates = [run_cache.record(spec, placement) for placement in placements]
     for candidate in candidates:
         comparison = compare(first, candidate, proof_budget(first))
         assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
 
 
-def test_penalties_are_counted_once(farm: Farm) -> None:
+def test_penalties_are_counted_once(run_cache: RunCache) -> None:
     """The first loss with penalties is the first one without, and the penalty of the initial weights."""
     plain, penalized = (small("digits_mlp", "steps=2", *more) for more in ((), (_L2,)))
     for placement in (tensorflow(2), torch("ddp", 2), torch("fsdp2", 2)):
-        before, after = (farm.record(spec, placement) for spec in (plain, penalized))
+        before, after = (run_cache.record(spec, placement) for spec in (plain, penalized))
         kernels = [v for n, v in after.state("initial").items() if n.endswith("/kernel") and n[0] == "p"]
         penalty = sum(0.001 * np.abs(w).sum() + 0.01 * (w**2).sum() for w in kernels)
         count = after.columns["count"][0]
@@ -437,12 +437,12 @@ def test_penalties_are_counted_once(farm: Farm) -> None:
         assert after.summary.eval_loss_sum - before.summary.eval_loss_sum > 100 * penalty
 
 
-def test_evaluation_takes_the_average(farm: Farm) -> None:
+def test_evaluation_takes_the_average(run_cache: RunCache) -> None:
     """An average that forgets at once is the weights; a slow one is not."""
     for placement in (tensorflow(2), torch("fsdp2", 2)):
         losses = []
         for ema in ("null", "{decay: 0.0}", "{decay: 0.9}", "{decay: 0.9, evaluate: false}"):
-            record = farm.record(small("digits_mlp", "steps=20", f"optimizer.ema={ema}"), placement)
+            record = run_cache.record(small("digits_mlp", "steps=20", f"optimizer.ema={ema}"), placement)
             assert record.summary is not None
             losses.append(record.summary.eval_loss_sum)
         assert losses[0] == losses[1] == losses[3]

@@ -7,9 +7,9 @@ import pytest
 from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.compare import compare
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.figures import Figures
 from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.vocabulary import Vocabulary
 
 # What the default suite takes of these, and what CI does besides.
@@ -36,7 +36,7 @@ def cases(default: list, slow: list) -> list:
 
 
 @pytest.fixture(scope="session")
-def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
     """Begin the runs of every selected case, so that neither framework waits for the other."""
     for item in request.session.items:
         if item.function in (test_float64_is_proof, test_float32_stays_in_the_noise):
@@ -45,17 +45,22 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
             members = [m for base in bases(arguments[0]) for m in members_of(base)]
             members = members if precision == "float32" else []
             for placement in [*TENSORFLOW, *TORCH, *members]:
-                farm.begin(matrix_spec(*arguments, precision), placement)
+                run_cache.begin(matrix_spec(*arguments, precision), placement)
 
 
 @pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, []))
 @pytest.mark.usefixtures("both_at_work")
 def test_float64_is_proof(
-    farm: Farm, figures: Figures, vocabulary: Vocabulary, recipe: str, optimizer: str, convention: str
+    run_cache: RunCache,
+    figures: Figures,
+    vocabulary: Vocabulary,
+    recipe: str,
+    optimizer: str,
+    convention: str,
 ) -> None:
     spec = matrix_spec(recipe, optimizer, convention)
-    ours = [farm.record(spec, placement) for placement in TENSORFLOW]
-    theirs = [farm.record(spec, placement) for placement in TORCH]
+    ours = [run_cache.record(spec, placement) for placement in TENSORFLOW]
+    theirs = [run_cache.record(spec, placement) for placement in TORCH]
     for reference in ours:
         assert len(reference.steps) == 200
         for candidate in theirs:
@@ -71,13 +76,13 @@ def test_float64_is_proof(
 @pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases([], SLOW_FLOAT32))
 @pytest.mark.usefixtures("both_at_work")
 def test_float32_stays_in_the_noise(
-    farm: Farm, figures: Figures, recipe: str, optimizer: str, convention: str
+    run_cache: RunCache, figures: Figures, recipe: str, optimizer: str, convention: str
 ) -> None:
     spec = matrix_spec(recipe, optimizer, convention, "float32")
-    budget = noise(farm, spec)
-    reference = farm.record(spec, TORCH[0])
+    budget = noise(run_cache, spec)
+    reference = run_cache.record(spec, TORCH[0])
     for placement in [*TENSORFLOW, *TORCH[1:]]:
-        comparison = compare(reference, farm.record(spec, placement), budget)
+        comparison = compare(reference, run_cache.record(spec, placement), budget)
         assert comparison.verdict == "parity", f"{placement.label}: {comparison.reason}"
         figures.float32[recipe, optimizer, convention].append((comparison, budget))
 
@@ -92,11 +97,13 @@ def members_of(base: Placement) -> list[Placement]:
     return [base.model_copy(update={"sample_order_seed": seed}) for seed in SEEDS]
 
 
-def noise(farm: Farm, spec: TrainSpec) -> Budget:
+def noise(run_cache: RunCache, spec: TrainSpec) -> Budget:
     """The float32 budget from the ensembles of both frameworks."""
     return widest(
         [
-            ensemble_budget(farm.record(spec, base), [farm.record(spec, m) for m in members_of(base)])
+            ensemble_budget(
+                run_cache.record(spec, base), [run_cache.record(spec, m) for m in members_of(base)]
+            )
             for base in bases(spec.name)
         ]
     )

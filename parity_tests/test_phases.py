@@ -15,8 +15,8 @@ from parity.common.execution.phases import Probe, conduct, facts_of
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import load_state, parameter_specs
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
 
 SPEC = small("digits_mlp", "steps=3")
@@ -28,8 +28,8 @@ PLACEMENTS = [tensorflow(2), torch("single", 1), torch("ddp", 2), torch("fsdp2",
 NUMBER = 8  # bytes of a float64
 
 
-def timed(farm: Farm, placement: Placement, spec: TrainSpec = SPEC) -> RunRecord:
-    return farm.record(spec, placement.model_copy(update={"phase_repeats": REPEATS}))
+def timed(run_cache: RunCache, placement: Placement, spec: TrainSpec = SPEC) -> RunRecord:
+    return run_cache.record(spec, placement.model_copy(update={"phase_repeats": REPEATS}))
 
 
 def parameters() -> int:
@@ -54,13 +54,13 @@ def assert_measured(record: RunRecord, names: set[str]) -> None:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: p.label)
-def test_every_phase_is_timed_by_every_rank(farm: Farm, placement: Placement) -> None:
-    assert_measured(timed(farm, placement), PHASES)
+def test_every_phase_is_timed_by_every_rank(run_cache: RunCache, placement: Placement) -> None:
+    assert_measured(timed(run_cache, placement), PHASES)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: p.label)
-def test_the_rest_of_the_record_is_the_same(farm: Farm, placement: Placement) -> None:
-    plain, record = farm.record(SPEC, placement), timed(farm, placement)
+def test_the_rest_of_the_record_is_the_same(run_cache: RunCache, placement: Placement) -> None:
+    plain, record = run_cache.record(SPEC, placement), timed(run_cache, placement)
     assert plain.phases == []
     for name in ("loss_sum", "count", "gradient_norm", "parameter_norm", "update_norm"):
         assert (plain.columns[name] == record.columns[name]).all(), name
@@ -70,21 +70,21 @@ def test_the_rest_of_the_record_is_the_same(farm: Farm, placement: Placement) ->
     assert all((value == theirs[name]).all() for name, value in ours.items())
 
 
-def test_one_replica_sends_nothing(farm: Farm) -> None:
-    record = timed(farm, torch("single", 1))
+def test_one_replica_sends_nothing(run_cache: RunCache) -> None:
+    record = timed(run_cache, torch("single", 1))
     assert sent(record) == {}
     seconds = record.phases[0]["seconds"]
     assert seconds["communication"] == seconds["exposed_communication"] == [0.0] * REPEATS
 
 
-def test_bytes_of_replicated_parameters(farm: Farm) -> None:
+def test_bytes_of_replicated_parameters(run_cache: RunCache) -> None:
     """Every gradient once, and the loss sum with the count; between processes also the parameters' norm."""
-    assert sent(timed(farm, torch("ddp", 2))) == {"all_reduce": NUMBER * (parameters() + 3)}
-    assert sent(timed(farm, tensorflow(2))) == {"all_reduce": NUMBER * (parameters() + 2)}
+    assert sent(timed(run_cache, torch("ddp", 2))) == {"all_reduce": NUMBER * (parameters() + 3)}
+    assert sent(timed(run_cache, tensorflow(2))) == {"all_reduce": NUMBER * (parameters() + 2)}
 
 
-def test_bytes_of_sharded_parameters(farm: Farm) -> None:
-    found = sent(timed(farm, torch("fsdp2", 2)))
+def test_bytes_of_sharded_parameters(run_cache: RunCache) -> None:
+    found = sent(timed(run_cache, torch("fsdp2", 2)))
     # Ten classes and a width of two ranks' rows: nothing has to be padded. Loss sum and count for each rank; norms.
     whole = NUMBER * (parameters() + 2 * 2)
     assert found == {"all_gather": whole, "reduce_scatter": whole, "all_reduce": 3 * NUMBER}
@@ -108,17 +108,17 @@ MORE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("placement", "names"), MORE, ids=lambda v: getattr(v, "label", ""))
-def test_other_ways_to_train(farm: Farm, placement: Placement, names: set[str]) -> None:
-    assert_measured(timed(farm, placement), names)
+def test_other_ways_to_train(run_cache: RunCache, placement: Placement, names: set[str]) -> None:
+    assert_measured(timed(run_cache, placement), names)
 
 
 @pytest.mark.slow
-def test_messages_of_what_only_some_models_need(farm: Farm) -> None:
+def test_messages_of_what_only_some_models_need(run_cache: RunCache) -> None:
     """Parameters freed after the forward pass are gathered twice; batch norm tells of its statistics."""
-    freed = sent(timed(farm, torch("fsdp2", 2, options={"wrap": "blocks", "reshard": True})))
+    freed = sent(timed(run_cache, torch("fsdp2", 2, options={"wrap": "blocks", "reshard": True})))
     assert freed["all_gather"] == 2 * freed["reduce_scatter"] == 2 * NUMBER * parameters()
     cnn = small("digits_cnn", "steps=3")
-    gathered = sent(timed(farm, torch("ddp", 2), cnn))["all_gather"]
+    gathered = sent(timed(run_cache, torch("ddp", 2), cnn))["all_gather"]
     assert gathered == 2 * NUMBER * ((2 * 8 + 1) + (2 * 16 + 1))
 
 

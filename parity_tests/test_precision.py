@@ -20,10 +20,10 @@ from parity.common.record import RunRecord
 from parity.common.reference import LossScaler, StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
-from parity_tests.conftest import Farm
 from parity_tests.layer_checks import Case, both
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.peers import Arrays, Peer
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import Run, one_line, tiny_spec
 
 IMAGE = (6, 6, 4)
@@ -241,10 +241,10 @@ def test_runs_that_are_refused(precision: str, placement: Placement, told: str) 
     one_line(error.value)
 
 
-def test_float8_without_a_gpu_ends_in_one_line(farm: Farm) -> None:
+def test_float8_without_a_gpu_ends_in_one_line(run_cache: RunCache) -> None:
     spec = small("digits_mlp", "steps=2", "precision=float8_mixed")
     with pytest.raises(RunError, match=r"float8_mixed needs a GPU of compute capability 8\.9") as error:
-        farm.record(spec, torch("single", 1, device="cpu"))
+        run_cache.record(spec, torch("single", 1, device="cpu"))
     one_line(error.value)
 
 
@@ -309,15 +309,15 @@ BASES = [torch("single", 1), tensorflow(1)]
 DDP, MIRRORED = torch("ddp", 2, digests=True), tensorflow(2, digests=True)
 
 
-def floor(farm: Farm, spec: TrainSpec) -> Budget:
+def floor(run_cache: RunCache, spec: TrainSpec) -> Budget:
     members = {
         b.label: [b.model_copy(update={"sample_order_seed": seed}) for seed in range(4)] for b in BASES
     }
     for placement in [*BASES, *(m for of_base in members.values() for m in of_base)]:
-        farm.begin(spec, placement)
+        run_cache.begin(spec, placement)
     return widest(
         [
-            ensemble_budget(farm.record(spec, b), [farm.record(spec, m) for m in members[b.label]])
+            ensemble_budget(run_cache.record(spec, b), [run_cache.record(spec, m) for m in members[b.label]])
             for b in BASES
         ]
     )
@@ -326,12 +326,12 @@ def floor(farm: Farm, spec: TrainSpec) -> Budget:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("precision", SPECS)
-def test_frameworks_agree_within_the_floor(farm: Farm, precision: str) -> None:
+def test_frameworks_agree_within_the_floor(run_cache: RunCache, precision: str) -> None:
     spec = SPECS[precision]
-    budget = floor(farm, spec)
-    reference = farm.record(spec, BASES[0])
+    budget = floor(run_cache, spec)
+    reference = run_cache.record(spec, BASES[0])
     for placement in (BASES[1], DDP, MIRRORED, torch("ddp", 2, accumulation=2)):
-        comparison = compare(reference, farm.record(spec, placement), budget)
+        comparison = compare(reference, run_cache.record(spec, placement), budget)
         assert comparison.verdict == "parity", f"{placement.label}: {comparison.reason}"
         assert precision in comparison.budget_source
         # Well under the multiple, and not by chance: the floor is no wider than what it allows for.
@@ -339,9 +339,9 @@ def test_frameworks_agree_within_the_floor(farm: Farm, precision: str) -> None:
     assert budget.curves["loss_sum"][0] < 1e-2
 
 
-def test_recorded_scales_are_the_referees(farm: Farm) -> None:
+def test_recorded_scales_are_the_referees(run_cache: RunCache) -> None:
     for placement in (BASES[0], MIRRORED):
-        record = farm.record(FLOAT16, placement)
+        record = run_cache.record(FLOAT16, placement)
         overflowed = skipped(record).tolist()
         assert any(overflowed) and not all(overflowed)
         expected = scales(131072.0, 2.0, 0.5, 3, overflowed)
@@ -371,22 +371,28 @@ FAULTS = [
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("precision", "name", "placement"), FAULTS)
-def test_faults_turn_the_verdict_red(farm: Farm, precision: str, name: str, placement: Placement) -> None:
+def test_faults_turn_the_verdict_red(
+    run_cache: RunCache, precision: str, name: str, placement: Placement
+) -> None:
     spec = SPECS[precision]
-    comparison = compare(farm.record(spec, BASES[0]), farm.record(spec, placement, name), floor(farm, spec))
+    comparison = compare(
+        run_cache.record(spec, BASES[0]), run_cache.record(spec, placement, name), floor(run_cache, spec)
+    )
     assert comparison.verdict == "divergent"
 
 
-def test_grain_of_a_low_reduction(farm: Farm) -> None:
-    assert low_share(farm.record(BFLOAT16, DDP))[0] < 0.1
-    assert low_share(farm.record(BFLOAT16, DDP, "reduced_in_bfloat16"))[0] == 1
+def test_grain_of_a_low_reduction(run_cache: RunCache) -> None:
+    assert low_share(run_cache.record(BFLOAT16, DDP))[0] < 0.1
+    assert low_share(run_cache.record(BFLOAT16, DDP, "reduced_in_bfloat16"))[0] == 1
 
 
 @pytest.mark.parametrize("placement", [DDP, MIRRORED], ids=lambda p: p.framework)
-def test_an_infinite_gradient_on_one_replica_skips_the_step_on_all(farm: Farm, placement: Placement) -> None:
+def test_an_infinite_gradient_on_one_replica_skips_the_step_on_all(
+    run_cache: RunCache, placement: Placement
+) -> None:
     spec = small("digits_mlp", "steps=8", "precision=float16_mixed", "loss_scale={initial: 1024.0}")
-    clean = farm.record(spec, placement)
-    record = farm.record(spec, placement, "gradient_infinite_on_rank_one")
+    clean = run_cache.record(spec, placement)
+    record = run_cache.record(spec, placement, "gradient_infinite_on_rank_one")
     assert not skipped(clean).any()
     assert np.flatnonzero(skipped(record)).tolist() == [3]
     assert record.columns["loss_scale"].tolist() == [1024.0] * 4 + [512.0] * 4

@@ -13,8 +13,8 @@ from parity.common.data import sources
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.matrix import tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.vocabulary import Vocabulary
 
 TINY = [f"{name}:tiny" for name in recipes.RECIPES if recipes.has_tiny(name)]
@@ -47,12 +47,12 @@ def mark(name: str) -> tuple:
 
 
 @pytest.fixture(scope="session")
-def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
     """Begin the runs of every selected recipe, so that neither framework waits for the other."""
     for item in request.session.items:
         if item.function is test_a_recipe_trains_the_same_on_both_sides:
             for placement in PLACEMENTS:
-                farm.begin(recipes.get(item.callspec.params["name"]), placement)
+                run_cache.begin(recipes.get(item.callspec.params["name"]), placement)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,12 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
     [pytest.param(name, marks=mark(name)) for name in TINY if name not in SAME],
 )
 @pytest.mark.usefixtures("both_at_work")
-def test_a_recipe_trains_the_same_on_both_sides(farm: Farm, vocabulary: Vocabulary, name: str) -> None:
+def test_a_recipe_trains_the_same_on_both_sides(
+    run_cache: RunCache, vocabulary: Vocabulary, name: str
+) -> None:
     """100 steps, dropout and augmentation on: MirroredStrategy on two replicas, DDP on two ranks."""
     spec = recipes.get(name)
-    ours, theirs = (farm.record(spec, placement) for placement in PLACEMENTS)
+    ours, theirs = (run_cache.record(spec, placement) for placement in PLACEMENTS)
     assert len(ours.steps) == 100
     comparison = compare(ours, theirs, proof_budget(ours))
     assert comparison.verdict == "parity", comparison.reason

@@ -28,7 +28,7 @@ from parity.common.report.files import to_json, write_junit
 from parity.common.report.html.comparison import write_html
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import save_state
-from parity_tests.conftest import Farm
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import (
     DDP,
     FACTS,
@@ -623,14 +623,14 @@ def test_a_rank_killed_behind_the_others_leaves_what_counts(
 
 
 @pytest.mark.slow
-def test_a_real_run_that_went_on_elsewhere_is_judged_as_one(tmp_path: Path, farm: Farm) -> None:
+def test_a_real_run_that_went_on_elsewhere_is_judged_as_one(tmp_path: Path, run_cache: RunCache) -> None:
     spec = recipe_spec("digits_mlp", "precision=float64", "steps=20", "data.train_samples=300")
-    straight = farm.record(spec, TORCH)
+    straight = run_cache.record(spec, TORCH)
     first = Placement.parse({**DDP.to_dict(), "stop_at_step": 15, "save": {"every_steps": 10}})
     run = tmp_path / "run"
-    shutil.copytree(farm.begin(spec, first).result(), run)
+    shutil.copytree(run_cache.begin(spec, first).result(), run)
     later = Placement.parse({**MIRRORED.to_dict(), "resume": str(run / "checkpoints" / "step_00000010")})
-    shutil.copytree(farm.begin(spec, later).result(), part_of(run, 1))
+    shutil.copytree(run_cache.begin(spec, later).result(), part_of(run, 1))
     record = read_record(run)
     assert record.label == "torch ddp x2, from step 10 tensorflow mirrored x2"
     assert [len(part.steps) for part in record.parts] == [10, 10]

@@ -8,7 +8,6 @@ import pytest
 
 from parity.common.record.trace import FORCED, Trace
 from parity.common.spec import Placement
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow
 from parity_tests.replayed import (
     FEW,
@@ -27,6 +26,7 @@ from parity_tests.replayed import (
     replayed,
     trace,
 )
+from parity_tests.run_cache import RunCache
 
 # Statistics over all replicas, a branch, clipped, and with a penalty; quick to trace.
 MLP = small(
@@ -45,8 +45,8 @@ MULTI_WORKER = Placement.parse({"framework": "tensorflow", "strategy": "multi_wo
 
 
 @pytest.fixture(scope="module")
-def inject(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    return feeding(farm, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
+def inject(run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    return feeding(run_cache, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
 
 
 PLACEMENTS = [
@@ -61,24 +61,26 @@ PLACEMENTS = [
 
 @pytest.mark.parametrize(("placement", "name"), PLACEMENTS, ids=ids_of(PLACEMENTS))
 def test_a_trace_does_not_depend_on_the_placement(
-    farm: Farm, inject: Feed, placement: Placement, name: str
+    run_cache: RunCache, inject: Feed, placement: Placement, name: str
 ) -> None:
     """Neither of steps as they are trained, nor of steps fed with those of one replica."""
-    reference = replayed(farm, SPECS[name], SINGLE)
-    check_traces(reference, replayed(farm, SPECS[name], placement, forced=inject(name, placement.replicas)))
+    reference = replayed(run_cache, SPECS[name], SINGLE)
+    check_traces(
+        reference, replayed(run_cache, SPECS[name], placement, forced=inject(name, placement.replicas))
+    )
 
 
-def test_looking_does_not_change_the_run(farm: Farm) -> None:
+def test_looking_does_not_change_the_run(run_cache: RunCache) -> None:
     """Bit for bit, though a traced step is another graph, and steps are forced after it."""
-    plain, looked = farm.record(MLP, MIRRORED), replayed(farm, MLP, MIRRORED)
+    plain, looked = run_cache.record(MLP, MIRRORED), replayed(run_cache, MLP, MIRRORED)
     check_looked_into(plain, looked)
     for seen in trace(looked, 2).replicas:
         assert float(seen["total/loss_sum"]) + 0 < plain.columns["loss_sum"][2], "without the penalty"
         check_kept_state(looked, seen)
 
 
-def test_a_run_goes_on_from_a_state_that_was_kept(farm: Farm) -> None:
-    check_goes_on(farm, MLP, MIRRORED)
+def test_a_run_goes_on_from_a_state_that_was_kept(run_cache: RunCache) -> None:
+    check_goes_on(run_cache, MLP, MIRRORED)
 
 
 FAULTS = [
@@ -91,7 +93,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
 def test_a_forced_step_deviates_only_where_the_fault_is(
-    farm: Farm,
+    run_cache: RunCache,
     inject: Feed,
     fault: str,
     name: str,
@@ -99,8 +101,8 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
     places: tuple[str, ...],
 ) -> None:
     spec = SPECS[name]
-    reference = replayed(farm, spec, SINGLE)
-    record = replayed(farm, spec, MIRRORED, fault, forced=inject(name, 2))
+    reference = replayed(run_cache, spec, SINGLE)
+    record = replayed(run_cache, spec, MIRRORED, fault, forced=inject(name, 2))
     ours, theirs = trace(reference, step), trace(record, step, FORCED)
     found = off(spec, ours, theirs)
     if step is not None:
@@ -113,14 +115,16 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
         assert len(off(spec, trace(reference, 2), trace(record, 2))) > len(found)
 
 
-def test_a_step_goes_on_with_what_it_is_fed(farm: Farm, tmp_path: Path) -> None:
+def test_a_step_goes_on_with_what_it_is_fed(run_cache: RunCache, tmp_path: Path) -> None:
     """With any numbers, and though it is cut."""
     both = SINGLE, tensorflow(2, accumulation=2)
-    seen, ours = check_strangely_fed(farm, CUT, both, "backward/activation", tmp_path)
+    seen, ours = check_strangely_fed(run_cache, CUT, both, "backward/activation", tmp_path)
     # What is kept of a fed place is what the step itself had made there.
     assert (ours.replicas[0]["forward/flatten"] == seen["forward/flatten"]).all()
 
 
 @pytest.mark.parametrize("name", ["mlp", rarely("transformer"), rarely("cnn")])
-def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(farm: Farm, tmp_path: Path, name: str) -> None:
-    check_layers_alone(farm, tmp_path, SPECS[name], SINGLE, 7)
+def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(
+    run_cache: RunCache, tmp_path: Path, name: str
+) -> None:
+    check_layers_alone(run_cache, tmp_path, SPECS[name], SINGLE, 7)

@@ -11,7 +11,6 @@ from parity.common.base.errors import RunError
 from parity.common.record.trace import FORCED, state_file
 from parity.common.spec import Placement
 from parity.common.spec.replay import Replay
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, torch
 from parity_tests.replayed import (
     CNN,
@@ -32,14 +31,15 @@ from parity_tests.replayed import (
     replayed,
     trace,
 )
+from parity_tests.run_cache import RunCache
 
 GROWING = "loss_scale={initial: 1048576, growth_interval: 2}"
 SINGLE, DDP = torch("single", 1), torch("ddp", 2)
 
 
 @pytest.fixture(scope="module")
-def inject(farm: Farm, tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    return feeding(farm, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
+def inject(run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    return feeding(run_cache, SPECS, SINGLE, tmp_path_factory.mktemp("fed"))
 
 
 PLACEMENTS = [
@@ -58,16 +58,18 @@ PLACEMENTS = [
 
 @pytest.mark.parametrize(("placement", "name"), PLACEMENTS, ids=ids_of(PLACEMENTS))
 def test_a_trace_does_not_depend_on_the_placement(
-    farm: Farm, inject: Feed, placement: Placement, name: str
+    run_cache: RunCache, inject: Feed, placement: Placement, name: str
 ) -> None:
     """Neither of steps as they are trained, nor of steps fed with those of one replica."""
-    reference = replayed(farm, SPECS[name], SINGLE)
-    check_traces(reference, replayed(farm, SPECS[name], placement, forced=inject(name, placement.replicas)))
+    reference = replayed(run_cache, SPECS[name], SINGLE)
+    check_traces(
+        reference, replayed(run_cache, SPECS[name], placement, forced=inject(name, placement.replicas))
+    )
 
 
-def test_looking_does_not_change_the_run(farm: Farm) -> None:
+def test_looking_does_not_change_the_run(run_cache: RunCache) -> None:
     """Bit for bit, though steps are forced after it."""
-    plain, looked = farm.record(CNN, DDP), replayed(farm, CNN, DDP)
+    plain, looked = run_cache.record(CNN, DDP), replayed(run_cache, CNN, DDP)
     check_looked_into(plain, looked)
     seen = trace(looked, 2).replicas[0]
     assert float(seen["total/loss_sum"]) == plain.columns["loss_sum"][2]
@@ -75,15 +77,15 @@ def test_looking_does_not_change_the_run(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn", rarely("float16")])
-def test_a_run_goes_on_from_a_state_that_was_kept(farm: Farm, name: str) -> None:
-    check_goes_on(farm, SPECS[name], DDP)
+def test_a_run_goes_on_from_a_state_that_was_kept(run_cache: RunCache, name: str) -> None:
+    check_goes_on(run_cache, SPECS[name], DDP)
 
 
 @pytest.mark.slow
-def test_steps_can_be_forced_where_none_is_trained(farm: Farm, inject: Feed) -> None:
+def test_steps_can_be_forced_where_none_is_trained(run_cache: RunCache, inject: Feed) -> None:
     """As permuted replays are, for the noise of low precisions."""
     forced, nothing = inject("cnn", 2), {"stop": 0, "trace": (), "states": (), "evaluation": False}
-    after, alone = (replayed(farm, CNN, DDP, forced=forced, **more) for more in ({}, nothing))
+    after, alone = (replayed(run_cache, CNN, DDP, forced=forced, **more) for more in ({}, nothing))
     assert alone.steps.tolist() == []
     for step in (0, 1, 2):
         for ours, theirs in zip(
@@ -93,16 +95,16 @@ def test_steps_can_be_forced_where_none_is_trained(farm: Farm, inject: Feed) -> 
 
 
 @pytest.mark.slow
-def test_a_history_may_be_in_several_records(farm: Farm) -> None:
+def test_a_history_may_be_in_several_records(run_cache: RunCache) -> None:
     """The loss scale of a step follows from all steps before it."""
     spec = small("digits_mlp", "steps=6", "data.train_samples=70", "precision=float16_mixed", GROWING)
-    whole = farm.record(spec, DDP.model_copy(update={"replay": Replay(stop=6, states=(2, 4))}))
+    whole = run_cache.record(spec, DDP.model_copy(update={"replay": Replay(stop=6, states=(2, 4))}))
     assert len(set(whole.columns["loss_scale"])) > 3
-    history = farm.record(spec, DDP.model_copy(update={"replay": Replay(stop=2)}))
+    history = run_cache.record(spec, DDP.model_copy(update={"replay": Replay(stop=2)}))
     for first, stop in ((2, 4), (4, 6)):
         begin = str(state_file(whole.folder, first))
         replay = Replay(first_step=first, stop=stop, begin=begin, history=str(history.folder))
-        history = farm.record(spec, DDP.model_copy(update={"replay": replay}))
+        history = run_cache.record(spec, DDP.model_copy(update={"replay": replay}))
         for column in set(whole.columns) - {"seconds"}:
             same = np.array_equal(whole.columns[column][first:stop], history.columns[column], equal_nan=True)
             assert same, column
@@ -139,7 +141,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
 def test_a_forced_step_deviates_only_where_the_fault_is(
-    farm: Farm,
+    run_cache: RunCache,
     inject: Feed,
     fault: str,
     name: str,
@@ -147,8 +149,8 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
     places: tuple[str, ...],
 ) -> None:
     spec = SPECS[name]
-    reference = replayed(farm, spec, SINGLE)
-    record = replayed(farm, spec, DDP, fault, forced=inject(name, 2))
+    reference = replayed(run_cache, spec, SINGLE)
+    record = replayed(run_cache, spec, DDP, fault, forced=inject(name, 2))
     found = off(spec, trace(reference, step), trace(record, step, FORCED))
     assert found and all(each.startswith(places) for each in found), found
     # Not fed, it shows in what follows, too.
@@ -164,20 +166,24 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
     ],
     ids=lambda p: p.label,
 )
-def test_a_step_goes_on_with_what_it_is_fed(farm: Farm, tmp_path: Path, placement: Placement) -> None:
+def test_a_step_goes_on_with_what_it_is_fed(
+    run_cache: RunCache, tmp_path: Path, placement: Placement
+) -> None:
     """With any numbers, also where it is computed again for the backward pass."""
-    check_strangely_fed(farm, TRANSFORMER, (SINGLE, placement), "backward/residual/", tmp_path)
+    check_strangely_fed(run_cache, TRANSFORMER, (SINGLE, placement), "backward/residual/", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["transformer", rarely("cnn")])
-def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(farm: Farm, tmp_path: Path, name: str) -> None:
-    check_layers_alone(farm, tmp_path, SPECS[name], SINGLE, 8)
+def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(
+    run_cache: RunCache, tmp_path: Path, name: str
+) -> None:
+    check_layers_alone(run_cache, tmp_path, SPECS[name], SINGLE, 8)
 
 
 @pytest.mark.slow
-def test_a_step_that_was_looked_into_is_let_go_of(farm: Farm) -> None:
+def test_a_step_that_was_looked_into_is_let_go_of(run_cache: RunCache) -> None:
     """Hooks hold tensors that hold them where Python's collector cannot see it."""
     placement = DDP.model_copy(update={"replay": Replay.parse({"stop": 5, "trace": (0, 1, 2, 3, 4)})})
-    farm.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted")
+    run_cache.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted")
     with pytest.raises(RunError, match="tensors held after each step"):
-        farm.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted_unreleased")
+        run_cache.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted_unreleased")

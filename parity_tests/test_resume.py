@@ -16,8 +16,8 @@ from parity.common.reference import StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.layers import Dropout
 from parity.common.state.canonical import State, load_state
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 
 # Of the time a step took nothing is asked.
 FIELDS = tuple(name for name in STEP_FIELDS if name != "seconds")
@@ -95,12 +95,14 @@ def apart(one: State, other: State) -> float:
     )
 
 
-def check_bits(farm: Farm, spec: TrainSpec, placement: Placement) -> tuple[RunRecord, RunRecord, RunRecord]:
+def check_bits(
+    run_cache: RunCache, spec: TrainSpec, placement: Placement
+) -> tuple[RunRecord, RunRecord, RunRecord]:
     """Straight, saving and going on: one and the same run."""
-    farm.begin(spec, placement)
-    whole, saved = farm.record(spec, placement), farm.record(spec, saving(placement))
+    run_cache.begin(spec, placement)
+    whole, saved = run_cache.record(spec, placement), run_cache.record(spec, saving(placement))
     same_run(whole, saved)
-    part = farm.record(spec, going_on(placement, saved_at(saved)))
+    part = run_cache.record(spec, going_on(placement, saved_at(saved)))
     assert int(part.steps[0]) == SAVED_AT
     same_run(whole, part)
     return whole, saved, part
@@ -121,9 +123,9 @@ def label(value: object) -> str:
 
 
 @pytest.mark.parametrize("placement", BOTH, ids=label)
-def test_a_resumed_run_is_bit_identical(farm: Farm, placement: Placement) -> None:
+def test_a_resumed_run_is_bit_identical(run_cache: RunCache, placement: Placement) -> None:
     spec = everything()
-    whole, saved, _ = check_bits(farm, spec, placement)
+    whole, saved, _ = check_bits(run_cache, spec, placement)
     # All of what it was to carry was there: each replica's statistics, rates that have fallen and will fall again.
     rates = whole.columns["learning_rate"]
     assert rates[0] > rates[SAVED_AT] > rates[-1]
@@ -136,8 +138,10 @@ def test_a_resumed_run_is_bit_identical(farm: Farm, placement: Placement) -> Non
 
 
 @pytest.mark.parametrize("placement", OTHERS, ids=label)
-def test_a_resumed_run_of_other_strategies_is_bit_identical(farm: Farm, placement: Placement) -> None:
-    check_bits(farm, everything(), placement)
+def test_a_resumed_run_of_other_strategies_is_bit_identical(
+    run_cache: RunCache, placement: Placement
+) -> None:
+    check_bits(run_cache, everything(), placement)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +152,8 @@ def test_a_resumed_run_of_other_strategies_is_bit_identical(farm: Farm, placemen
     ],
     ids=label,
 )
-def test_a_loss_scale_goes_on(farm: Farm, placement: Placement) -> None:
-    whole, _, _ = check_bits(farm, everything("float16_mixed"), placement)
+def test_a_loss_scale_goes_on(run_cache: RunCache, placement: Placement) -> None:
+    whole, _, _ = check_bits(run_cache, everything("float16_mixed"), placement)
     # It has moved, and its count of updates in a row was under way.
     assert (
         len(set(whole.columns["loss_scale"][: SAVED_AT + 1]))
@@ -167,31 +171,31 @@ def test_a_loss_scale_goes_on(farm: Farm, placement: Placement) -> None:
     ],
     ids=lambda p: f"{p.label} {p.steps_per_call}",
 )
-def test_saving_changes_no_bit(farm: Farm, placement: Placement) -> None:
+def test_saving_changes_no_bit(run_cache: RunCache, placement: Placement) -> None:
     """Also where steps are read late, or several are taken by one call, and whether or not it is written meanwhile."""
     spec = light()
-    whole = farm.record(spec, placement)
+    whole = run_cache.record(spec, placement)
     at = 5 if placement.steps_per_call == 4 else SAVED_AT
     for every in (1, 5):
-        saved = farm.record(spec, saving(placement, every=every, in_background=every == 1))
+        saved = run_cache.record(spec, saving(placement, every=every, in_background=every == 1))
         same_run(whole, saved)
     assert len(list((saved.folder / "checkpoints").iterdir())) == 4
-    earlier = farm.record(spec, saving(placement, every=1))
-    same_run(whole, farm.record(spec, going_on(placement, saved_at(earlier, at))))
+    earlier = run_cache.record(spec, saving(placement, every=1))
+    same_run(whole, run_cache.record(spec, going_on(placement, saved_at(earlier, at))))
 
 
-def test_a_run_goes_on_from_any_step(farm: Farm) -> None:
+def test_a_run_goes_on_from_any_step(run_cache: RunCache) -> None:
     """The first, the last and an epoch's last; and with nothing left to train it ends as it had."""
     spec, placement = light(), torch("single", 1)
-    whole, saved = farm.record(spec, placement), farm.record(spec, saving(placement, every=1))
+    whole, saved = run_cache.record(spec, placement), run_cache.record(spec, saving(placement, every=1))
     for step in (1, STEPS - 1):
-        same_run(whole, farm.record(spec, going_on(placement, saved_at(saved, step))))
-    nothing = farm.record(spec, going_on(placement, saved_at(saved, STEPS)))
+        same_run(whole, run_cache.record(spec, going_on(placement, saved_at(saved, step))))
+    nothing = run_cache.record(spec, going_on(placement, saved_at(saved, STEPS)))
     assert len(nothing.steps) == 0
     assert same_bits(nothing.state("final"), whole.state("final"))
 
 
-def chain(farm: Farm, spec: TrainSpec, *placements: Placement) -> list[RunRecord]:
+def chain(run_cache: RunCache, spec: TrainSpec, *placements: Placement) -> list[RunRecord]:
     """A run that is stopped early on each placement but the last, and goes on on the next."""
     records: list[RunRecord] = []
     size = spec.steps // len(placements)
@@ -201,13 +205,13 @@ def chain(farm: Farm, spec: TrainSpec, *placements: Placement) -> list[RunRecord
             more["resume"] = str(saved_at(records[-1], (number - 1) * size))
         if number < len(placements):
             more |= {"stop_at_step": number * size, "save": {"every_steps": size}}
-        records.append(farm.record(spec, Placement.parse({**placement.to_dict(), **more})))
+        records.append(run_cache.record(spec, Placement.parse({**placement.to_dict(), **more})))
     return records
 
 
-def check_chain(farm: Farm, spec: TrainSpec, *placements: Placement) -> list[RunRecord]:
-    whole = farm.record(spec, placements[0])
-    records = chain(farm, spec, *placements)
+def check_chain(run_cache: RunCache, spec: TrainSpec, *placements: Placement) -> list[RunRecord]:
+    whole = run_cache.record(spec, placements[0])
+    records = chain(run_cache, spec, *placements)
     assert [int(step) for record in records for step in record.steps] == list(range(spec.steps))
     losses = np.concatenate([record.loss for record in records])
     assert np.abs(losses / whole.loss - 1).max() < PROOF
@@ -219,8 +223,8 @@ def proof() -> TrainSpec:
     return small("digits_cnn", f"steps={STEPS}", "optimizer={kind: adam, learning_rate: 0.003}").resolved()
 
 
-def test_one_curve_over_frameworks_strategies_and_replica_counts(farm: Farm) -> None:
-    check_chain(farm, proof(), tensorflow(2), torch("fsdp2", 4), torch("ddp", 1))
+def test_one_curve_over_frameworks_strategies_and_replica_counts(run_cache: RunCache) -> None:
+    check_chain(run_cache, proof(), tensorflow(2), torch("fsdp2", 4), torch("ddp", 1))
 
 
 @pytest.mark.parametrize(
@@ -237,8 +241,8 @@ def test_one_curve_over_frameworks_strategies_and_replica_counts(farm: Farm) -> 
     ],
     ids=label,
 )
-def test_one_curve_over_further_strategies(farm: Farm, texts: tuple[str, ...]) -> None:
-    check_chain(farm, proof(), *map(Placement.from_text, texts))
+def test_one_curve_over_further_strategies(run_cache: RunCache, texts: tuple[str, ...]) -> None:
+    check_chain(run_cache, proof(), *map(Placement.from_text, texts))
 
 
 def rewritten(checkpoint: Path, folder: Path, factor: float = 1.0, forget_rates: bool = False) -> Path:
@@ -256,23 +260,23 @@ def rewritten(checkpoint: Path, folder: Path, factor: float = 1.0, forget_rates:
     return copy
 
 
-def test_a_state_that_is_a_little_off_is_seen(farm: Farm, tmp_path: Path) -> None:
+def test_a_state_that_is_a_little_off_is_seen(run_cache: RunCache, tmp_path: Path) -> None:
     """The control of the curves over placements."""
     spec, placement = proof(), torch("single", 1)
-    whole, saved = farm.record(spec, placement), farm.record(spec, saving(placement))
-    exact = farm.record(spec, going_on(placement, rewritten(saved_at(saved), tmp_path / "same")))
+    whole, saved = run_cache.record(spec, placement), run_cache.record(spec, saving(placement))
+    exact = run_cache.record(spec, going_on(placement, rewritten(saved_at(saved), tmp_path / "same")))
     assert deviation(whole, exact) == 0
-    off = farm.record(
+    off = run_cache.record(
         spec, going_on(placement, rewritten(saved_at(saved), tmp_path / "off", factor=1 + 1e-9))
     )
     assert deviation(whole, off) > 10 * PROOF
 
 
-def test_rates_that_are_not_restored_are_seen(farm: Farm, tmp_path: Path) -> None:
+def test_rates_that_are_not_restored_are_seen(run_cache: RunCache, tmp_path: Path) -> None:
     """The control of the bits: what else a checkpoint holds counts as well."""
     spec, placement = everything(), torch("ddp", 2)
-    whole, saved = farm.record(spec, placement), farm.record(spec, saving(placement))
+    whole, saved = run_cache.record(spec, placement), run_cache.record(spec, saving(placement))
     forgotten = rewritten(saved_at(saved), tmp_path / "rates", forget_rates=True)
-    part = farm.record(spec, going_on(placement, forgotten))
+    part = run_cache.record(spec, going_on(placement, forgotten))
     with pytest.raises(AssertionError, match=r"loss_sum|learning_rate"):
         same_run(whole, part)

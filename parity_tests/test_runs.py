@@ -16,8 +16,8 @@ from parity.common.parity.compare import compare
 from parity.common.parity.splits import audit
 from parity.common.record import read_record
 from parity.common.spec import Placement
-from parity_tests.conftest import Farm
 from parity_tests.matrix import CORE, matrix_spec, small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 
 FEATURES = {
     "nesterov-velocity": (
@@ -80,47 +80,47 @@ EXHAUSTIVE = {
     "feature",
     [pytest.param(name, marks=pytest.mark.exhaustive if name in EXHAUSTIVE else ()) for name in FEATURES],
 )
-def test_feature_means_the_same_on_every_placement(farm: Farm, feature: str) -> None:
+def test_feature_means_the_same_on_every_placement(run_cache: RunCache, feature: str) -> None:
     recipe, *overrides = FEATURES[feature]
     spec = small(recipe, "steps=46", *overrides)
     placements = [torch("single", 1), tensorflow(2), tensorflow(4), torch("ddp", 2), torch("fsdp2", 2)]
     for placement in placements:
-        farm.begin(spec, placement)
-    reference, *candidates = [farm.record(spec, placement) for placement in placements]
+        run_cache.begin(spec, placement)
+    reference, *candidates = [run_cache.record(spec, placement) for placement in placements]
     for candidate in candidates:
         comparison = compare(reference, candidate, proof_budget(reference))
         assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
 
 
-def test_local_batch_norm_is_the_same_at_equal_replica_counts(farm: Farm) -> None:
+def test_local_batch_norm_is_the_same_at_equal_replica_counts(run_cache: RunCache) -> None:
     """Per-replica statistics depend on the replica count, and on nothing else."""
     local = ["model.layers.1.statistics=per_replica", "model.layers.4.statistics=per_replica"]
     spec = small("digits_cnn", "steps=46", *local)
-    reference = farm.record(spec, tensorflow(4))
-    comparison = compare(reference, farm.record(spec, torch("ddp", 4)), proof_budget(reference))
+    reference = run_cache.record(spec, tensorflow(4))
+    comparison = compare(reference, run_cache.record(spec, torch("ddp", 4)), proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason
-    fewer = farm.record(spec, tensorflow(2))
+    fewer = run_cache.record(spec, tensorflow(2))
     assert not np.allclose(fewer.loss, reference.loss, rtol=1e-6)
 
 
-def test_empty_local_batches_were_really_trained_on(farm: Farm) -> None:
+def test_empty_local_batches_were_really_trained_on(run_cache: RunCache) -> None:
     spec = small("digits_cnn", "steps=46")
     for placement in (tensorflow(4), torch("ddp", 4)):
-        seen = audit(farm.record(spec, placement))
+        seen = audit(run_cache.record(spec, placement))
         assert seen.passed
         assert seen.empty_local_batches == 1
 
 
 @pytest.mark.exhaustive
-def test_twenty_clean_pairs_are_green(farm: Farm) -> None:
+def test_twenty_clean_pairs_are_green(run_cache: RunCache) -> None:
     specs = [small("digits_mlp", "steps=46", f"seed={seed}") for seed in range(20)]
     pair = (tensorflow(2), torch("ddp", 2))
     for spec in specs:
         for placement in pair:
-            farm.begin(spec, placement)
+            run_cache.begin(spec, placement)
     verdicts = []
     for spec in specs:
-        reference, candidate = (farm.record(spec, placement) for placement in pair)
+        reference, candidate = (run_cache.record(spec, placement) for placement in pair)
         verdicts.append(compare(reference, candidate, proof_budget(reference)).verdict)
     assert verdicts == ["parity"] * 20
 
@@ -128,31 +128,31 @@ def test_twenty_clean_pairs_are_green(farm: Farm) -> None:
 @pytest.mark.parametrize(
     "placement", [tensorflow(2), torch("ddp", 2), torch("fsdp2", 2)], ids=lambda p: p.label
 )
-def test_a_repeated_float32_run_is_bit_identical(farm: Farm, placement: Placement) -> None:
+def test_a_repeated_float32_run_is_bit_identical(run_cache: RunCache, placement: Placement) -> None:
     spec = small("digits_cnn", "steps=20", "precision=float32")
-    # The same run under another key of the farm's memory. TensorFlow's process runs its traced step
+    # The same run under another key of the cache. TensorFlow's process runs its traced step
     # again, on variables that the first run has left changed.
     again = placement.model_copy(update={"stop_at_step": spec.steps})
-    first, second = farm.record(spec, placement), farm.record(spec, again)
+    first, second = run_cache.record(spec, placement), run_cache.record(spec, again)
     assert np.array_equal(first.columns["loss_sum"], second.columns["loss_sum"])
     one, other = first.state("final"), second.state("final")
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.exhaustive
-def test_one_changed_default_is_divergent_in_float32(farm: Farm) -> None:
+def test_one_changed_default_is_divergent_in_float32(run_cache: RunCache) -> None:
     from parity_tests.test_parity_matrix import noise
 
     spec = matrix_spec(*CORE[2], "float32")
-    budget = noise(farm, spec)
-    reference = farm.record(spec, tensorflow(1))
-    faulty = farm.record(spec, torch("ddp", 2), "batch_norm_epsilon")
-    assert compare(reference, farm.record(spec, torch("ddp", 2)), budget).verdict == "parity"
+    budget = noise(run_cache, spec)
+    reference = run_cache.record(spec, tensorflow(1))
+    faulty = run_cache.record(spec, torch("ddp", 2), "batch_norm_epsilon")
+    assert compare(reference, run_cache.record(spec, torch("ddp", 2)), budget).verdict == "parity"
     assert compare(reference, faulty, budget).verdict == "divergent"
 
 
 @pytest.mark.exhaustive
-def test_torchrun_gives_the_same_curve(farm: Farm, tmp_path: Path) -> None:
+def test_torchrun_gives_the_same_curve(run_cache: RunCache, tmp_path: Path) -> None:
     spec = small("digits_mlp", "steps=46")
     command = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
     flags = ["--launcher=torchrun", "--strategy=ddp", "--replicas=2", f"--out={tmp_path / 'run'}"]
@@ -161,17 +161,17 @@ def test_torchrun_gives_the_same_curve(farm: Farm, tmp_path: Path) -> None:
     done = subprocess.run(run, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("torch ddp x2 launcher=torchrun: 46 steps") == 1
-    reference = farm.record(spec, tensorflow(2))
+    reference = run_cache.record(spec, tensorflow(2))
     comparison = compare(reference, read_record(tmp_path / "run"), proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason
 
 
-def test_a_crashed_rank_is_named_with_its_last_words(farm: Farm) -> None:
+def test_a_crashed_rank_is_named_with_its_last_words(run_cache: RunCache) -> None:
     spec = small("digits_mlp", "steps=20")
     with pytest.raises(RunError, match=r"rank 1 ended with code 1: ValueError: the disk of rank 1 is gone"):
-        farm.record(spec, torch("ddp", 2), "a_rank_crashes")
+        run_cache.record(spec, torch("ddp", 2), "a_rank_crashes")
     # The worker serves on.
-    assert farm.record(spec, torch("ddp", 2)).summary is not None
+    assert run_cache.record(spec, torch("ddp", 2)).summary is not None
 
 
 def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
     assert len(record.steps) == 4
 
 
-def test_more_replicas_than_devices(farm: Farm) -> None:
+def test_more_replicas_than_devices(run_cache: RunCache) -> None:
     with pytest.raises(RunError, match="needs 8 devices, this process was started with 4"):
-        farm.record(small("digits_mlp"), tensorflow(8))
+        run_cache.record(small("digits_mlp"), tensorflow(8))
     with pytest.raises(RunError, match="needs 2 GPUs, this machine has 0"):
-        farm.record(small("digits_mlp"), torch("ddp", 2, device="gpu"))
+        run_cache.record(small("digits_mlp"), torch("ddp", 2, device="gpu"))
     with pytest.raises(RunError, match="needs 2 GPUs, this machine has 0"):
-        farm.record(small("digits_mlp"), tensorflow(2, device="gpu"))
+        run_cache.record(small("digits_mlp"), tensorflow(2, device="gpu"))
 
 
 @pytest.mark.exhaustive

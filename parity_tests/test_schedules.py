@@ -15,9 +15,9 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.reference import StepScalars, learning_rate
 from parity.common.spec import TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.peers import Peer
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import TINY, one_line
 from parity_tests.vocabulary import Vocabulary
 
@@ -322,15 +322,15 @@ def test_a_resumed_run_knows_what_it_would_have_known(seed: int, stopped: int) -
     assert seen[0] == 0.2 * RATE and seen[-1] < RATE
 
 
-def test_a_run_slows_down_on_a_plateau_alike_everywhere(farm: Farm) -> None:
+def test_a_run_slows_down_on_a_plateau_alike_everywhere(run_cache: RunCache) -> None:
     schedule = (
         "schedule={kind: reduce_on_plateau, patience: 0, factor: 0.5, threshold: 0.3, warmup: {steps: 3}}"
     )
     spec = small("digits_mlp", "steps=30", schedule, "data.train_samples=68", "convention=torch")
     placements = [tensorflow(2), torch("ddp", 2)]
     for placement in placements:
-        farm.begin(spec, placement)
-    first, second = (farm.record(spec, placement) for placement in placements)
+        run_cache.begin(spec, placement)
+    first, second = (run_cache.record(spec, placement) for placement in placements)
     comparison = compare(first, second, proof_budget(first))
     assert comparison.verdict == "parity", comparison.reason
     seen = first.columns["learning_rate"]

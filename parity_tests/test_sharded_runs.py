@@ -13,8 +13,8 @@ from parity.common.checkpoint import find, read_checkpoint
 from parity.common.execution.checks import check_run
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import State, load_state
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small
+from parity_tests.run_cache import RunCache
 
 STEPS, SAVED_AT = 8, 4
 CLOSE = 1e-12
@@ -33,14 +33,14 @@ def placed(text: str, **more: object) -> Placement:
     return Placement.parse({**Placement.from_text(text).to_dict(), **more})
 
 
-def sharded_run(farm: Farm) -> Path:
+def sharded_run(run_cache: RunCache) -> Path:
     """A run of 4 ranks, stopped once it has saved."""
     save = {"every_steps": SAVED_AT, "sharded": True}
-    return farm.begin(spec(), placed("torch:fsdp2:4", save=save, stop_at_step=SAVED_AT)).result()
+    return run_cache.begin(spec(), placed("torch:fsdp2:4", save=save, stop_at_step=SAVED_AT)).result()
 
 
-def final(farm: Farm, placement: Placement) -> State:
-    return load_state(farm.begin(spec(), placement).result() / "final.safetensors")
+def final(run_cache: RunCache, placement: Placement) -> State:
+    return load_state(run_cache.begin(spec(), placement).result() / "final.safetensors")
 
 
 def copied(run: Path, folder: Path) -> Path:
@@ -50,8 +50,8 @@ def copied(run: Path, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_shards_are_the_state_bit_for_bit(farm: Farm) -> None:
-    run = sharded_run(farm)
+def test_shards_are_the_state_bit_for_bit(run_cache: RunCache) -> None:
+    run = sharded_run(run_cache)
     checkpoint, damaged = find(run)
     assert damaged == [] and checkpoint.step == SAVED_AT and len(checkpoint.shards) == 4
     assert sorted(checkpoint.manifest.files) == sorted(checkpoint.shards)
@@ -63,10 +63,10 @@ def test_shards_are_the_state_bit_for_bit(farm: Farm) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["torch:fsdp2:2", "torch:ddp:1", "tensorflow:mirrored:2"])
-def test_run_goes_on_from_shards_elsewhere(farm: Farm, text: str) -> None:
-    checkpoint, _ = find(sharded_run(farm))
-    straight = final(farm, placed("torch:fsdp2:4"))
-    resumed = final(farm, placed(text, resume=str(checkpoint.folder)))
+def test_run_goes_on_from_shards_elsewhere(run_cache: RunCache, text: str) -> None:
+    checkpoint, _ = find(sharded_run(run_cache))
+    straight = final(run_cache, placed("torch:fsdp2:4"))
+    resumed = final(run_cache, placed(text, resume=str(checkpoint.folder)))
     assert straight.keys() == resumed.keys()
     for name, value in straight.items():
         np.testing.assert_allclose(resumed[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
@@ -88,8 +88,8 @@ def test_run_goes_on_from_shards_elsewhere(farm: Farm, text: str) -> None:
     ],
     ids=["missing", "cut short", "one bit"],
 )
-def test_spoilt_shard_is_named(farm: Farm, tmp_path: Path, spoil, said: str) -> None:
-    folder = copied(sharded_run(farm), tmp_path)
+def test_spoilt_shard_is_named(run_cache: RunCache, tmp_path: Path, spoil, said: str) -> None:
+    folder = copied(sharded_run(run_cache), tmp_path)
     assert read_checkpoint(folder).step == SAVED_AT
     spoil(folder / "shard_00002.safetensors")
     with pytest.raises(CheckpointError, match=said) as error:

@@ -17,9 +17,9 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import RunRecord, parts_of, read_record
-from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, RUN, wait_until
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.slurm_cluster import Cluster, slurm_cluster
 from parity_tests.synthetic import one_line
 
@@ -41,16 +41,16 @@ def script(name: str) -> str:
     return str(ROOT / "slurm" / name)
 
 
-def is_the_local_curve(farm: Farm, record: RunRecord) -> None:
+def is_the_local_curve(run_cache: RunCache, record: RunRecord) -> None:
     """The law: as one replica on this machine, to 1e-12 in float64."""
-    reference = farm.record(small("digits_mlp", "steps=20"), torch("single", 1))
+    reference = run_cache.record(small("digits_mlp", "steps=20"), torch("single", 1))
     comparison = compare(reference, record, proof_budget(reference))
     assert comparison.verdict == "parity", comparison.reason
     deviations = abs(record.loss - reference.loss) / abs(reference.loss)
     assert len(deviations) == 20 and deviations.max() < 1e-12
 
 
-def test_pair(cluster: Cluster, farm: Farm, tmp_path: Path) -> None:
+def test_pair(cluster: Cluster, run_cache: RunCache, tmp_path: Path) -> None:
     """Two trainings over two nodes, and a comparison that imports neither framework."""
     light = {"PYTHONPATH": str(cluster.files / "light")}
     without = subprocess.run(
@@ -66,7 +66,7 @@ def test_pair(cluster: Cluster, farm: Farm, tmp_path: Path) -> None:
     assert json.loads((out / "report.json").read_text())["exit_code"] == 0
     for name in ("0_tf_multi_worker", "1_torch_ddp"):
         record = read_record(out / "runs" / name)
-        is_the_local_curve(farm, record)
+        is_the_local_curve(run_cache, record)
         assert record.placement.launcher == "srun" and record.placement.nodes == 2
         assert record.header.host == "node2", "rank 0 is on the first node of the list, not of the alphabet"
     logs = {path.name.partition("_")[2] for path in (out / "logs").glob("*_rank*")}
@@ -98,19 +98,24 @@ def test_a_float32_pair_measures_its_noise_floor(cluster: Cluster, tmp_path: Pat
     ],
 )
 def test_script(
-    cluster: Cluster, farm: Farm, tmp_path: Path, name: str, options: tuple[str, ...], flags: tuple[str, ...]
+    cluster: Cluster,
+    run_cache: RunCache,
+    tmp_path: Path,
+    name: str,
+    options: tuple[str, ...],
+    flags: tuple[str, ...],
 ) -> None:
     job = cluster.sbatch(*options, script(f"{name}.sbatch"), *RUN, *flags, "--out", str(tmp_path / "run"))
     assert cluster.wait(job) == "COMPLETED", cluster.log(job)
     record = read_record(tmp_path / "run")
     assert record.placement.replicas == 2
     assert f"record: {tmp_path / 'run'}" in cluster.log(job) and "20 steps, loss" in cluster.log(job)
-    is_the_local_curve(farm, record)
+    is_the_local_curve(run_cache, record)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [(), TWO_NODES])
-def test_deepspeed(cluster: Cluster, farm: Farm, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_deepspeed(cluster: Cluster, run_cache: RunCache, tmp_path: Path, options: tuple[str, ...]) -> None:
     """It has no float64: the curve is that of the same training started here."""
     if find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed")
@@ -118,7 +123,7 @@ def test_deepspeed(cluster: Cluster, farm: Farm, tmp_path: Path, options: tuple[
     job = cluster.sbatch(*options, script("torch_deepspeed.sbatch"), *flags)
     assert cluster.wait(job) == "COMPLETED", cluster.log(job)
     record = read_record(tmp_path / "run")
-    local = farm.record(small("digits_mlp", "steps=20", "precision=float32"), torch("deepspeed", 2))
+    local = run_cache.record(small("digits_mlp", "steps=20", "precision=float32"), torch("deepspeed", 2))
     assert record.loss.tolist() == pytest.approx(local.loss.tolist(), rel=1e-6)
 
 
@@ -199,7 +204,7 @@ STEPS = 2500
 
 @pytest.mark.parametrize("name", ["torch_ddp", pytest.param("tf_multi_worker", marks=pytest.mark.exhaustive)])
 def test_a_stopped_job_is_requeued_and_goes_on(
-    cluster: Cluster, farm: Farm, tmp_path: Path, name: str
+    cluster: Cluster, run_cache: RunCache, tmp_path: Path, name: str
 ) -> None:
     """The signal that SLURM sends before the time limit, sent earlier. The curve is that of a job never stopped."""
     out = tmp_path / "run"
@@ -220,7 +225,7 @@ def test_a_stopped_job_is_requeued_and_goes_on(
     assert [path.rpartition("_rank")[2] for path in logs] == ["0_node2.log", "1_node10.log"]
     record, straight = (
         read_record(out),
-        farm.record(small("digits_mlp", f"steps={STEPS}"), torch("single", 1)),
+        run_cache.record(small("digits_mlp", f"steps={STEPS}"), torch("single", 1)),
     )
     assert record.steps.tolist() == list(range(STEPS)), "no step lost or doubled"
     assert (abs(record.loss - straight.loss) / abs(straight.loss)).max() < 1e-9

@@ -25,9 +25,9 @@ from parity.common.execution import ranks
 from parity.common.execution.ranks import reached, run_ranks
 from parity.common.record import parts_of, read_record
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, SECONDS, runs, wait_until
 from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.stop_bodies import FOREVER, record
 from parity_tests.synthetic import one_line
 from parity_tests.test_resume import BOTH, EXHAUSTIVE, FIELDS, going_on, label, light, saving
@@ -121,9 +121,9 @@ def test_a_rank_that_fails_by_itself_is_not_taken_for_one_that_waits(tmp_path: P
 # The same of real runs: what was saved before is whole.
 
 
-def test_a_rank_that_raises_is_named_with_the_last_step(farm: Farm) -> None:
+def test_a_rank_that_raises_is_named_with_the_last_step(run_cache: RunCache) -> None:
     with pytest.raises(RunError) as caught:
-        farm.record(light(), saving(torch("ddp", 2), every=1), "a_rank_crashes")
+        run_cache.record(light(), saving(torch("ddp", 2), every=1), "a_rank_crashes")
     message = str(caught.value)
     assert "rank 1 ended with code 1: ValueError: the disk of rank 1 is gone (log: " in message
     found = re.search(r"\(log: (\S+)/logs/rank_1.log\); host: (\S+); last recorded step: (\d+)$", message)
@@ -171,15 +171,17 @@ def diverging() -> TrainSpec:
 
 
 @pytest.mark.parametrize("placement", BOTH, ids=label)
-def test_a_run_that_saves_ends_at_its_first_step_that_is_not_finite(farm: Farm, placement: Placement) -> None:
+def test_a_run_that_saves_ends_at_its_first_step_that_is_not_finite(
+    run_cache: RunCache, placement: Placement
+) -> None:
     spec = diverging()
-    whole = farm.record(spec, placement)
+    whole = run_cache.record(spec, placement)
     bad = int(np.argmin(np.isfinite(whole.loss + whole.columns["update_norm"])))
     # One that does not save goes on to its end, as ever.
     assert 0 < bad < len(whole.steps) - 3 and len(whole.steps) == 30
     saved = saving(placement, every=1)
     with pytest.raises(RunError) as caught:
-        farm.record(spec, saved)
+        run_cache.record(spec, saved)
     message = str(caught.value)
     assert f"step {bad}: the " in message and "all samples are finite" in message, message
     found = re.search(r"the last checkpoint before it is (\S+?)(;| \(|$)", message)
@@ -191,19 +193,23 @@ def test_a_run_that_saves_ends_at_its_first_step_that_is_not_finite(farm: Farm, 
 
 
 @pytest.mark.parametrize("placement", RARE, ids=label)
-def test_a_sample_that_is_not_finite_is_named(farm: Farm, tmp_path: Path, placement: Placement) -> None:
+def test_a_sample_that_is_not_finite_is_named(
+    run_cache: RunCache, tmp_path: Path, placement: Placement
+) -> None:
     spec, sample = with_a_bad_sample(tmp_path)
     with pytest.raises(RunError) as caught:
-        farm.record(spec, saving(placement, every=1))
+        run_cache.record(spec, saving(placement, every=1))
     found = re.search(r"step (\d+): .*; sample (\d+), of replica ([01]), is not finite;", str(caught.value))
     assert found and int(found[2]) == sample, caught.value
 
 
 @pytest.mark.parametrize("placement", RARE, ids=label)
-def test_with_taps_the_first_tensor_that_is_not_finite_is_named(farm: Farm, placement: Placement) -> None:
+def test_with_taps_the_first_tensor_that_is_not_finite_is_named(
+    run_cache: RunCache, placement: Placement
+) -> None:
     tapped = Placement.parse({**saving(placement, every=1).to_dict(), "taps": True})
     with pytest.raises(RunError, match=r"its first tensor that is not finite is \S+, of replica [01]"):
-        farm.record(diverging(), tapped)
+        run_cache.record(diverging(), tapped)
 
 
 def with_a_bad_sample(folder: Path) -> tuple[TrainSpec, int]:
@@ -258,7 +264,7 @@ def family(pid: int) -> list[int]:
     ids=lambda value: value.label if isinstance(value, Placement) else "",
 )
 def test_a_command_that_is_asked_to_stop_saves_and_can_go_on(
-    farm: Farm, tmp_path: Path, module: str, placement: Placement, number: signal.Signals
+    run_cache: RunCache, tmp_path: Path, module: str, placement: Placement, number: signal.Signals
 ) -> None:
     out = tmp_path / "run"
     with started(module, out, f"--strategy={placement.strategy}", "--replicas=2") as process:
@@ -281,8 +287,8 @@ def test_a_command_that_is_asked_to_stop_saves_and_can_go_on(
     assert record.steps.tolist() == list(range(at))
     spec = record.spec
     bounded = Placement.parse({**placement.to_dict(), "stop_at_step": at + 40})
-    whole = farm.record(spec, bounded)
-    part = farm.record(spec, going_on(bounded, Path(found[2])))
+    whole = run_cache.record(spec, bounded)
+    part = run_cache.record(spec, going_on(bounded, Path(found[2])))
     assert [*record.steps, *part.steps] == whole.steps.tolist()
     for name in FIELDS:
         both = np.concatenate([record.columns[name], part.columns[name]])

@@ -13,8 +13,8 @@ from parity.common.parity.budget import Budget, ensemble_budget, proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.conftest import Farm
 from parity_tests.matrix import torch
+from parity_tests.run_cache import RunCache
 from parity_tests.strategies import CUT, MICRO_BATCHES, RECIPES, ROWS, Row, StrategyTable, missing, spec_of
 
 ROOT = Path(__file__).parent.parent
@@ -60,19 +60,21 @@ def cut_cases() -> list:
     return params
 
 
-def budget_of(farm: Farm, spec: TrainSpec, reference: RunRecord) -> Budget:
+def budget_of(run_cache: RunCache, spec: TrainSpec, reference: RunRecord) -> Budget:
     if spec.precision == "float64":
         return proof_budget(reference)
     members = [REFERENCE.model_copy(update={"sample_order_seed": seed}) for seed in range(4)]
-    return ensemble_budget(reference, [farm.record(spec, member) for member in members])
+    return ensemble_budget(reference, [run_cache.record(spec, member) for member in members])
 
 
-def proved(farm: Farm, spec: TrainSpec, placement: Placement) -> tuple[RunRecord, RunRecord, Comparison]:
-    reference, candidate = farm.record(spec, REFERENCE), farm.record(spec, placement)
+def proved(
+    run_cache: RunCache, spec: TrainSpec, placement: Placement
+) -> tuple[RunRecord, RunRecord, Comparison]:
+    reference, candidate = run_cache.record(spec, REFERENCE), run_cache.record(spec, placement)
     if placement.label == REFERENCE.label:
         # The reference itself, made a second time.
-        candidate = farm.record(spec, placement.model_copy(update={"stop_at_step": spec.steps}))
-    comparison = compare(reference, candidate, budget_of(farm, spec, reference))
+        candidate = run_cache.record(spec, placement.model_copy(update={"stop_at_step": spec.steps}))
+    comparison = compare(reference, candidate, budget_of(run_cache, spec, reference))
     assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
     assert len(candidate.steps) == 50
     if spec.precision == "float64":
@@ -84,7 +86,7 @@ def proved(farm: Farm, spec: TrainSpec, placement: Placement) -> tuple[RunRecord
 
 
 @pytest.fixture(scope="session")
-def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
+def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
     """Begin the runs of every selected case, so that neither framework waits for the other."""
     for item in request.session.items:
         given = getattr(item, "callspec", None)
@@ -99,17 +101,17 @@ def both_at_work(request: pytest.FixtureRequest, farm: Farm) -> None:
             continue
         spec = spec_of(given.params["row"], given.params["recipe"])
         # The reference first: every test waits for it.
-        farm.begin(spec, REFERENCE)
-        farm.begin(spec, placement)
+        run_cache.begin(spec, REFERENCE)
+        run_cache.begin(spec, placement)
 
 
 @pytest.mark.usefixtures("both_at_work")
 @pytest.mark.parametrize(("row", "replicas", "recipe"), cases())
 def test_a_strategy_does_not_change_the_curve(
-    farm: Farm, strategies: StrategyTable, row: Row, replicas: int, recipe: str
+    run_cache: RunCache, strategies: StrategyTable, row: Row, replicas: int, recipe: str
 ) -> None:
     skip_without_its_package(row)
-    reference, candidate, comparison = proved(farm, spec_of(row, recipe), row.placement(replicas))
+    reference, candidate, comparison = proved(run_cache, spec_of(row, recipe), row.placement(replicas))
     strategies.saw(row, recipe, comparison)
     if recipe == "digits_transformer":
         strategies.holds(row, candidate, reference)
@@ -118,12 +120,12 @@ def test_a_strategy_does_not_change_the_curve(
 @pytest.mark.usefixtures("both_at_work")
 @pytest.mark.parametrize(("row", "recipe", "count"), cut_cases())
 def test_micro_batches_do_not_change_the_curve(
-    farm: Farm, strategies: StrategyTable, row: Row, recipe: str, count: int
+    run_cache: RunCache, strategies: StrategyTable, row: Row, recipe: str, count: int
 ) -> None:
     """17 samples of a replica by 3 are 6, 6 and 5; 4 by 3 are 2, 1 and 1."""
     skip_without_its_package(row)
     placement = row.placement(row.replicas[-1], f"accumulation={count}")
-    *_, comparison = proved(farm, spec_of(row, recipe), placement)
+    *_, comparison = proved(run_cache, spec_of(row, recipe), placement)
     strategies.saw(row, "micro-batches", comparison)
 
 

@@ -17,10 +17,10 @@ from parity.common.parity.compare import Comparison, compare
 from parity.common.recipes.models import sequence
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.tensor_parallel import division
-from parity_tests.conftest import Farm
 from parity_tests.layer_checks import deviation
 from parity_tests.matrix import small, torch
 from parity_tests.peers import Peer, PeerError
+from parity_tests.run_cache import RunCache
 from parity_tests.test_optimizers import CASES, MORE, STEPS, drawn, spec_of
 
 OPTIMIZERS = {**{name: case.ours for name, case in CASES.items()}, **MORE}
@@ -113,9 +113,11 @@ def test_options_of_fsdp_take_effect(tmp_path: Path) -> None:
     assert abs(usual["evaluations"][0] / usual["evaluations"][1] - 1) > 0.01
 
 
-def judged(farm: Farm, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Comparison:
-    reference = farm.record(spec, torch("single", 1))
-    return compare(reference, farm.record(spec, placement, fault), proof_budget(reference))
+def judged(
+    run_cache: RunCache, spec: TrainSpec, placement: Placement, fault: str | None = None
+) -> Comparison:
+    reference = run_cache.record(spec, torch("single", 1))
+    return compare(reference, run_cache.record(spec, placement, fault), proof_budget(reference))
 
 
 CLIP, CLIP_EACH = "optimizer.clip_global_norm=0.5", "optimizer.clip_norm=0.05"
@@ -153,8 +155,10 @@ def cases() -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "feature"), cases())
-def test_what_looks_at_whole_tensors_is_exact(farm: Farm, text: str, feature: tuple[str, ...]) -> None:
-    comparison = judged(farm, small(GPT, "steps=46", *feature), Placement.from_text(text))
+def test_what_looks_at_whole_tensors_is_exact(
+    run_cache: RunCache, text: str, feature: tuple[str, ...]
+) -> None:
+    comparison = judged(run_cache, small(GPT, "steps=46", *feature), Placement.from_text(text))
     assert comparison.verdict == "parity", comparison.reason
 
 
@@ -176,25 +180,25 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_a_strategy_turns_the_verdict_red(farm: Farm, fault: str) -> None:
+def test_a_fault_of_a_strategy_turns_the_verdict_red(run_cache: RunCache, fault: str) -> None:
     text, spec = FAULTS[fault]
     placement = Placement.from_text(text, digests=True)
-    clean = judged(farm, spec, placement)
+    clean = judged(run_cache, spec, placement)
     assert clean.verdict == "parity", clean.reason
-    assert judged(farm, spec, placement, fault).verdict == "divergent"
+    assert judged(run_cache, spec, placement, fault).verdict == "divergent"
     if fault == "updated_parameters_not_sent":
-        first, second = farm.record(spec, placement, fault).digests
+        first, second = run_cache.record(spec, placement, fault).digests
         assert all(one != other for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.exhaustive
-def test_memory_is_shared_out(farm: Farm) -> None:
+def test_memory_is_shared_out(run_cache: RunCache) -> None:
     """Parameters and slots of each rank, measured."""
     spec = small(GPT, "steps=3")
 
     def shares(text: str) -> list[tuple[float, float]]:
-        alone = farm.record(spec, torch("single", 1)).memory[0]
-        held = farm.record(spec, Placement.from_text(text)).memory
+        alone = run_cache.record(spec, torch("single", 1)).memory[0]
+        held = run_cache.record(spec, Placement.from_text(text)).memory
         return [(m["parameters"] / alone["parameters"], m["slots"] / alone["slots"]) for m in held]
 
     for text in ("torch:fsdp1:4", "torch:fsdp2:4"):
@@ -260,8 +264,8 @@ def test_what_tensor_parallelism_divides() -> None:
     assert not any(path.endswith("head") for path in cuts("bert_base:tiny", 3))
 
 
-def test_data_parallel_says_that_it_would_run_on_one_device(farm: Farm) -> None:
+def test_data_parallel_says_that_it_would_run_on_one_device(run_cache: RunCache) -> None:
     with pytest.raises(RunError, match="would silently run on one device; take strategy ddp"):
-        farm.record(small(GPT), torch("data_parallel", 2, device="cpu"))
-    one = judged(farm, small("gpt2:tiny", "steps=5"), torch("data_parallel", 1))
+        run_cache.record(small(GPT), torch("data_parallel", 2, device="cpu"))
+    one = judged(run_cache, small("gpt2:tiny", "steps=5"), torch("data_parallel", 1))
     assert one.verdict == "parity" and one.loss_deviation.max() == 0

@@ -22,9 +22,9 @@ from parity.common.commands import manifest
 from parity.common.execution.resume import Start, attempt_of, decide, follow
 from parity.common.execution.supervise import supervise
 from parity.common.record import parts_of, read_record
-from parity_tests.conftest import Farm
 from parity_tests.launching import ROOT, SECONDS, runs, wait_until
 from parity_tests.matrix import small, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
 
 STEPS = 300
@@ -91,9 +91,9 @@ def saved(run: Path) -> int:
     return max((int(name.removeprefix("step_")) for name in names), default=0)
 
 
-def is_the_straight_curve(farm: Farm, run: Path) -> None:
+def is_the_straight_curve(run_cache: RunCache, run: Path) -> None:
     """No step lost or doubled, and every loss that of one replica that was never stopped, in float64."""
-    straight = farm.record(small("digits_mlp", f"steps={STEPS}"), torch("single", 1))
+    straight = run_cache.record(small("digits_mlp", f"steps={STEPS}"), torch("single", 1))
     record = read_record(run)
     assert record.steps.tolist() == list(range(STEPS))
     assert np.abs(record.loss - straight.loss).max() <= 1e-12 * np.abs(straight.loss).max()
@@ -104,7 +104,9 @@ def is_the_straight_curve(farm: Farm, run: Path) -> None:
     ("module", "strategy"),
     [("tf_impl", "multi_worker"), pytest.param("torch_impl", "ddp", marks=pytest.mark.exhaustive)],
 )
-def test_a_killed_worker_is_started_again(farm: Farm, tmp_path: Path, module: str, strategy: str) -> None:
+def test_a_killed_worker_is_started_again(
+    run_cache: RunCache, tmp_path: Path, module: str, strategy: str
+) -> None:
     run = tmp_path / "run"
     flags = (*WHAT, f"--strategy={strategy}", "--replicas=2", "--restarts=2", f"--out={run}")
     with training(module, *flags) as process:
@@ -121,12 +123,12 @@ def test_a_killed_worker_is_started_again(farm: Farm, tmp_path: Path, module: st
     assert "rank 1 was killed by signal 9" in err and "going on from" in out
     _, later = parts_of(run)
     assert np.fromfile(later / "steps.f64")[0] >= 60
-    is_the_straight_curve(farm, run)
+    is_the_straight_curve(run_cache, run)
     assert not [pid for pid in others if runs(pid)]
 
 
 @pytest.mark.exhaustive
-def test_torchrun_starts_all_ranks_again(farm: Farm, tmp_path: Path) -> None:
+def test_torchrun_starts_all_ranks_again(run_cache: RunCache, tmp_path: Path) -> None:
     """One is killed; torchrun ends the other, and both go on from the checkpoint that the first of them finds."""
     run = tmp_path / "run"
     agent = (
@@ -151,7 +153,7 @@ def test_torchrun_starts_all_ranks_again(farm: Farm, tmp_path: Path) -> None:
         "replica_0.ids",
         "replica_1.ids",
     ]
-    is_the_straight_curve(farm, run)
+    is_the_straight_curve(run_cache, run)
 
 
 # Stands for a training: it leaves what one would, and ends as it is told for each time that it is started.

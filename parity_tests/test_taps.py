@@ -11,8 +11,8 @@ from parity.common.execution.checks import check_run
 from parity.common.record import RunRecord, taps
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import load_state, zero_gradient_directions
-from parity_tests.conftest import Farm
 from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
 
 LIMIT = 1e-12
@@ -34,8 +34,8 @@ SINGLE = torch("single", 1, taps=True)
 DDP = torch("ddp", 2, taps=True)
 
 
-def tapped(farm: Farm, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
-    return farm.record(spec, placement, fault)
+def tapped(run_cache: RunCache, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
+    return run_cache.record(spec, placement, fault)
 
 
 def totals(record: RunRecord) -> dict[str, np.ndarray]:
@@ -62,8 +62,8 @@ def assert_same(a: RunRecord, b: RunRecord) -> None:
 
 
 @pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_totals_do_not_depend_on_the_placement(farm: Farm, placement: Placement) -> None:
-    assert_same(tapped(farm, CNN, SINGLE), tapped(farm, CNN, placement))
+def test_totals_do_not_depend_on_the_placement(run_cache: RunCache, placement: Placement) -> None:
+    assert_same(tapped(run_cache, CNN, SINGLE), tapped(run_cache, CNN, placement))
 
 
 def rarely(*values: object) -> object:
@@ -89,14 +89,14 @@ MORE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("placement", "name"), MORE, ids=lambda value: getattr(value, "label", value))
-def test_totals_of_all_that_can_be_tapped(farm: Farm, placement: Placement, name: str) -> None:
-    assert_same(tapped(farm, SPECS[name], SINGLE), tapped(farm, SPECS[name], placement))
+def test_totals_of_all_that_can_be_tapped(run_cache: RunCache, placement: Placement, name: str) -> None:
+    assert_same(tapped(run_cache, SPECS[name], SINGLE), tapped(run_cache, SPECS[name], placement))
 
 
 @pytest.mark.parametrize("placement", [SINGLE, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_the_digests_are_those_of_numpy(farm: Farm, placement: Placement) -> None:
+def test_the_digests_are_those_of_numpy(run_cache: RunCache, placement: Placement) -> None:
     """Two dense layers by hand, at the first step."""
-    record = tapped(farm, MLP, placement)
+    record = tapped(run_cache, MLP, placement)
     weights, gradients = (
         load_state(record.folder / f"{n}.safetensors") for n in ("initial", "first_gradients")
     )
@@ -127,8 +127,8 @@ def test_the_digests_are_those_of_numpy(farm: Farm, placement: Placement) -> Non
 
 
 @pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_local_gradients_add_up_to_the_reduced_ones(farm: Farm, placement: Placement) -> None:
-    record = tapped(farm, CNN, placement)
+def test_local_gradients_add_up_to_the_reduced_ones(run_cache: RunCache, placement: Placement) -> None:
+    record = tapped(run_cache, CNN, placement)
     assert record.taps is not None
     names, values = record.taps.names, record.taps.values
     for name in taps.tapped_parameters(record.header.spec):
@@ -201,17 +201,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "name", "place"), FAULTS)
-def test_a_fault_shows_first_where_it_is(farm: Farm, fault: str, name: str, place: str) -> None:
+def test_a_fault_shows_first_where_it_is(run_cache: RunCache, fault: str, name: str, place: str) -> None:
     spec = SPECS[name]
-    clean, faulty = tapped(farm, spec, DDP), tapped(farm, spec, DDP, fault)
+    clean, faulty = tapped(run_cache, spec, DDP), tapped(run_cache, spec, DDP, fault)
     off = [name for name, found in apart(clean, faulty, 0).items() if found > 1e-9]
     assert off[0] == place
 
 
 @pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_taps_do_not_touch_the_training(farm: Farm, placement: Placement) -> None:
-    plain = farm.record(MLP, placement.model_copy(update={"taps": False}))
-    record = tapped(farm, MLP, placement)
+def test_taps_do_not_touch_the_training(run_cache: RunCache, placement: Placement) -> None:
+    plain = run_cache.record(MLP, placement.model_copy(update={"taps": False}))
+    record = tapped(run_cache, MLP, placement)
     assert plain.taps is None and not (plain.folder / "taps").exists()
     for name in ("loss_sum", "gradient_norm", "parameter_norm"):
         assert (plain.columns[name] == record.columns[name]).all()
@@ -223,9 +223,9 @@ def test_taps_do_not_touch_the_training(farm: Farm, placement: Placement) -> Non
     [SINGLE, pytest.param(tensorflow(1, taps=True), marks=pytest.mark.exhaustive)],
     ids=lambda p: p.label,
 )
-def test_the_loss_scale_is_taken_out(farm: Farm, placement: Placement) -> None:
+def test_the_loss_scale_is_taken_out(run_cache: RunCache, placement: Placement) -> None:
     exact, scaled = (
-        totals(tapped(farm, small("digits_mlp", "steps=3", f"precision={precision}"), placement))
+        totals(tapped(run_cache, small("digits_mlp", "steps=3", f"precision={precision}"), placement))
         for precision in ("float32", "float16_mixed")
     )
     for name, table in exact.items():
