@@ -98,7 +98,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     )
     line = said(side.hold, "hostile_missing:build")
     assert "No module named 'nowhere_to_be_found' (hostile_missing.py:3); install it" in line
-    assert "'common' is the toolkit's own package here, and hides yours" in said(
+    assert "'parity' is the toolkit's own package here, and hides yours" in said(
         side.hold, "hostile_shadow:build"
     )
     other = {"tensorflow": "torch", "torch": "keras"}[framework]

@@ -80,7 +80,7 @@ def test_a_pytorchjob(printed) -> None:
         # The operator looks for these two names, and gives up without a word where they are others.
         assert box["name"] == "pytorch" and box["ports"][0]["name"] == "pytorchjob-port"
         assert box["resources"]["limits"]["nvidia.com/gpu"] == 1
-        assert box["command"] == ["python", "-m", "torch_impl"]
+        assert box["command"] == ["python", "-m", "parity.torch_impl"]
         assert {"--launcher=kubernetes", "--nodes=4", "--device=gpu"} <= set(box["args"])
 
 
@@ -106,7 +106,7 @@ def test_a_tfjob(printed) -> None:
     is_a_whole_pod(worker["template"])
     box = container(worker["template"])
     assert box["name"] == "tensorflow" and box["ports"][0]["name"] == "tfjob-port"
-    assert box["command"] == ["python", "-m", "tf_impl"]
+    assert box["command"] == ["python", "-m", "parity.tf_impl"]
 
 
 def test_an_indexed_job(printed) -> None:

@@ -335,6 +335,6 @@ def test_the_cause_shown_in_the_documentation_is_in_the_catalogue() -> None:
     root = Path(__file__).parent.parent
     shown = re.findall(r"```python\n(.*?)```", (root / "docs" / "diagnosis.md").read_text(), re.DOTALL)
     assert len(shown) == 1
-    catalogue = (root / "common" / "diagnose" / "causes.py").read_text()
+    catalogue = (root / "common" / "diagnosis" / "causes.py").read_text()
     plain = ["".join(text.split()).replace(",)", ")") for text in (shown[0], catalogue)]
     assert plain[0] in plain[1]

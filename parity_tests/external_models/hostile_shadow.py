@@ -1,5 +1,5 @@
 """Imports from a package of the user's that is called as one of ours."""
 
-from parity.common.blocks import build
+from parity.blocks import build
 
 __all__ = ["build"]
