@@ -105,9 +105,9 @@ def write_long(
     writer.close()
     table.astype("<f8").tofile(folder / "steps.f64")
     if like is None:
-        _write_samples(folder / "splits" / "replica_0", plan, spec.steps)
+        _write_samples(folder / "sample_ids" / "replica_0", plan, spec.steps)
     else:
-        shutil.copytree(like / "splits", folder / "splits", dirs_exist_ok=True)
+        shutil.copytree(like / "sample_ids", folder / "sample_ids", dirs_exist_ok=True)
     begun = initial_state(spec)
     final = {name: value if name == "step" else value + 0.5 for name, value in begun.items()}
     gradients = {name: value + 0.25 for name, value in begun.items() if name.startswith("parameters/")}
@@ -127,7 +127,7 @@ def _write_samples(path: Path, plan: BatchPlan, steps: int) -> None:
     np.insert(ids, starts, heads.ravel()).astype("<i8").tofile(path.with_suffix(".ids"))
     if whole == steps:
         return
-    with open(path.with_suffix(".digests"), "xb") as file:
+    with open(path.with_suffix(".hashes"), "xb") as file:
         for first, stop in _blocks(whole, steps):
             file.write(_block(plan, first, stop).tobytes())
 
@@ -147,7 +147,7 @@ def _block(plan: BatchPlan, first: int, stop: int) -> np.ndarray:
     for start in range(first, stop, at_once):
         end = min(stop, start + at_once)
         ids, sizes = plan.shares(start, end)
-        both = mixing.digests(np.arange(start, end), np.arange(plan.replicas), ids, sizes)
+        both = mixing.id_hashes(np.arange(start, end), np.arange(plan.replicas), ids, sizes)
         parts = (sizes, sizes == 0, *both)
         rows[:, 3:] += np.stack([part.astype(np.uint64).sum(axis=0) for part in parts], axis=1)
     return rows

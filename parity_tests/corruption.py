@@ -155,11 +155,11 @@ def try_spec(material: Material, number: int, dice: random.Random, folder: Path)
 
     def look() -> tuple[str, str]:
         found = load_spec(path)
-        if found.fingerprint() == spec.fingerprint():
+        if found.content_hash() == spec.content_hash():
             return "unseen", "reads as the same spec"
         # Whatever it is, all of it is known, and it is kept by what is written of it.
         again = TrainSpec.parse(found.to_dict())
-        return ("another" if again.fingerprint() == found.fingerprint() else "wrong"), ""
+        return ("another" if again.content_hash() == found.content_hash() else "wrong"), ""
 
     return outcome_of(number, "JSON spec" if as_json else "YAML spec", what, look, str(folder))
 
@@ -225,11 +225,11 @@ def _contents(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {name: rows[:, columns.index(name)] for name in ("step", *NUMBERS)}
     summary = json.loads((folder / "summary.json").read_text())
     found |= {name: summary[name] for name in ("steps", "eval_loss_sum", "eval_count", "eval_correct")}
-    found |= {name: header[name] for name in ("digest", "data_digest")}
+    found |= {name: header[name] for name in ("spec_hash", "data_hash")}
     # A field that is gone may have been what it is anyway.
-    found["spec"] = TrainSpec.parse(header["spec"]).fingerprint()
+    found["spec"] = TrainSpec.parse(header["spec"]).content_hash()
     found["ids"] = np.sort(
-        np.concatenate([np.fromfile(path, "<i8") for path in sorted((folder / "splits").glob("*.ids"))])
+        np.concatenate([np.fromfile(path, "<i8") for path in sorted((folder / "sample_ids").glob("*.ids"))])
     )
     for which in ("initial", "first_gradients", "final"):
         found |= {f"{which}/{n}": v for n, v in load_state(folder / f"{which}.safetensors").items()}

@@ -309,7 +309,7 @@ def problems_of(run: Path, straight: RunRecord) -> list[str]:
     ]
     if record.summary.eval_loss_sum != straight.summary.eval_loss_sum:
         problems.append("its evaluation differs")
-    mine, theirs = record.splits, straight.splits
+    mine, theirs = record.sample_ids, straight.sample_ids
     if not all(map(np.array_equal, itertools.chain(*mine), itertools.chain(*theirs))):
         problems.append("its samples differ")
     problems += [

@@ -112,7 +112,7 @@ class RunCache:
     def begin(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Future[Path]:
         """Have a run made, without waiting for it. fault: its name in `faults`, or else "module:function"."""
         spec = spec.resolved()
-        key = (spec.fingerprint(), placement, fault)
+        key = (spec.content_hash(), placement, fault)
         with self._asking:  # diagnoses ask from threads of their own
             if key not in self._runs:
                 folder = self._own / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"

@@ -34,7 +34,7 @@ def everything(samples: Samples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def digest(source: dict[str, Any]) -> str | None:
-    return sources.data_digest(DataSpec.parse({"source": source, "train_samples": 1, "eval_samples": 0}))
+    return sources.data_hash(DataSpec.parse({"source": source, "train_samples": 1, "eval_samples": 0}))
 
 
 def write_idx(path: Path, array: np.ndarray, kind: int = 8) -> Path:

@@ -234,7 +234,7 @@ def test_specs_are_what_stock_code_can_train(name, convention):
 
 
 def test_specs_do_not_change_unseen():
-    found = {name: make("keras").resolved().fingerprint() for name, make in models.SPECS.items()}
+    found = {name: make("keras").resolved().content_hash() for name, make in models.SPECS.items()}
     assert found == {"compute_bound_cnn": "561137962d2d837c", "overhead_bound_net": "aa7ac74bf922e108"}
 
 

@@ -238,7 +238,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a rate without a number": (_put(rates=dict.fromkeys(StepScalars(tiny_spec()).kept())), "hold no number"),
     "an unknown field": (_put(more=1), "more: unknown key"),
-    "another spec": (_put(spec=tiny_spec("seed=9").to_dict()), "digest is not that of the spec"),
+    "another spec": (_put(spec=tiny_spec("seed=9").to_dict()), "spec_hash is not that of the spec"),
     "no state named": (_put(files={}), f"names no {STATE}"),
     "no state": (lambda f: (f / STATE).unlink(), "missing, or no plain file"),
     "a state that is a link": (_link(STATE), "missing, or no plain file"),

@@ -161,7 +161,7 @@ def cut(name: str, size: int) -> Callable[[Path], object]:
         (cut("steps.f64", 100), ("b", "truncated")),
         (cut("header.json", 300), ("header.json", "cut short")),
         (cut("final.safetensors", 3), ("final.safetensors",)),
-        (cut("splits/replica_0.ids", 99), ("splits", "replica 1")),
+        (cut("sample_ids/replica_0.ids", 99), ("sample_ids", "replica 1")),
         (lambda folder: (folder / "summary.json").unlink(), ("did not finish",)),
         (lambda folder: (folder / "initial.safetensors").unlink(), ("initial", "missing")),
         (lambda folder: (folder / "header.json").unlink(), ("not a run record",)),
@@ -256,7 +256,7 @@ def test_show_prints_specs_that_load_again(parity: Cli) -> None:
             (parity.folder / "spec").write_text(out)
             assert parity("show", "--spec", "spec", "--format", kind)[1] == out
         code, out, _ = parity("show", recipe, "--set", "seed=7")
-        assert code == 0 and spec.fingerprint() in out
+        assert code == 0 and spec.content_hash() in out
         nodes = list(walk(spec.model.tree()))[1:]
         assert len(out.splitlines()) == 1 + len(nodes) + 1  # the title, the layers, the optimizer
     schema = json.loads(parity("show", "--schema")[1])

@@ -151,15 +151,15 @@ def test_runs_on_other_data_are_not_compared(tmp_path: Path) -> None:
     run = Run.of(tiny_spec(), TORCH)
     reference, candidate = run.write(tmp_path / "a"), run.copy(DDP).write(tmp_path / "b")
     budget = proof_budget(reference)
-    assert reference.header.data_digest is None
+    assert reference.header.data_hash is None
     assert compare(reference, candidate, budget).verdict == "parity"
     for ours, theirs in (("a" * 64, "b" * 64), ("a" * 64, None)):
-        edit_json(tmp_path / "a" / "header.json", data_digest=ours)
-        edit_json(tmp_path / "b" / "header.json", data_digest=theirs)
-        with pytest.raises(AlignmentError, match=f"different data: their data_digest is {ours} and") as error:
+        edit_json(tmp_path / "a" / "header.json", data_hash=ours)
+        edit_json(tmp_path / "b" / "header.json", data_hash=theirs)
+        with pytest.raises(AlignmentError, match=f"different data: their data_hash is {ours} and") as error:
             compare(read_record(tmp_path / "a"), read_record(tmp_path / "b"), budget)
         one_line(error.value)
-    edit_json(tmp_path / "b" / "header.json", data_digest="a" * 64)
+    edit_json(tmp_path / "b" / "header.json", data_hash="a" * 64)
     again = [read_record(tmp_path / name) for name in "ab"]
     assert compare(*again, budget).verdict == "parity"
 
@@ -198,7 +198,7 @@ def test_runs_on_files_carry_their_digest(run_cache: RunCache, tmp_path: Path) -
     spec = images(source, AUGMENT[:2], eval_samples=23)
     run_cache.begin(spec, tensorflow(2))
     first, second = (run_cache.record(spec, placement) for placement in (torch("ddp", 2), tensorflow(2)))
-    assert first.header.data_digest == second.header.data_digest == sources.data_digest(spec.data)
+    assert first.header.data_hash == second.header.data_hash == sources.data_hash(spec.data)
     comparison = compare(first, second, proof_budget(first))
     assert comparison.verdict == "parity", comparison.reason
     arrays["x"][0, 0, 0, 0] ^= 1

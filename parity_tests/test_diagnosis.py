@@ -49,7 +49,7 @@ class RememberingReplayer(Replayer):
         replay = placement.replay
         if inside is not None or (replay is not None and (replay.forced or replay.begin or replay.history)):
             return super().run(spec, placement, folder, inside)
-        key = (spec.fingerprint(), placement)
+        key = (spec.content_hash(), placement)
         if key not in self._kept:
             self._kept[key] = super().run(spec, placement, self._folder / str(len(self._kept)), None)
         return self._kept[key]

@@ -21,7 +21,7 @@ from parity.common.parity.deviation import curve_deviation, state_deviations
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.spec.deepspeed import check_deepspeed, deepspeed_config
-from parity.common.state.canonical import digest_of, parameter_specs
+from parity.common.state.canonical import parameter_fingerprint, parameter_specs
 from parity_tests.matrix import small
 from parity_tests.run_cache import RunCache
 from parity_tests.strategies import DROPOUT
@@ -55,7 +55,9 @@ def dropout(*more: str) -> TrainSpec:
 
 def alike(record: RunRecord) -> bool:
     """Whether all replicas have had the same parameters after every step."""
-    return len(record.digests[0]) > 0 and all(len(set(row)) == 1 for row in zip(*record.digests, strict=True))
+    return len(record.fingerprints[0]) > 0 and all(
+        len(set(row)) == 1 for row in zip(*record.fingerprints, strict=True)
+    )
 
 
 @pytest.mark.slow
@@ -195,8 +197,10 @@ def test_deepspeed_trains_as_ddp_does(run_cache: RunCache, options: str) -> None
         assert max(state_deviations(reference.state(which), record.state(which)).values()) < 1e-5
     # The state is read from master weights, the digests from what the passes compute with.
     final = record.state("final")
-    computed_with = digest_of(final[name] for name, p in parameter_specs(spec).items() if p.trainable)
-    assert {column[-1] for column in record.digests} == {computed_with}
+    computed_with = parameter_fingerprint(
+        final[name] for name, p in parameter_specs(spec).items() if p.trainable
+    )
+    assert {column[-1] for column in record.fingerprints} == {computed_with}
 
 
 @pytest.mark.slow

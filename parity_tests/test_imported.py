@@ -473,7 +473,7 @@ def test_the_commands_know_such_a_spec(cli: Cli, folder: Path) -> None:
     assert code == 0 and "imported" in out and "model" in out
     for format in ("yaml", "json"):
         assert cli("show", "--spec", path, "--format", format)[0] == 0
-    assert TrainSpec.parse(spec.to_dict()).fingerprint() == spec.fingerprint()
+    assert TrainSpec.parse(spec.to_dict()).content_hash() == spec.content_hash()
     said = cli.refused("advise", "--spec", path, "--gpus", "2", "--gpu-memory", "1GB")
     assert "parity advise: the model is imported" in said
 

@@ -305,7 +305,7 @@ def test_breaches_are_written_read_and_told_once(
         writer = RecordWriter(folder, run.spec, DDP, range(rank, rank + 1), FACTS)
         for step in range(6):
             run.write_step(writer, step, range(rank, rank + 1))
-            assert (folder / "breaches" / f"replica_{rank}.jsonl").exists() == (step >= (3, 5)[rank]), (
+            assert (folder / "violations" / f"replica_{rank}.jsonl").exists() == (step >= (3, 5)[rank]), (
                 "at once"
             )
         writer.finish(run.evaluation)
@@ -339,17 +339,17 @@ def test_what_is_not_a_whole_recorded_run_is_not_checked(tmp_path: Path, more: d
     run = Run.of(tiny_spec(), Placement.parse({**TORCH.to_dict(), **more}))
     nan_loss(run)
     assert run.write(tmp_path / "run").violations == ()
-    assert not (tmp_path / "run" / "breaches").exists()
+    assert not (tmp_path / "run" / "violations").exists()
 
 
 @pytest.mark.parametrize(
     "line", ['{"step": 3}', '{"step": "x", "invariant": "", "text": "", "replica": 0}', "?"]
 )
 def test_damaged_breaches_are_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "breaches").mkdir()
-    (tmp_path / "breaches" / "replica_0.jsonl").write_text(line + "\n")
+    (tmp_path / "violations").mkdir()
+    (tmp_path / "violations" / "replica_0.jsonl").write_text(line + "\n")
     with pytest.raises(RecordError, match=r"replica_0\.jsonl") as error:
-        read_violations(tmp_path / "breaches")
+        read_violations(tmp_path / "violations")
     one_line(error.value)
 
 

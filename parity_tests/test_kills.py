@@ -108,7 +108,7 @@ def lose_the_last_step(run: Path) -> None:
 
 
 def swap_two_samples(run: Path) -> None:
-    path = part_of(run) / "splits" / "replica_0.ids"
+    path = part_of(run) / "sample_ids" / "replica_0.ids"
     words = path.read_bytes()
     path.write_bytes(words[:-16] + words[-8:] + words[-16:-8])
 

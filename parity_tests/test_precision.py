@@ -396,7 +396,7 @@ def test_an_infinite_gradient_on_one_replica_skips_the_step_on_all(
     assert not skipped(clean).any()
     assert np.flatnonzero(skipped(record)).tolist() == [3]
     assert record.columns["loss_scale"].tolist() == [1024.0] * 4 + [512.0] * 4
-    ours, theirs = record.digests
+    ours, theirs = record.fingerprints
     assert ours == theirs and ours[2] == ours[3] != ours[4]
     # Nothing of it is left: what follows is as in a run without that batch's update.
     assert np.isfinite(record.columns["loss_sum"]).all()

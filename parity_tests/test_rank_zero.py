@@ -52,7 +52,11 @@ def writes(folder: Path) -> dict[str, Counter[str]]:
 
 def own(rank: int) -> set[str]:
     """What a rank writes of itself: its replica's samples and digests, and its memory."""
-    return {f"splits/replica_{rank}.ids", f"digests/replica_{rank}.jsonl", f"memory/rank_{rank}.json"}
+    return {
+        f"sample_ids/replica_{rank}.ids",
+        f"fingerprints/replica_{rank}.jsonl",
+        f"memory/rank_{rank}.json",
+    }
 
 
 ONCE = {
@@ -80,8 +84,8 @@ def check(folder: Path, out: str, ranks: int, logs: bool = False) -> None:
     assert all(text in line for text, line in zip(LINES, lines, strict=True)), out
     record = folder / "run"
     assert len(read_record(record).steps) == STEPS
-    assert [len(ids) for ids in read_record(record).splits] == [STEPS] * ranks
-    for name in (f"digests/replica_{rank}.jsonl" for rank in range(ranks)):
+    assert [len(ids) for ids in read_record(record).sample_ids] == [STEPS] * ranks
+    for name in (f"fingerprints/replica_{rank}.jsonl" for rank in range(ranks)):
         assert len((record / name).read_text().splitlines()) == STEPS, name
     assert len(list((record / "tensorboard").iterdir())) == 1
     assert not list(record.rglob("*.partial"))
@@ -133,7 +137,7 @@ def test_tensorflow_in_two_processes(tmp_path: Path, launcher: str) -> None:
     ("rank", "name", "count", "problem"),
     [
         ("1", "header.json", 1, "rank 1 wrote header.json"),
-        ("1", "splits/replica_0.ids", 1, "rank 1 wrote splits/replica_0.ids"),
+        ("1", "sample_ids/replica_0.ids", 1, "rank 1 wrote splits/replica_0.ids"),
         ("0", "steps.f64", 1, "rank 0 wrote steps.f64 2 times"),
         ("0", "final.safetensors", -1, "rank 0 did not write final.safetensors"),
     ],

@@ -24,7 +24,7 @@ from parity_tests.synthetic import DDP, FACTS, MIRRORED, NUMBERS, TORCH, Run, ed
 def refused(folder: Path, *words: str) -> None:
     """Reading everything of the record raises RecordError, in one line that holds all `words`."""
     with pytest.raises(RecordError) as error:
-        read_record(folder).splits  # noqa: B018
+        read_record(folder).sample_ids  # noqa: B018
     text = one_line(error.value)
     assert all(word in text for word in (str(folder), *words)), text
 
@@ -33,14 +33,14 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     run = Run.of(tiny_spec(), DDP)
     record = run.write(tmp_path / "run")
     assert (record.spec, record.placement) == (run.spec, DDP)
-    assert record.header.digest == run.spec.fingerprint()
+    assert record.header.spec_hash == run.spec.content_hash()
     assert record.header.versions["numpy"] == "2" and "python" in record.header.versions
     assert record.steps.tolist() == list(range(6))
     for name in NUMBERS:
         assert np.array_equal(record.columns[name], run.column(name))
     assert (record.columns["seconds"] >= 0).all()
     assert np.array_equal(record.loss, run.column("loss_sum") / run.column("count"))
-    assert [[ids.tolist() for ids in replica] for replica in record.splits] == [
+    assert [[ids.tolist() for ids in replica] for replica in record.sample_ids] == [
         [ids[r].tolist() for ids in run.ids] for r in range(2)
     ]
     for which, state in run.states.items():
@@ -80,7 +80,7 @@ def test_each_process_writes_its_own_replicas(tmp_path: Path) -> None:
         writer.finish(run.evaluation)
         assert (tmp_path / "summary.json").exists() == (rank == 0)
     record = read_record(tmp_path)
-    assert all(np.array_equal(record.splits[1][step], run.ids[step][1]) for step in range(6))
+    assert all(np.array_equal(record.sample_ids[1][step], run.ids[step][1]) for step in range(6))
 
 
 def test_scalars_go_to_the_sink_too(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_whole_steps_are_on_disk_as_soon_as_they_are_done(tmp_path: Path) -> Non
     for step in range(6):
         run.write_step(writer, step)
         record = read_record(tmp_path)
-        assert len(record.steps) == step + 1 == len(record.splits[0])
+        assert len(record.steps) == step + 1 == len(record.sample_ids[0])
     writer.close()
 
 
@@ -133,7 +133,7 @@ def test_a_killed_run_is_readable_to_its_last_whole_step_but_not_comparable(tmp_
     record = read_record(tmp_path / "killed")
     assert record.summary is None
     assert record.steps.tolist() == [0, 1, 2, 3, 4]
-    assert len(record.splits[0]) == 5, "the replica's file may be one step ahead"
+    assert len(record.sample_ids[0]) == 5, "the replica's file may be one step ahead"
     whole = run.write(tmp_path / "whole")
     for pair in ([whole, record], [record, whole]):
         with pytest.raises(AlignmentError, match=r"did not finish \(5 of 6 steps\)") as error:
@@ -173,7 +173,7 @@ def put(at: object, value: float) -> Callable[[np.ndarray], None]:
 STEPS = "steps.f64"
 # One process holds both replicas. An entry is step, replica, number of ids, and the ids: 8 and 8 in the
 # first two steps, 3 and 2 in the third.
-SPLIT = "splits/replica_0.ids"
+SPLIT = "sample_ids/replica_0.ids"
 ENTRY = 3 + 8
 DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "fewer rows than the summary": (steps(lambda rows: rows[:-1]), ("truncated", "6", "5")),
@@ -182,10 +182,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda f: (f / STEPS).write_bytes((f / STEPS).read_bytes()[:-9]),
         ("truncated",),
     ),
-    "digest": (lambda f: edit_json(f / "header.json", digest="0" * 16), ("digest",)),
+    "spec hash": (lambda f: edit_json(f / "header.json", spec_hash="0" * 16), ("spec_hash",)),
     "spec changed by hand": (
         lambda f: spoil("header.json", lambda t: t.replace('"seed": 0', '"seed": 1'))(f),
-        ("digest",),
+        ("spec_hash",),
     ),
     "a step twice": (steps(lambda rows: np.concatenate([rows[:1], rows])), (STEPS, "consecutive")),
     "a hole in the middle": (steps(lambda rows: np.delete(rows, 2, axis=0)), (STEPS, "consecutive")),
@@ -204,20 +204,20 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "another program's numbers": (lambda f: (f / STEPS).write_text('{"epoch": 1}\n' * 60), (STEPS,)),
     "no steps file": (lambda f: (f / STEPS).unlink(), (STEPS,)),
-    "no ids file": (lambda f: (f / SPLIT).unlink(), ("splits", "replica 0 at step 0")),
-    "ids of other steps": (ids(put(4 * ENTRY + 11, 7)), ("splits", "replica 0 at step 3")),
-    "ids of another replica": (ids(put(4 * ENTRY + 7, 4)), ("splits", "replica 1 at step 2")),
+    "no ids file": (lambda f: (f / SPLIT).unlink(), ("sample_ids", "replica 0 at step 0")),
+    "ids of other steps": (ids(put(4 * ENTRY + 11, 7)), ("sample_ids", "replica 0 at step 3")),
+    "ids of another replica": (ids(put(4 * ENTRY + 7, 4)), ("sample_ids", "replica 1 at step 2")),
     "ids twice": (
         ids(lambda words: np.concatenate([words[:ENTRY], words])),
-        ("splits", "replica 1 at step 0"),
+        ("sample_ids", "replica 1 at step 0"),
     ),
     "ids of a third replica": (
         ids(lambda words: np.concatenate([words, [5, 2, 0]])),
-        ("splits", "replica 2 at step 5", "there is not"),
+        ("sample_ids", "replica 2 at step 5", "there is not"),
     ),
-    "ids cut short": (ids(lambda words: words[: 4 * ENTRY + 10]), ("splits", "replica 1 at step 2")),
+    "ids cut short": (ids(lambda words: words[: 4 * ENTRY + 10]), ("sample_ids", "replica 1 at step 2")),
     "fewer ids than none": (ids(put(2, -1)), ("replica_0", "-1 sample ids")),
-    "more ids than there are": (ids(put(2, 2**40)), ("splits", "replica 0 at step 0")),
+    "more ids than there are": (ids(put(2, 2**40)), ("sample_ids", "replica 0 at step 0")),
     "header is a list": (spoil("header.json", lambda t: "[]"), ("header.json",)),
     "header cut short": (spoil("header.json", lambda t: t[:100]), ("header.json", "cut short")),
     "header of another program": (spoil("header.json", lambda t: '{"version": 3}'), ("header.json",)),
@@ -244,7 +244,7 @@ def edit_columns(folder: Path, change: Callable[[list[str]], list[str]]) -> None
 def test_damage_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "run"
     record = Run.of(tiny_spec(), MIRRORED).write(folder)
-    assert len(record.splits) == 2, "the undamaged record is read"
+    assert len(record.sample_ids) == 2, "the undamaged record is read"
     change, words = DAMAGE[damage]
     change(folder)
     refused(folder, *words)
@@ -255,7 +255,7 @@ def test_binary_garbage_is_named_in_one_line(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     Run.of(tiny_spec(), MIRRORED).write(folder)
     (folder / name).write_bytes(os.urandom(400) + b"\xff\n")
-    refused(folder, "splits" if name == SPLIT else name)
+    refused(folder, "sample_ids" if name == SPLIT else name)
 
 
 def test_what_is_no_record_is_called_so(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from parity.common.execution import progress
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare, unequal_replicas
 from parity.common.parity.result import Result, judge
-from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RecordWriter, RunRecord, read_record, samples
 from parity.common.record.header import steps_in
 from parity.common.record.parts import kept_steps
@@ -61,7 +61,7 @@ def write_part(run: Run, folder: Path, steps: range, finished: bool) -> None:
         for step in steps:
             run.write_step(writer, step, replicas)
             if placement.digests:
-                writer.digests(step, [str(step)] * several)
+                writer.fingerprints(step, [str(step)] * several)
         if finished:
             writer.memory(process, {"parameters": steps.start})
             writer.finish(run.evaluation)
@@ -139,9 +139,9 @@ def test_the_parts_of_a_run_read_as_one(tmp_path: Path, straight: RunRecord) -> 
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours), which
     assert record.violations == () and record.memory == [{"parameters": 25}]
-    assert record.digests == [] and record.taps is None and record.phases == []
+    assert record.fingerprints == [] and record.taps is None and record.phases == []
     with pytest.raises(RecordError, match="2 and 4 and 1 replicas"):
-        record.splits  # noqa: B018
+        record.sample_ids  # noqa: B018
     with pytest.raises(RecordError, match="its parts had replicas of their own"):
         record.received  # noqa: B018
 
@@ -172,7 +172,7 @@ def test_the_label_tells_each_change_of_placement(
     assert record.label == label and len(record.steps) == 30
     if set(places) == {DDP}:
         plain = Run.of(SPEC, DDP).write(tmp_path / "plain")
-        for ours, theirs in zip(record.splits, plain.splits, strict=True):
+        for ours, theirs in zip(record.sample_ids, plain.sample_ids, strict=True):
             assert all(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
 
 
@@ -265,7 +265,7 @@ def test_replicas_are_compared_within_each_part(
     way = [(DIGESTED[0], 0, 15), (DIGESTED[1], 10, 20), (TORCH, 20, 30)]
     record = write_parts(tmp_path / "run", way)
     for number in (0, 1) if step is not None else ():
-        path = part_of(tmp_path / "run", number) / "digests/replica_1.jsonl"
+        path = part_of(tmp_path / "run", number) / "fingerprints/replica_1.jsonl"
         lines = path.read_text().splitlines()
         changed = [line.replace(f'": "{step}"', '": "other"') for line in lines]
         path.write_text("\n".join(changed) + "\n")
@@ -279,9 +279,9 @@ def test_replicas_are_compared_within_each_part(
 
 def test_digests_and_taps_of_equal_parts_are_one(tmp_path: Path) -> None:
     record = write_parts(tmp_path / "run", [(DIGESTED[0], 0, 15), (DIGESTED[1], 10, 30)])
-    assert record.digests == [[str(step) for step in range(30)]] * 2
+    assert record.fingerprints == [[str(step) for step in range(30)]] * 2
     with pytest.raises(RecordError, match="recorded different things"):
-        write_parts(tmp_path / "other", [(DIGESTED[0], 0, 15), (DDP, 10, 30)]).digests  # noqa: B018
+        write_parts(tmp_path / "other", [(DIGESTED[0], 0, 15), (DDP, 10, 30)]).fingerprints  # noqa: B018
     tapped = DDP.model_copy(update={"taps": True})
     for first, stop in ((0, 4), (3, 6)):
         run = Run.of(tiny_spec(), tapped)
@@ -419,7 +419,7 @@ def test_parts_of_two_specs_are_no_run(tmp_path: Path) -> None:
 
 def test_parts_on_other_data_are_not_compared(tmp_path: Path, straight: RunRecord) -> None:
     write_parts(tmp_path / "run")
-    edit_json(part_of(tmp_path / "run", 1) / "header.json", data_digest="ab")
+    edit_json(part_of(tmp_path / "run", 1) / "header.json", data_hash="ab")
     with pytest.raises(AlignmentError, match="different data"):
         compared(straight, read_record(tmp_path / "run"))
     write_parts(tmp_path / "unrecorded", [(MIRRORED, 0, 15), (DDP, 10, 30)])
@@ -575,7 +575,7 @@ def test_a_wrong_sample_of_any_part_is_found(
 def test_tampered_ids_of_any_part_are_found(tmp_path: Path, straight: RunRecord, number: int) -> None:
     record = write_parts(tmp_path / "run")
     part = record.parts[number]
-    path = part.folder / "splits/replica_0.ids"
+    path = part.folder / "sample_ids/replica_0.ids"
     words = np.fromfile(path, "<i8")
     other = np.setdiff1d(np.arange(37), np.concatenate(shares(part, int(part.steps[0]))))[0]
     words[3] = other
@@ -592,7 +592,7 @@ def test_tampered_digests_of_a_part_cut_short_are_found(
 ) -> None:
     """Fields: empty, multiset, placed."""
     write_parts(tmp_path / "run", WAYS["within a block"], LONG_SPEC)
-    path = tmp_path / "run/splits/replica_1.digests"
+    path = tmp_path / "run/sample_ids/replica_1.hashes"
     rows = np.fromfile(path, "<i8").reshape(-1, 7)
     rows[-1, field] += 1
     rows.tofile(path)
@@ -603,21 +603,21 @@ def test_tampered_digests_of_a_part_cut_short_are_found(
 
 
 @pytest.mark.usefixtures("few_whole_steps")
-@pytest.mark.parametrize("kind", ["ids", "digests"])
+@pytest.mark.parametrize("kind", ["ids", "hashes"])
 def test_a_rank_killed_behind_the_others_leaves_what_counts(
     tmp_path: Path, straight: RunRecord, kind: str
 ) -> None:
     """Rank 1 of the first part was killed before it wrote the last steps, which were set aside."""
-    write_parts(tmp_path / "run", [(DDP, 0, 15), (TORCH, 10 if kind == "digests" else 3, 30)])
-    path = tmp_path / "run/splits/replica_1.ids"
+    write_parts(tmp_path / "run", [(DDP, 0, 15), (TORCH, 10 if kind == "hashes" else 3, 30)])
+    path = tmp_path / "run/sample_ids/replica_1.ids"
     if kind == "ids":
         path.write_bytes(path.read_bytes()[:-8])
-        path.with_suffix(".digests").unlink()
+        path.with_suffix(".hashes").unlink()
     else:
-        path = path.with_suffix(".digests")
+        path = path.with_suffix(".hashes")
         shorter = Run.of(SPEC, DDP)
         write_part(shorter, tmp_path / "shorter", range(12), finished=False)
-        path.write_bytes((tmp_path / "shorter/splits/replica_1.digests").read_bytes())
+        path.write_bytes((tmp_path / "shorter/sample_ids/replica_1.hashes").read_bytes())
     record = read_record(tmp_path / "run")
     assert compared(straight, record).verdict == "parity"
 

@@ -18,11 +18,12 @@ import pytest
 from benchmarks import tools
 from parity.common.base.errors import RecordError
 from parity.common.data.plan import BatchPlan, Ids
-from parity.common.parity import splits
+from parity.common.parity import sample_ids
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
-from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord, mixing, read_record, samples
+from parity.common.record.files import stored
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.synthetic import DDP, MIRRORED, TORCH, one_line, tiny_spec
 
@@ -52,7 +53,7 @@ def written(
 ) -> RunRecord:
     """A record by the writer itself, one writer a process; `change` spoils a step's ids in place."""
     tools.write_long(folder, spec, how)
-    for path in (folder / "splits").iterdir():
+    for path in (folder / "sample_ids").iterdir():
         path.unlink()
     plan = BatchPlan.of(spec, how)
     processes = (
@@ -60,7 +61,7 @@ def written(
         if how.framework == "tensorflow"
         else [range(r, r + 1) for r in range(how.replicas)]
     )
-    writers = [samples.SampleWriter(folder / "splits", plan, replicas) for replicas in processes]
+    writers = [samples.SampleWriter(folder / "sample_ids", plan, replicas) for replicas in processes]
     for step in range(spec.steps):
         ids = [plan.local_ids(step, replica) for replica in range(how.replicas)]
         if change is not None:
@@ -89,8 +90,8 @@ def test_digests_of_an_honest_run_are_those_of_its_plan(
     found = audit(record)
     assert found.problems == () and found.audited_steps == found.steps == STEPS
     assert found.samples == np.sum(local) and found.empty_local_batches == np.sum(np.array(local) == 0)
-    with pytest.raises(RecordError, match=r"ids of 5 of 700 steps, and digests of the rest") as error:
-        record.splits  # noqa: B018
+    with pytest.raises(RecordError, match=r"ids of 5 of 700 steps, and hashes of the rest") as error:
+        record.sample_ids  # noqa: B018
     one_line(error.value)
 
 
@@ -103,9 +104,9 @@ def test_records_made_at_once_are_those_of_the_writer(
     spec = spec_of(assignment)
     tools.write_long(tmp_path / "fast", spec, how)
     written(tmp_path / "slow", spec, how)
-    for name in ("replica_0.ids", "replica_0.digests"):
-        assert (tmp_path / "fast/splits" / name).read_bytes() == (
-            tmp_path / "slow/splits" / name
+    for name in ("replica_0.ids", "replica_0.hashes"):
+        assert (tmp_path / "fast/sample_ids" / name).read_bytes() == (
+            tmp_path / "slow/sample_ids" / name
         ).read_bytes()
     record = read_record(tmp_path / "fast")
     assert record.summary is not None and record.summary.steps == STEPS
@@ -114,12 +115,12 @@ def test_records_made_at_once_are_those_of_the_writer(
 def test_records_of_any_replica_counts_are_compared(tmp_path: Path) -> None:
     one, two, nine = (honest_run(tmp_path / str(n), placement(n)) for n in (1, 2, 9))
     assert first_unequal_step(one, two) is None and first_unequal_step(one, nine) is None
-    assert np.array_equal(one.received.block_digests(), nine.received.block_digests())
+    assert np.array_equal(one.received.block_id_hashes(), nine.received.block_id_hashes())
     comparison = compare(one, nine, proof_budget(one))
     assert comparison.verdict == "parity"
     other = honest_run(tmp_path / "seed", TORCH, "seed=1")
     assert first_unequal_step(one, other) == "step 0"
-    assert not (one.received.block_digests() == other.received.block_digests()).any()
+    assert not (one.received.block_id_hashes() == other.received.block_id_hashes()).any()
 
 
 def honest_run(folder: Path, how: Placement, *assignments: str) -> RunRecord:
@@ -186,7 +187,7 @@ def test_digests_alone_see_every_fault(tmp_path: Path, fault: str, monkeypatch: 
     honest = honest_run(tmp_path / "honest", TORCH)
     assert first_unequal_step(honest, record) == ("steps 256 to 511" if other_batch else None)
     # As an audit that did not draw the block would leave it to the comparison.
-    monkeypatch.setattr(splits, "_chosen_blocks", lambda record, plan: [0])
+    monkeypatch.setattr(sample_ids, "_chosen_blocks", lambda record, plan: [0])
     bounded = audit(record)
     assert bounded.passed and bounded.audited_steps == 256 < bounded.steps
     comparison = compare(honest, record, proof_budget(honest))
@@ -211,7 +212,7 @@ def test_samples_of_two_steps_exchanged_within_a_block_are_seen(tmp_path: Path) 
 def test_an_audit_of_a_long_record_is_bounded_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "RECOMPUTED_IDS", 1)
+    monkeypatch.setattr(sample_ids, "RECOMPUTED_IDS", 1)
     monkeypatch.setattr(samples, "WRONG_STEPS", 0)
     long = spec_of(steps=2000)
     found = audit(written(tmp_path / "run", long, MIRRORED))
@@ -244,8 +245,8 @@ def test_of_a_run_that_always_errs_not_all_ids_are_kept(
 
 def rewrite(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], object]:
     def damage(folder: Path) -> None:
-        rows = np.fromfile(folder / "splits" / name, "<i8").reshape(-1, len(samples.BLOCK_FIELDS))
-        change(rows).tofile(folder / "splits" / name)
+        rows = np.fromfile(folder / "sample_ids" / name, "<i8").reshape(-1, len(samples.BLOCK_FIELDS))
+        change(rows).tofile(folder / "sample_ids" / name)
 
     return damage
 
@@ -259,20 +260,20 @@ def changed(row: int, field: str, by: int) -> Callable[[np.ndarray], np.ndarray]
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "no digests of a replica": lambda f: (f / "splits/replica_1.digests").unlink(),
-    "a block less": rewrite("replica_1.digests", lambda rows: rows[:-1]),
-    "a hole": rewrite("replica_1.digests", lambda rows: np.delete(rows, 1, axis=0)),
-    "a block twice": rewrite("replica_1.digests", lambda rows: rows[[0, 0, 1, 2]]),
-    "another replica's": rewrite("replica_1.digests", changed(1, "replica", 1)),
-    "steps of another block": rewrite("replica_1.digests", changed(0, "first", 1)),
-    "fewer steps": rewrite("replica_0.digests", changed(2, "steps", -1)),
-    "more steps than a block has": rewrite("replica_0.digests", changed(0, "steps", 6)),
-    "no digests at all": lambda f: [path.unlink() for path in (f / "splits").glob("*.digests")],
-    "no ids": lambda f: [path.unlink() for path in (f / "splits").glob("*.ids")],
-    "a torn block": lambda f: (f / "splits/replica_1.digests").write_bytes(
-        (f / "splits/replica_1.digests").read_bytes()[:-3]
+    "no digests of a replica": lambda f: (f / "sample_ids/replica_1.hashes").unlink(),
+    "a block less": rewrite("replica_1.hashes", lambda rows: rows[:-1]),
+    "a hole": rewrite("replica_1.hashes", lambda rows: np.delete(rows, 1, axis=0)),
+    "a block twice": rewrite("replica_1.hashes", lambda rows: rows[[0, 0, 1, 2]]),
+    "another replica's": rewrite("replica_1.hashes", changed(1, "replica", 1)),
+    "steps of another block": rewrite("replica_1.hashes", changed(0, "first", 1)),
+    "fewer steps": rewrite("replica_0.hashes", changed(2, "steps", -1)),
+    "more steps than a block has": rewrite("replica_0.hashes", changed(0, "steps", 6)),
+    "no digests at all": lambda f: [path.unlink() for path in (f / "sample_ids").glob("*.hashes")],
+    "no ids": lambda f: [path.unlink() for path in (f / "sample_ids").glob("*.ids")],
+    "a torn block": lambda f: (f / "sample_ids/replica_1.hashes").write_bytes(
+        (f / "sample_ids/replica_1.hashes").read_bytes()[:-3]
     ),
-    "garbage": lambda f: (f / "splits/replica_1.digests").write_bytes(np.random.default_rng(0).bytes(600)),
+    "garbage": lambda f: (f / "sample_ids/replica_1.hashes").write_bytes(np.random.default_rng(0).bytes(600)),
 }
 
 
@@ -283,14 +284,14 @@ def test_damaged_digests_are_named_in_one_line(tmp_path: Path, damage: str) -> N
     DAMAGE[damage](folder)
     with pytest.raises(RecordError) as error:
         read_record(folder).received  # noqa: B018
-    assert str(folder / "splits") in one_line(error.value)
+    assert str(folder / "sample_ids") in one_line(error.value)
 
 
 @pytest.mark.parametrize("field", ["samples", "empty", "multiset", "placed"])
 def test_a_changed_digest_is_a_problem(tmp_path: Path, field: str) -> None:
     folder = tmp_path / "run"
     written(folder, spec_of(), DDP)
-    rewrite("replica_1.digests", changed(1, field, 1))(folder)
+    rewrite("replica_1.hashes", changed(1, field, 1))(folder)
     (problem,) = audit(read_record(folder)).problems
     assert problem.startswith("steps 256 to 511: replica 1 received ")
 
@@ -367,7 +368,7 @@ def test_a_record_of_1024_replicas_is_small_and_right(
     planned = BatchPlan.of(record.spec, record.placement).batch_sizes(record.steps)
     assert found.passed and found.samples == planned.sum()
     assert 256 < found.audited_steps < steps
-    rewrite("replica_0.digests", changed(1023, "placed", 1))(tmp_path / "run")
+    rewrite("replica_0.hashes", changed(1023, "placed", 1))(tmp_path / "run")
     (problem,) = audit(read_record(tmp_path / "run")).problems
     assert "replica 1023 received the right samples, but not its own share in order" in problem
 
@@ -389,11 +390,11 @@ def test_a_million_steps_are_compared_in_little_memory_and_drawn_with_their_extr
     assert peak < 500e6
     result = json.loads((tmp_path / "report" / "report.json").read_text())
     assert result["verdict"] == "parity"
-    for found in result["splits"]:
+    for found in result["sample_ids"]:
         assert found["problems"] == [] and found["samples"] == record_samples(tmp_path / "a")
         assert 10_000 < found["audited_steps"] < found["steps"] == steps
     page = (tmp_path / "report" / "report.html").read_text()
-    assert f"{result['splits'][0]['audited_steps']:,} audited steps of {steps:,}" in page
+    assert f"{result['sample_ids'][0]['audited_steps']:,} audited steps of {steps:,}" in page
     records = [read_record(tmp_path / name) for name in "ab"]
     for trace, record in enumerate(records):
         x, y = (drawn(page, "loss", trace, axis) for axis in "xy")
@@ -407,3 +408,56 @@ def test_a_million_steps_are_compared_in_little_memory_and_drawn_with_their_extr
 def record_samples(folder: Path) -> int:
     record = read_record(folder)
     return int(BatchPlan.of(record.spec, record.placement).batch_sizes(record.steps).sum())
+
+
+def as_version_0_1(folder: Path) -> None:
+    """Give a record's files and header fields the names that version 0.1 gave them."""
+    (folder / "sample_ids").rename(folder / "splits")
+    for path in (folder / "splits").glob("*.hashes"):
+        path.rename(path.with_suffix(".digests"))
+    path = folder / "header.json"
+    header = json.loads(path.read_text())
+    header["digest"], header["data_digest"] = header.pop("spec_hash"), header.pop("data_hash")
+    path.write_text(json.dumps(header))
+
+
+def test_a_record_of_version_0_1_is_read_as_one_of_today(tmp_path: Path) -> None:
+    new = written(tmp_path / "new", spec_of(), placement(2))
+    written(tmp_path / "old", spec_of(), placement(2))
+    as_version_0_1(tmp_path / "old")
+    old = read_record(tmp_path / "old")
+    assert (old.header.spec_hash, old.header.data_hash) == (new.header.spec_hash, new.header.data_hash)
+    assert first_unequal_step(old, new) is None and old.received.whole == new.received.whole == WHOLE
+    assert (old.received.block_id_hashes() == new.received.block_id_hashes()).all()
+    assert audit(old).problems == ()
+    assert compare(new, old, proof_budget(new)).verdict == "parity"
+
+
+def test_old_names_hide_no_damage(tmp_path: Path) -> None:
+    written(tmp_path / "old", spec_of(), placement(2))
+    as_version_0_1(tmp_path / "old")
+    path = tmp_path / "old" / "header.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps({**header, "digest": "0" * 16}))
+    with pytest.raises(RecordError, match="spec_hash is not that of the spec"):
+        read_record(tmp_path / "old")
+    path.write_text(json.dumps({**header, "spec_hash": header["digest"]}))
+    with pytest.raises(RecordError, match="unknown key"):
+        read_record(tmp_path / "old")
+
+
+@pytest.mark.parametrize(
+    ("name", "earlier"),
+    [
+        ("sample_ids", "splits"),
+        ("violations", "breaches"),
+        ("fingerprints", "digests"),
+        ("fingerprints.f64", "digests.f64"),
+    ],
+)
+def test_what_is_stored_under_either_name_is_found(tmp_path: Path, name: str, earlier: str) -> None:
+    assert stored(tmp_path, name) == tmp_path / name
+    (tmp_path / earlier).mkdir()
+    assert stored(tmp_path, name) == tmp_path / earlier
+    (tmp_path / name).mkdir()
+    assert stored(tmp_path, name) == tmp_path / name

@@ -201,7 +201,7 @@ def test_layers_give_the_same_numbers_in_either_layout(scripts: Scripts, first: 
     stage = stage_of(scripts.diagnosed(first, second), "layers")
     assert stage.status == "agrees" and stage.text.startswith("3 outputs at 3 steps, within"), stage.text
     taps = scripts.record(first).script_taps
-    assert taps is not None and list(taps.digests) == ["first", "twice", "twice#1"]
+    assert taps is not None and list(taps.fingerprints) == ["first", "twice", "twice#1"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_layers_by_other_names_are_not_compared(scripts: Scripts) -> None:
 
 def test_a_chosen_layer_is_tapped_and_another_name_refused(scripts: Scripts, tmp_path: Path) -> None:
     taps = read_record(scripts.path("torch/parts")).script_taps
-    assert taps is not None and list(taps.digests) == ["1", "2"]
+    assert taps is not None and list(taps.fingerprints) == ["1", "2"]
     assert script.chosen_layers(["a", "b", "c"], ["c", "a"]) == ["a", "c"]
     with pytest.raises(RecordError, match=r"no layer 'd'; it has a, b") as raised:
         script.chosen_layers(["a", "b"], ["d"])
@@ -237,7 +237,7 @@ def test_a_chosen_layer_is_tapped_and_another_name_refused(scripts: Scripts, tmp
 
 def test_a_cut_or_foreign_file_of_taps_is_read_to_its_end_or_named(scripts: Scripts, tmp_path: Path) -> None:
     copy = copied(scripts.path("torch/base"), tmp_path / "copy")
-    path = copy / "taps" / "digests.f64"
+    path = copy / "taps" / "fingerprints.f64"
     path.write_bytes(path.read_bytes()[:-8])
     taps = read_record(copy).script_taps
     assert taps is not None and taps.steps.tolist() == list(range(STEPS - 1))
@@ -275,8 +275,8 @@ def test_an_output_that_is_no_number_is_not_one_that_was_not_taken(tmp_path: Pat
     writer.write(1, {"a": (4.0, 1.0, np.nan), "b": (1.0,) * 3, "later": (1.0,) * 3})
     writer.close()
     found = read_taps(tmp_path / "taps")
-    assert found is not None and list(found.digests) == ["a", "b", "c"]
-    a, b, c = found.digests.values()
+    assert found is not None and list(found.fingerprints) == ["a", "b", "c"]
+    a, b, c = found.fingerprints.values()
     assert deviations(a, b).tolist() == [np.inf, 0.5]
     assert deviations(b, c)[0] == 0 and np.isnan(deviations(b, c)[1])
 
@@ -344,7 +344,7 @@ def test_the_commands_take_records(scripts: Scripts, parity: Cli, tmp_path: Path
     assert "the same samples at every step (192 samples)" in out
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Recorded scripts: nobody planned" in page
-    assert json.loads((tmp_path / "report" / "report.json").read_text())["spec"]["kind"] == "described"
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["spec"]["kind"] == "script"
     code, out, err = parity("diagnose", keras, other, *mapping, "--json", tmp_path / "found.json")
     assert code == 1, err
     assert "at step 0: learning rate" in out and "cannot be replayed" in out
@@ -402,7 +402,7 @@ def test_the_pieces_of_the_page_record(scripts: Scripts, first: str, second: str
 def test_the_callback_of_the_page_records(scripts: Scripts) -> None:
     record = read_record(scripts.path("keras/runs/keras"))
     assert record.columns["count"].tolist() == [32.0] * STEPS
-    assert record.summary is not None and record.has("final") and not (record.folder / "splits").exists()
+    assert record.summary is not None and record.has("final") and not (record.folder / "sample_ids").exists()
 
 
 def the_writer_of_the_page() -> Callable[[Path, list[float], int], None]:
@@ -428,9 +428,9 @@ def test_what_another_tool_adds_is_compared(tmp_path: Path) -> None:
     for name, swapped in (("a", 0), ("b", 0), ("c", 1)):
         folder = tmp_path / name
         write(folder, [3.0, 2.0], 2)
-        (folder / "splits").mkdir()
+        (folder / "sample_ids").mkdir()
         words = [0, 0, 2, 5, 6, 1, 0, 2, 7, 8 + swapped]
-        (folder / "splits" / "replica_0.ids").write_bytes(struct.pack("<10q", *words))
+        (folder / "sample_ids" / "replica_0.ids").write_bytes(struct.pack("<10q", *words))
         for which in ("initial", "first_gradients", "final"):
             step = {"step": np.array(2)} if which == "final" else {}
             tensors = {"tensors/kernel": np.ones((2, 3)) + swapped, **step}
@@ -445,8 +445,8 @@ def test_what_another_tool_adds_is_compared(tmp_path: Path) -> None:
 
 def test_a_file_that_does_not_follow_the_page_is_named(tmp_path: Path) -> None:
     the_writer_of_the_page()(tmp_path / "a", [3.0, 2.0], 2)
-    (tmp_path / "a" / "splits").mkdir()
-    (tmp_path / "a" / "splits" / "replica_0.ids").write_bytes(struct.pack("<5q", 0, 0, 2, 5, 6))
+    (tmp_path / "a" / "sample_ids").mkdir()
+    (tmp_path / "a" / "sample_ids" / "replica_0.ids").write_bytes(struct.pack("<5q", 0, 0, 2, 5, 6))
     with pytest.raises(RecordError, match="expected the sample ids of replica 0 at step 1, found no more"):
         read_record(tmp_path / "a").received  # noqa: B018
 
@@ -522,7 +522,7 @@ def test_a_killed_script_leaves_its_whole_steps(scripts: Scripts, tmp_path: Path
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     record = read_record(tmp_path / "killed")
     assert record.steps.tolist() == list(range(7)) and record.summary is None
-    assert [ids.tolist() for ids in record.splits[0]] == [batch(step).tolist() for step in range(7)]
+    assert [ids.tolist() for ids in record.sample_ids[0]] == [batch(step).tolist() for step in range(7)]
     whole = scripts.record("torch/base")
     for name in ("loss_sum", "gradient_norm", "update_norm"):
         assert np.array_equal(record.columns[name], whole.columns[name][:7])
@@ -538,7 +538,7 @@ def test_a_damaged_description_is_named(scripts: Scripts, tmp_path: Path) -> Non
     copy = copied(scripts.path("torch/base"), tmp_path / "copy")
     described = json.loads((copy / "header.json").read_text())["spec"]
     edit_json(copy / "header.json", spec=described | {"name": "else"})
-    with pytest.raises(RecordError, match="the digest is not that"):
+    with pytest.raises(RecordError, match="spec_hash is not that"):
         read_record(copy)
     edit_json(copy / "header.json", spec=described | {"precision": "float31"})
     with pytest.raises(RecordError, match=r"spec\.precision"):

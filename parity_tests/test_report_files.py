@@ -88,7 +88,7 @@ def test_json_is_strict_and_says_the_verdict(
     write_json(result, tmp_path / "report.json")
     data = strict(tmp_path / "report.json")
     assert (data["verdict"], data["exit_code"]) == (verdict, code)
-    assert data["digest"] == result.records[0].header.digest
+    assert data["spec_hash"] == result.records[0].header.spec_hash
     assert data["spec"] == result.records[0].spec.to_dict()
     assert [r["label"] for r in data["records"]] == ["torch single x1", "tensorflow mirrored x2"]
     (comparison,) = data["comparisons"]
@@ -98,7 +98,7 @@ def test_json_is_strict_and_says_the_verdict(
     if verdict == "divergent":
         assert checks["loss curve"]["passed"] is False
         assert checks["loss curve"]["deviation"] == ("inf" if change is nan_loss else 0.5)
-    assert [audit["problems"] for audit in data["splits"]] == [[], []]
+    assert [audit["problems"] for audit in data["sample_ids"]] == [[], []]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["candidate", "reference", "report.json"]
 
 

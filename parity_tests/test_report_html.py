@@ -14,14 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from parity.common.base.errors import MissingPackageError, RecordError
-from parity.common.parity.result import Result, judge
-from parity.common.recipes.digits import digits_mlp, digits_transformer
-from parity.common.record import RunRecord, read_record
-from parity.common.report.html.comparison import why, write_html
-from parity.common.report.html.plots import loss_figure, plot_text, thin, to_json
-from parity.common.report.html.splits import (
+from parity.common.report.html.sample_ids import (
     NOBODY,
     SEVERAL,
     received,
@@ -29,6 +22,13 @@ from parity.common.report.html.splits import (
     split_positions,
     split_rows,
 )
+
+from parity.common.base.errors import MissingPackageError, RecordError
+from parity.common.parity.result import Result, judge
+from parity.common.recipes.digits import digits_mlp, digits_transformer
+from parity.common.record import RunRecord, read_record
+from parity.common.report.html.comparison import why, write_html
+from parity.common.report.html.plots import loss_figure, plot_text, thin, to_json
 from parity.common.scaling.result import Ratio, Scaling
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.scaled import full_scaling
@@ -145,7 +145,7 @@ def test_a_pair_within_budget_is_shown_as_parity_with_all_its_parts(tmp_path: Pa
     assert len(page.json) == 7  # as above, and the split of the other record
     assert all(json.loads(text)["data"] for text in page.json)
     for words in (
-        result.records[0].header.digest,
+        result.records[0].header.spec_hash,
         "tensorflow mirrored x2",
         "every sample once, on its own replica, in 30 steps",
         "2 × 32 15 + 14 at step 22",

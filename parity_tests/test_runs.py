@@ -13,7 +13,7 @@ from parity.common.base.errors import RunError
 from parity.common.execution.worker import Worker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
-from parity.common.parity.splits import audit
+from parity.common.parity.sample_ids import audit
 from parity.common.record import read_record
 from parity.common.spec import Placement
 from parity_tests.matrix import CORE, matrix_spec, small, tensorflow, torch

@@ -103,7 +103,7 @@ class MadeUp:
         self.order.append(folder.name)
         random = np.random.default_rng(len(self.order))
         mean = step_seconds(placement, spec)
-        earlier = self._made.setdefault((spec.fingerprint(), placement), folder)
+        earlier = self._made.setdefault((spec.content_hash(), placement), folder)
         if earlier != folder:
             shutil.copytree(earlier, folder)
         else:
@@ -152,7 +152,7 @@ def test_weak_scaling_enlarges_the_global_batch_of_the_spec(mode: str, batches: 
     assert [job.spec.global_batch_size for job in jobs] == batches * 2
     for job in jobs:
         same = job.spec.global_batch_size == asked.spec.global_batch_size
-        assert (job.spec.fingerprint() == asked.spec.fingerprint()) == same, "another batch is another spec"
+        assert (job.spec.content_hash() == asked.spec.content_hash()) == same, "another batch is another spec"
     assert len({job.folder for job in jobs}) == len(jobs)
 
 

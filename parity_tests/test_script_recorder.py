@@ -19,9 +19,11 @@ class Plain(ScriptRecorder):
     """A recorder of a loop in pure Python."""
 
     def __init__(self, out: Path, **given: int | None) -> None:
-        described = ScriptInfo(kind="described", framework="python", precision="float64")
+        script_info = ScriptInfo(kind="script", framework="python", precision="float64")
         facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
-        super().__init__(out, described, facts, given.get("order"), given.get("every"), given.get("lag") or 0)
+        super().__init__(
+            out, script_info, facts, given.get("order"), given.get("every"), given.get("lag") or 0
+        )
 
     def _kept(self, value: float) -> float:
         return float(value)

@@ -81,7 +81,7 @@ def proved(
         assert comparison.loss_deviation.max() <= 1e-12
     replicas_equal = [check for check in comparison.checks if check.name == "replicas equal"]
     assert len(replicas_equal) == (placement.replicas > 1), "replicas were not compared"
-    assert [len(digests) for digests in candidate.digests] == [50] * placement.replicas
+    assert [len(digests) for digests in candidate.fingerprints] == [50] * placement.replicas
     return reference, candidate, comparison
 
 

@@ -49,7 +49,7 @@ class Bench:
         self, spec: TrainSpec, text: str, inside: str | None = None, digests: bool = True
     ) -> RunRecord:
         """The record of a run; each is made once."""
-        key = (spec.fingerprint(), text, inside)
+        key = (spec.content_hash(), text, inside)
         if key not in self._made:
             out = self._folder / str(len(list(self._folder.iterdir())))
             self.worker.train(spec, Placement.from_text(text, digests=digests), out, inside)
@@ -142,7 +142,9 @@ def regrouped_sums() -> Iterator[None]:
 
 def parted(record: RunRecord) -> list[int]:
     """The steps after which the replicas did not hold the same bits."""
-    return [step for step, digests in enumerate(zip(*record.digests, strict=True)) if len(set(digests)) > 1]
+    return [
+        step for step, digests in enumerate(zip(*record.fingerprints, strict=True)) if len(set(digests)) > 1
+    ]
 
 
 def test_replicas_hold_the_same_bits_because_sums_are_not_regrouped(bench: Bench) -> None:
@@ -176,8 +178,8 @@ def test_workers_train_as_one_replica_does(
     assert comparison.verdict == "parity", comparison.reason
     record = bench.record(spec, text)
     replicas = record.placement.replicas
-    assert parted(record) == [] and len(record.digests) == replicas
-    sizes = [len(record.splits[replica][2]) for replica in range(replicas)]
+    assert parted(record) == [] and len(record.fingerprints) == replicas
+    sizes = [len(record.sample_ids[replica][2]) for replica in range(replicas)]
     assert sizes == ([1, 1, 0, 0] if replicas == 4 else [1, 1])
     assert len(record.memory) == 2, "each worker says what it holds"
     logs = [path.read_text() for path in sorted((record.folder / "logs").iterdir())]
@@ -218,8 +220,8 @@ def test_several_steps_a_call_change_no_bit(bench: Bench) -> None:
     one, several = (bench.record(spec, text + more, digests=False) for more in ("", ",steps_per_call=4"))
     for name in set(one.columns) - {"seconds"}:
         assert np.array_equal(one.columns[name], several.columns[name]), name
-    assert [[ids.tolist() for ids in row] for row in one.splits] == [
-        [ids.tolist() for ids in row] for row in several.splits
+    assert [[ids.tolist() for ids in row] for row in one.sample_ids] == [
+        [ids.tolist() for ids in row] for row in several.sample_ids
     ]
     for state in ("first_gradients", "final"):
         ours, theirs = one.state(state), several.state(state)

@@ -187,7 +187,7 @@ def test_a_fault_of_a_strategy_turns_the_verdict_red(run_cache: RunCache, fault:
     assert clean.verdict == "parity", clean.reason
     assert judged(run_cache, spec, placement, fault).verdict == "divergent"
     if fault == "updated_parameters_not_sent":
-        first, second = run_cache.record(spec, placement, fault).digests
+        first, second = run_cache.record(spec, placement, fault).fingerprints
         assert all(one != other for one, other in zip(first, second, strict=True))
 
 

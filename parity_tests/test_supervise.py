@@ -149,7 +149,7 @@ def test_torchrun_starts_all_ranks_again(run_cache: RunCache, tmp_path: Path) ->
     assert out.count("going on from") == 1, "the first rank alone speaks"
     _, later = parts_of(run)
     assert np.fromfile(later / "steps.f64")[0] >= 60
-    assert sorted(path.name for path in (later / "splits").glob("*.ids")) == [
+    assert sorted(path.name for path in (later / "sample_ids").glob("*.ids")) == [
         "replica_0.ids",
         "replica_1.ids",
     ]

@@ -79,7 +79,7 @@ class Recorder(ScriptRecorder):
                 ignores are left out.
             precision: one of a TrainSpec's; None goes by the parameters' type.
             every: record norms at multiples of it; None: at as many steps as take no more than half a percent of the time.
-            taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
+            taps: record fingerprints of what the layers give, of all or of those named, at the first 9 steps, then at 16,
                 32, 64, ..., or at multiples of `every`. It needs one replica.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
@@ -97,9 +97,9 @@ class Recorder(ScriptRecorder):
         self._trained = names.trained(model)
         self._live = [_tensor_of(variable) for variable in self._trained.values()]
         on_gpu = any("GPU" in variable.device for variable in self._live)
-        described = ScriptInfo.parse(
+        script_info = ScriptInfo.parse(
             {
-                "kind": "described",
+                "kind": "script",
                 "name": name,
                 "precision": precision or _precision(self._live),
                 "framework": "tensorflow",
@@ -114,7 +114,7 @@ class Recorder(ScriptRecorder):
             "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
             "threads": runtime.thread_counts(),
         }
-        super().__init__(out, described, facts, order, every, _LAG if on_gpu else 0)
+        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0)
         self._state("initial", self._state_now())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0

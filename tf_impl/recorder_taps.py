@@ -1,4 +1,4 @@
-"""What a recorder sees of a model's layers: digests of their outputs. `parity.common.record.script_taps` says of what."""
+"""What a recorder sees of a model's layers: fingerprints of their outputs. `parity.common.record.script_taps` says of what."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LayerTaps:
         self._open = tf.Variable(False, trainable=False)
         self._is_open = False
         self._counts: dict[str, int] = {}
-        self._digests: dict[str, tf.Variable] = {}
+        self._fingerprints: dict[str, tf.Variable] = {}
         self._vectors: dict[int, tf.Variable] = {}
         self._read: Callable[[], tf.Tensor] | None = None
         layers = names.layers(model)
@@ -51,11 +51,11 @@ class LayerTaps:
 
     def table(self) -> dict[str, tf.Tensor]:
         """[3] by layer, in the order in which the outputs were computed; they begin at 0 again."""
-        if not self._digests:
+        if not self._fingerprints:
             return {}
         if self._read is None:
             self._read = tf.function(self._taken)
-        return dict(zip(self._digests, tf.unstack(self._read()), strict=True))
+        return dict(zip(self._fingerprints, tf.unstack(self._read()), strict=True))
 
     def end_pass(self) -> None:
         """A micro-batch is over: further calls of a layer are of the next one."""
@@ -67,10 +67,10 @@ class LayerTaps:
             layer.__dict__.pop("call", None)
 
     def _taken(self) -> tf.Tensor:
-        found = tf.stack([digest.read_value() for digest in self._digests.values()])
+        found = tf.stack([fingerprint.read_value() for fingerprint in self._fingerprints.values()])
         with tf.control_dependencies([found]):
-            for digest in self._digests.values():
-                digest.assign(tf.zeros(NUMBERS, tf.float64))
+            for fingerprint in self._fingerprints.values():
+                fingerprint.assign(tf.zeros(NUMBERS, tf.float64))
         return found
 
     def _seeing(self, call: Callable[..., Any], path: str | None) -> Callable[..., Any]:
@@ -101,21 +101,21 @@ class LayerTaps:
                 self._add(tap_name(path, number, k if len(leaves) > 1 else None), tensor)
 
     def _add(self, name: str, values: tf.Tensor) -> None:
-        if name not in self._digests:
+        if name not in self._fingerprints:
             with tf.init_scope():
-                self._digests[name] = tf.Variable(tf.zeros(NUMBERS, tf.float64), trainable=False)
+                self._fingerprints[name] = tf.Variable(tf.zeros(NUMBERS, tf.float64), trainable=False)
             self._read = None
-        kept = self._digests[name]
+        kept = self._fingerprints[name]
         values = tf.stop_gradient(values)
 
         def add() -> tf.Tensor:
-            kept.assign_add(self._digest(values))
+            kept.assign_add(self._fingerprint(values))
             return tf.constant(True)
 
         # One branch, which is not taken at most steps.
         tf.cond(self._open, add, lambda: tf.constant(False))
 
-    def _digest(self, values: tf.Tensor) -> tf.Tensor:
+    def _fingerprint(self, values: tf.Tensor) -> tf.Tensor:
         wide = tf.cast(values, tf.float64)
         total = tf.reduce_sum(wide, 0)
         squares, nothing = tf.reduce_sum(tf.square(wide)), tf.constant(math.nan, tf.float64)

@@ -210,7 +210,7 @@ class Step:
     def gradients(self, batch: tuple, number: tf.Tensor, scale: tf.Tensor | None = None) -> tuple:
         """(*gradients of the loss sum times `scale`, loss sum, count) of this replica's samples.
 
-        Where the step is tapped, the digests of its activations come first.
+        Where the step is tapped, the fingerprints of its activations come first.
         """
         inputs, targets, ids = batch
         context = self.model.context(True, inputs, ids, number)

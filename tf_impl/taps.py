@@ -1,4 +1,4 @@
-"""What a run shows of itself: tensors by canonical name, digests of them, and the memory they take."""
+"""What a run shows of itself: tensors by canonical name, fingerprints of them, and the memory they take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from parity.common.record import taps
 from parity.common.spec import TrainSpec
-from parity.common.state.canonical import State, digest_of, parameter_specs
+from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
 from parity.tf_impl.context import Context
 from parity.tf_impl.model import Model
 from parity.tf_impl.optimizers import Optimizer
@@ -46,7 +46,7 @@ class StepTaps:
 
     @property
     def zeros(self) -> tf.Tensor:
-        """What no sample adds to the digests of activations."""
+        """What no sample adds to the fingerprints of activations."""
         return tf.zeros([len(self._forward) + len(self._backward), 2], tf.float64)
 
     def opened(self, context: Context) -> Context:
@@ -133,7 +133,7 @@ def _sample_weights(ids: tf.Tensor) -> tf.Tensor:
 
 
 def _unscaled(table: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
-    """Digests of a gradient from those of the gradient times `scale`."""
+    """Fingerprints of a gradient from those of the gradient times `scale`."""
     if scale is None:
         return table
     factor = tf.cast(scale, tf.float64)
@@ -145,10 +145,10 @@ def reduced_gradients(model: Model, gradients: list[Any]) -> State:
     return {name: np.array(gradient) for name, gradient in zip(model.parameters, gradients, strict=True)}
 
 
-def parameter_digests(model: Model, strategy: Strategy) -> list[str]:
-    """A digest of all parameters, bit for bit, of each replica that this process speaks for."""
+def parameter_fingerprints(model: Model, strategy: Strategy) -> list[str]:
+    """A fingerprint of all parameters, bit for bit, of each replica that this process speaks for."""
     replicas = zip(*(strategy.unpack(variable) for variable in model.parameters.values()), strict=True)
-    return [digest_of([np.asarray(copy) for copy in copies]) for copies in replicas]
+    return [parameter_fingerprint([np.asarray(copy) for copy in copies]) for copies in replicas]
 
 
 def memory(model: Model, optimizer: Optimizer) -> dict[str, int]:

@@ -155,7 +155,7 @@ class _Run:
             "versions": runtime.versions(),
             "devices": runtime.device_names(placement),
             "threads": runtime.thread_counts(),
-            "data_digest": sources.data_digest(spec.data) if primary else None,
+            "data_hash": sources.data_hash(spec.data) if primary else None,
         }
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
         replicas = self.strategy.recorded_replicas
@@ -204,7 +204,7 @@ class _Run:
         if result.updated:
             end_if_not_finite(self, number, numbers[:5], received, tapped)
         if self.placement.digests:
-            self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
+            self._writer.fingerprints(number, taps.parameter_fingerprints(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
             if self.primary:

@@ -78,7 +78,7 @@ class Recorder(ScriptRecorder):
             precision: one of a TrainSpec's; None goes by the parameters' type.
             distributed: sum loss and count over all ranks, and gather the ids. Without it they are taken as global.
             every: record norms at multiples of it; None: at as many steps as take no more than half a percent of the time.
-            taps: record digests of what the layers give, of all or of those named, at the first 9 steps, then at 16,
+            taps: record fingerprints of what the layers give, of all or of those named, at the first 9 steps, then at 16,
                 32, 64, ..., or at multiples of `every`.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
@@ -101,9 +101,9 @@ class Recorder(ScriptRecorder):
         rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
         self._distributed = distributed and world > 1
         self._device = next((tensor.device for tensor in self._trained.values()), torch.device("cpu"))
-        described = ScriptInfo.parse(
+        script_info = ScriptInfo.parse(
             {
-                "kind": "described",
+                "kind": "script",
                 "name": name,
                 "precision": precision or _precision(list(self._trained.values())),
                 "framework": "torch",
@@ -120,7 +120,7 @@ class Recorder(ScriptRecorder):
         }
         lag = 0 if self._device.type == "cpu" else _LAG
         initial = {} if self._sharded else self._state_now()
-        super().__init__(out if rank == 0 else None, described, facts, order, every, lag)
+        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag)
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
         self._before: list[Tensor] = []
@@ -216,12 +216,12 @@ class Recorder(ScriptRecorder):
         return found
 
     @torch.no_grad()
-    def _end_taps(self, digests: dict[str, Tensor]) -> None:
+    def _end_taps(self, fingerprints: dict[str, Tensor]) -> None:
         """Write what the layers gave at this step, added up over the ranks."""
-        table = torch.stack([d.to(self._device) for d in digests.values()]) if digests else None
+        table = torch.stack([d.to(self._device) for d in fingerprints.values()]) if fingerprints else None
         if self._distributed:
             sizes = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=self._device)
-            sizes[dist.get_rank()] = len(digests)
+            sizes[dist.get_rank()] = len(fingerprints)
             dist.all_reduce(sizes)
             if len(set(sizes.tolist())) > 1:
                 return  # they went through other layers
@@ -229,7 +229,7 @@ class Recorder(ScriptRecorder):
                 dist.all_reduce(table)
         if table is None:
             return
-        found = dict(zip(digests, table.tolist(), strict=True))
+        found = dict(zip(fingerprints, table.tolist(), strict=True))
         if self._mapping is not None:
             found = {pair.keras: found[pair.torch] for pair in self._mapping.layers if pair.torch in found}
         self._write_taps(found)

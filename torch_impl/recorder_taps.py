@@ -1,4 +1,4 @@
-"""What a recorder sees of a model's layers: digests of their outputs. `parity.common.record.script_taps` says of what."""
+"""What a recorder sees of a model's layers: fingerprints of their outputs. `parity.common.record.script_taps` says of what."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LayerTaps:
         """
         self._open = False
         self._counts: dict[str, int] = {}
-        self._digests: dict[str, Tensor] = {}
+        self._fingerprints: dict[str, Tensor] = {}
         self._vector: Tensor | None = None
         layers = names.layers(model)
         self._hooks = [model.register_forward_pre_hook(lambda module, args: self.end_pass())]
@@ -40,11 +40,11 @@ class LayerTaps:
         """A step begins. wanted: whether it is tapped."""
         self._open = wanted
         self._counts.clear()
-        self._digests.clear()
+        self._fingerprints.clear()
 
     def table(self) -> dict[str, Tensor]:
         """[3] by layer, in the order in which the outputs were computed."""
-        return dict(self._digests)
+        return dict(self._fingerprints)
 
     def end_pass(self) -> None:
         """A micro-batch is over: further calls of a layer are of the next one."""
@@ -65,13 +65,15 @@ class LayerTaps:
             for k, tensor in enumerate(leaves):
                 if tensor.is_floating_point() and tensor.dim() and not isinstance(tensor, DTensor):
                     name = tap_name(path, number, k if len(leaves) > 1 else None)
-                    digest = self._digest(tensor.detach())
-                    self._digests[name] = self._digests[name] + digest if name in self._digests else digest
+                    fingerprint = self._fingerprint(tensor.detach())
+                    self._fingerprints[name] = (
+                        self._fingerprints[name] + fingerprint if name in self._fingerprints else fingerprint
+                    )
 
         return see
 
     @torch.no_grad()
-    def _digest(self, values: Tensor) -> Tensor:
+    def _fingerprint(self, values: Tensor) -> Tensor:
         wide = values.double()
         total = wide.sum(0)
         vector = self._vector_of(total.numel(), total.device)

@@ -1,4 +1,4 @@
-"""What a run shows of itself: tensors by canonical name, digests of them, and the memory they take."""
+"""What a run shows of itself: tensors by canonical name, fingerprints of them, and the memory they take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch._subclasses import FakeTensor
 
 from parity.common.record import taps
 from parity.common.spec import TrainSpec
-from parity.common.state.canonical import State, digest_of, parameter_specs
+from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
 from parity.torch_impl.context import Context
 from parity.torch_impl.model import Model, local
 from parity.torch_impl.optimizers import Optimizer
@@ -109,7 +109,7 @@ class StepTaps:
             return  # of a pass that is not tapped
         if not self._accumulates:
             # At once: it may be reduced in place.
-            self._local[place] = _digest(gradient, self._parameter_vectors[place])
+            self._local[place] = _fingerprint(gradient, self._parameter_vectors[place])
         elif self._local[place] is None:
             self._local[place] = gradient.clone()
         else:
@@ -136,8 +136,8 @@ class StepTaps:
         of_layers, of_parameters = self._total, self._local
         self._total, self._local = None, [None] * len(self._local)
         if self._accumulates:
-            of_parameters = list(map(_digest, of_parameters, self._parameter_vectors))
-        reduced = _table(list(map(_digest, gradients, self._parameter_vectors)))
+            of_parameters = list(map(_fingerprint, of_parameters, self._parameter_vectors))
+        reduced = _table(list(map(_fingerprint, gradients, self._parameter_vectors)))
         if self._strategy.sharded:
             (reduced,) = self._strategy.sum_shards([reduced])
         forward, backward = of_layers.tensor_split([len(self._forward)])
@@ -147,14 +147,14 @@ class StepTaps:
         return torch.cat([forward, of_loss, reduced.to(of_loss.device)])
 
 
-def _digest(gradient: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
+def _fingerprint(gradient: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
     """The norm of a gradient and its product with a vector, which torch, unlike its BLAS, sums pairwise."""
     product = (gradient * vector.view_as(gradient)).sum()
     return torch.linalg.vector_norm(gradient, dtype=torch.float64), product
 
 
-def _table(digests: list[tuple[Tensor, Tensor]]) -> Tensor:
-    norms, products = zip(*digests, strict=True)
+def _table(fingerprints: list[tuple[Tensor, Tensor]]) -> Tensor:
+    norms, products = zip(*fingerprints, strict=True)
     return torch.stack([torch.stack(norms).square(), torch.stack(products).double()], 1)
 
 
@@ -167,15 +167,15 @@ def reduced_gradients(model: Model, gradients: list[Any]) -> State:
     return model.canonical_gradients(found)
 
 
-def parameter_digests(model: Model, strategy: Strategy) -> list[str]:
-    """A digest of all parameters, bit for bit, of each replica that this process speaks for.
+def parameter_fingerprints(model: Model, strategy: Strategy) -> list[str]:
+    """A fingerprint of all parameters, bit for bit, of each replica that this process speaks for.
 
     Every rank must call it: shards are gathered.
     """
     tensors = list(model.parameters.values())
     wholes = strategy.wholes(tensors)
     arrays = [tensor.to_canonical(whole) for tensor, whole in zip(tensors, wholes, strict=True)]
-    return [digest_of(arrays)] * len(strategy.recorded_replicas)
+    return [parameter_fingerprint(arrays)] * len(strategy.recorded_replicas)
 
 
 def memory(model: Model, optimizer: Optimizer) -> dict[str, int]:

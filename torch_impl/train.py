@@ -212,7 +212,7 @@ class _Run:
             "versions": {**runtime.versions(), **engines.versions(placement)},
             "devices": runtime.device_names(placement),
             "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
-            "data_digest": sources.data_digest(spec.data) if self.primary else None,
+            "data_hash": sources.data_hash(spec.data) if self.primary else None,
         }
         board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self.primary else None
         self._writer = RecordWriter(
@@ -253,7 +253,7 @@ class _Run:
         if result.updated:
             end_if_not_finite(self, number, numbers, received, tapped)
         if self.placement.digests:
-            self._writer.digests(number, taps.parameter_digests(self.model, self.strategy))
+            self._writer.fingerprints(number, taps.parameter_fingerprints(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
             if self.primary:

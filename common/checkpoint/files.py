@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from parity import __version__
 from parity.common.base.errors import CheckpointError, RecordError
@@ -26,7 +26,7 @@ from parity.common.checkpoint.shards import ShardedState, Written, is_shard, wri
 from parity.common.record.files import write_json
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, Spec, TrainSpec
-from parity.common.spec.base import NonNegativeInt, Number, explain
+from parity.common.spec.base import NonNegativeInt, Number, explain, with_new_names
 from parity.common.spec.io import unique_keys
 from parity.common.state.canonical import State, load_state, parameter_specs, slot_name, slots_of
 
@@ -60,7 +60,7 @@ class Manifest(Spec):
     format: str = FORMAT
     schema_version: int = SCHEMA
     step: NonNegativeInt
-    digest: str
+    spec_hash: str
     spec: TrainSpec
     placement: Placement
     rates: dict[str, Number | None]
@@ -69,6 +69,11 @@ class Manifest(Spec):
     parity: str = __version__
     written: str
     seal: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, data: Any) -> Any:
+        return with_new_names(data, {"digest": "spec_hash"})
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def complete(
             files[path.name] = _stored(path)
     said = {
         "step": step,
-        "digest": spec.fingerprint(),
+        "spec_hash": spec.content_hash(),
         "spec": spec,
         "placement": placement,
         "rates": dict(rates),
@@ -191,8 +196,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: in one line, what is missing, damaged, foreign or does not fit.
     """
     manifest = read_manifest(folder)
-    if not manifest.digest == manifest.spec.fingerprint() == manifest.spec.resolved().fingerprint():
-        raise CheckpointError(f"{folder / MANIFEST}: the digest is not that of the spec beside it")
+    if not manifest.spec_hash == manifest.spec.content_hash() == manifest.spec.resolved().content_hash():
+        raise CheckpointError(f"{folder / MANIFEST}: spec_hash is not that of the spec beside it")
     for name in manifest.files:
         if not _FILE.fullmatch(name):
             raise CheckpointError(f"{folder / MANIFEST}: {name[:80]!r} is not the name of a file beside it")
@@ -259,7 +264,7 @@ def check_fits(
 
     placement: on which it is to go on.
     """
-    if checkpoint.manifest.digest != spec.fingerprint():
+    if checkpoint.manifest.spec_hash != spec.content_hash():
         names = first_difference(checkpoint.spec.to_dict(), spec.to_dict())
         raise CheckpointError(f"{checkpoint.folder}: is of another spec: {names}; a run goes on with its own")
     if checkpoint.step > stop:

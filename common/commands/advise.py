@@ -120,7 +120,7 @@ def _told(advice: Advice, everything: bool) -> list[Choice]:
     told: list[Choice] = []
     seen: set[tuple[str, str]] = set()
     for choice in possible:
-        kind = (choice.placement.strategy, choice.placement.options.fingerprint())
+        kind = (choice.placement.strategy, choice.placement.options.content_hash())
         if not choice.placement.accumulates or (choice.fits and kind not in seen) or choice is advice.taken:
             told.append(choice)
         if choice.placement.accumulates and choice.fits:

@@ -284,7 +284,7 @@ def _show(options: argparse.Namespace) -> int:
         print(dump_yaml(spec) if options.format == "yaml" else dump_json(spec), end="")
         return 0
     title = f"[bold]{escape(spec.name)}[/bold] {spec.model.input_shape}"
-    tree = Tree(f"{title}  {_parameter_count(spec):,} parameters, digest {spec.fingerprint()}")
+    tree = Tree(f"{title}  {_parameter_count(spec):,} parameters, spec hash {spec.content_hash()}")
     for child in spec.model.tree().children:
         _add_node(tree, child)
     optimizer, schedule = spec.optimizer, spec.schedule

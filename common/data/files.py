@@ -35,7 +35,7 @@ def present_folder(path: Path, how: str) -> Path:
     return path
 
 
-def digest_of_files(files: Mapping[str, Path]) -> str:
+def hash_of_files(files: Mapping[str, Path]) -> str:
     """SHA-256 over the names, sizes and contents of files."""
     total = hashlib.sha256()
     for name, path in sorted(files.items()):
@@ -43,7 +43,7 @@ def digest_of_files(files: Mapping[str, Path]) -> str:
     return total.hexdigest()
 
 
-def digest_of_arrays(arrays: Sequence[Array]) -> str:
+def hash_of_arrays(arrays: Sequence[Array]) -> str:
     """SHA-256 over types, shapes and contents."""
     total = hashlib.sha256()
     for array in arrays:

@@ -11,7 +11,7 @@ import numpy as np
 from parity.common.base.errors import SpecError
 from parity.common.data import arrays, images, tables
 from parity.common.data.augment import augmented
-from parity.common.data.files import check_pin, digest_of_arrays, digest_of_files
+from parity.common.data.files import check_pin, hash_of_arrays, hash_of_files
 from parity.common.data.samples import (
     Array,
     Arrays,
@@ -87,7 +87,7 @@ def load_for(spec: TrainSpec) -> tuple[Samples, Samples]:
     return samples
 
 
-def data_digest(data: DataSpec) -> str | None:
+def data_hash(data: DataSpec) -> str | None:
     """A hash of what the samples are made from: files or shipped arrays; None where the spec says it all.
 
     Raises SpecError where the spec pins another one.
@@ -95,10 +95,10 @@ def data_digest(data: DataSpec) -> str | None:
     source = data.source
     if type(source) in _FILES:
         files = _FILES[type(source)](source)
-        digest = digest_of_files(files)
+        digest = hash_of_files(files)
         check_pin(getattr(source, "sha256", None), digest, files)
         return digest
-    return None if isinstance(source, spec.Synthetic) else digest_of_arrays(tables.shipped(source.kind))
+    return None if isinstance(source, spec.Synthetic) else hash_of_arrays(tables.shipped(source.kind))
 
 
 def _reloaded(spec: DataSpec, dtype: str, seed: int, part: int) -> Samples:

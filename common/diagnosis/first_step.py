@@ -12,7 +12,7 @@ from parity.common.diagnosis.result import FINAL_STATE, When
 from parity.common.parity.budget import FLOAT64, Budget
 from parity.common.parity.compare import count_rounding, unequal_replicas
 from parity.common.parity.deviation import column_deviation, state_deviations, tensor_deviation
-from parity.common.parity.splits import audit, first_unequal_step
+from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, tensor_of, zero_gradient_directions

@@ -27,9 +27,9 @@ _UNBEGUN = {
     "header.json",
     "logs",
     "tensorboard",
-    "splits",
-    "breaches",
-    "digests",
+    "sample_ids",
+    "violations",
+    "fingerprints",
     "taps",
     "lock",
 }
@@ -201,7 +201,7 @@ def _recorded(part: Path) -> bool:
 
 
 def _check_same(out: Path, spec: TrainSpec) -> None:
-    if read_header(out).digest != spec.resolved().fingerprint():
+    if read_header(out).spec_hash != spec.resolved().content_hash():
         raise RecordError(f"{out}: holds a run of another spec; give another --out, or the spec of that run")
 
 

@@ -23,9 +23,9 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
             raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
         if any(part.placement.recording != "full" for part in record.parts):
             raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
-    if reference.header.digest != candidate.header.digest:
+    if reference.header.spec_hash != candidate.header.spec_hash:
         raise AlignmentError(
-            f"{reference.folder} and {candidate.folder} are runs of different specs: {[*differences(reference, candidate), 'their digests differ'][0]}"
+            f"{reference.folder} and {candidate.folder} are runs of different specs: {[*differences(reference, candidate), 'their hashes differ'][0]}"
         )
     if not np.array_equal(reference.steps, candidate.steps):
         raise AlignmentError(

@@ -205,7 +205,7 @@ def _bit_equal(old: RunRecord, new: RunRecord) -> bool:
     complete = old.summary is not None and new.summary is not None
     if (
         not complete
-        or old.header.digest != new.header.digest
+        or old.header.spec_hash != new.header.spec_hash
         or "off"
         in (
             old.placement.recording,
@@ -276,7 +276,7 @@ def _other_conditions(old: RunRecord, new: RunRecord) -> str:
         "hosts": (a.host, b.host),
         "devices": (", ".join(a.devices), ", ".join(b.devices)),
         "threads": (a.threads, b.threads),
-        "specs": (a.digest, b.digest),
+        "specs": (a.spec_hash, b.spec_hash),
         "placements": tuple(places),
     }.items():
         if pair[0] != pair[1]:

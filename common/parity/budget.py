@@ -106,7 +106,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     if len(members) < MINIMUM_MEMBERS:
         raise AlignmentError(f"a noise floor needs {MINIMUM_MEMBERS} runs, received {len(members)}")
     for member in members:
-        if member.header.digest != base.header.digest or member.setup != base.setup:
+        if member.header.spec_hash != base.header.spec_hash or member.setup != base.setup:
             raise AlignmentError(f"{member.folder}: not an ensemble run of {base.folder}")
         if not np.array_equal(member.steps, base.steps):
             raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")

@@ -17,7 +17,7 @@ from parity.common.parity.align import check_alignment
 from parity.common.parity.budget import CURVES, STATES, Budget
 from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
 from parity.common.parity.low_precision import LARGEST_SHARE, low_share
-from parity.common.parity.splits import SplitAudit, audit, first_unequal_step
+from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
 from parity.common.record import RunRecord
 from parity.common.state.canonical import State, tensor_of, zero_gradient_directions
 
@@ -136,7 +136,7 @@ def compare(
         checks += [*first, *curves, *last]
         if scripts.EVALUATION not in skip:
             checks.append(_evaluation(reference, candidate, budget.evaluation))
-    checks += [_replicas(record) for record in (reference, candidate) if _several_digested(record)]
+    checks += [_replicas(record) for record in (reference, candidate) if _with_fingerprints(record)]
     if scripts.INVARIANTS not in skip:
         checks.append(_invariants(reference, candidate))
     verdict, reason = _conclude(checks, budget, reference.run_info.precision)
@@ -166,11 +166,11 @@ def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
     """Runs on other data are other runs, whatever their specs say."""
     first, *others = (*reference.parts, *candidate.parts)
     for other in others:
-        ours, theirs = first.header.data_digest, other.header.data_digest
+        ours, theirs = first.header.data_hash, other.header.data_hash
         if ours != theirs:
             raise AlignmentError(
                 f"{first.folder} and {other.folder} were trained on different data:"
-                f" their data_digest is {ours} and {theirs}"
+                f" their data_hash is {ours} and {theirs}"
             )
 
 
@@ -208,7 +208,7 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
     audited = [found for found in audits if found.audited_steps < found.steps]
     if not audited or reference.train_spec is None:
         return Check("sample ids", True, 0.0, 0.0, "every step")
-    where = "every step of both alike, as digests say; against the plan, "
+    where = "every step of both alike, as hashes say; against the plan, "
     return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
 
 
@@ -278,20 +278,22 @@ def _replicas(record: RunRecord) -> Check:
         step, replica = min(unequal)
         where = f"step {step}: replica {replica} of {record.label} is not replica 0"
         return Check("replicas equal", False, float("inf"), 0.0, where)
-    seen = [f"{len(part.steps)} steps of {len(part.digests)} replicas" for part in _several_digested(record)]
+    seen = [
+        f"{len(part.steps)} steps of {len(part.fingerprints)} replicas" for part in _with_fingerprints(record)
+    ]
     return Check("replicas equal", True, 0.0, 0.0, ", ".join(seen))
 
 
-def _several_digested(record: RunRecord) -> list[RunRecord]:
-    """The parts that several replicas wrote digests of their parameters in."""
-    return [part for part in record.parts if len(part.digests) > 1 and len(part.steps)]
+def _with_fingerprints(record: RunRecord) -> list[RunRecord]:
+    """The parts that several replicas wrote fingerprints of their parameters in."""
+    return [part for part in record.parts if len(part.fingerprints) > 1 and len(part.steps)]
 
 
 def unequal_replicas(record: RunRecord) -> list[tuple[int, int]]:
     """(step, replica) of each whose parameters were not those of replica 0: the first step after which."""
     unequal: dict[int, int] = {}
-    for part in _several_digested(record):
-        first, *others = part.digests
+    for part in _with_fingerprints(record):
+        first, *others = part.fingerprints
         for replica, own in enumerate(others, start=1):
             if own != first and replica not in unequal:
                 steps = zip(part.steps.tolist(), first, own, strict=True)

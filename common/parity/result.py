@@ -11,7 +11,7 @@ from parity.common.base.files import numbered_folders
 from parity.common.parity.align import check_alignment
 from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
-from parity.common.parity.splits import SplitAudit, audit
+from parity.common.parity.sample_ids import SplitAudit, audit
 from parity.common.record import RunRecord, read_record
 from parity.common.scaling.analyse import analyse
 from parity.common.scaling.projection import PROJECTED_DEVICES

@@ -6,7 +6,7 @@ import numpy as np
 
 from parity.common.parity.budget import CURVES
 from parity.common.parity.deviation import recorded_rows
-from parity.common.parity.splits import has_ids
+from parity.common.parity.sample_ids import has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
 

@@ -2,11 +2,11 @@
 
 header.json            what was run, on what, with which versions
 steps.f64              one row of float64 a step; header.json names the columns
-splits/replica_N.ids   the sample ids that replicas really received, whole
-splits/replica_N.digests  their digests by blocks of steps, where a run is too long to keep all ids
-digests/replica_N.jsonl   one line a step: a digest of that replica's parameters, where asked for
-taps/, phases/         digests of every tensor of every step, times of each phase, where asked for
-breaches/replica_N.jsonl  what must hold in every run and did not, where anything
+sample_ids/replica_N.ids     the sample ids that replicas really received, whole
+sample_ids/replica_N.hashes  hashes of them by blocks of steps, where a run is too long to keep all ids
+fingerprints/replica_N.jsonl one line a step: a fingerprint of that replica's parameters, where asked for
+taps/, phases/         fingerprints of every tensor of every step, times of each phase, where asked for
+violations/replica_N.jsonl   what must hold in every run and did not, where anything
 memory/rank_N.json     bytes that process held: parameters, slots, all tensors, peak
 initial.safetensors, first_gradients.safetensors, final.safetensors   canonical states
 summary.json           written last: the run is complete

@@ -24,6 +24,21 @@ _FACTS_LIMIT, ROWS_LIMIT = 1 << 24, 1 << 30
 _ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
 
 
+# Names within a record -> those that version 0.1 gave them.
+_EARLIER_NAMES = {
+    "sample_ids": "splits",
+    "violations": "breaches",
+    "fingerprints": "digests",
+    "fingerprints.f64": "digests.f64",
+}
+
+
+def stored(folder: Path, name: str) -> Path:
+    """Return the path of what a record's folder holds under `name`, or held under it in version 0.1."""
+    earlier = folder / _EARLIER_NAMES[name]
+    return earlier if earlier.exists() and not (folder / name).exists() else folder / name
+
+
 def parse(kind: type[SpecT], path: Path) -> SpecT:
     """A JSON file as what it should be."""
     data = read_json(path)

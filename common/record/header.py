@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Tag, model_validator
 
 from parity import __version__
 from parity.common.base.errors import RecordError
 from parity.common.record.files import parse, read_json
 from parity.common.spec import Placement, ScriptInfo, Spec, TrainSpec
-from parity.common.spec.script_info import KIND
+from parity.common.spec.base import with_new_names
+from parity.common.spec.script_info import EARLIER_KIND, KIND
 
 FORMAT = "parity-run-record"
 SCHEMA = 2
@@ -37,7 +38,7 @@ ROW_BYTES = 8 * (1 + len(STEP_FIELDS))  # of steps.f64
 
 def _tag(data: Any) -> str:
     kind = data.get("kind") if isinstance(data, dict) else getattr(data, "kind", None)
-    return KIND if kind == KIND else "spec"
+    return KIND if kind in (KIND, EARLIER_KIND) else "spec"
 
 
 # What a run was trained on, or what is known of a script's.
@@ -52,7 +53,7 @@ class Header(Spec):
 
     format: str = FORMAT
     schema_version: int = SCHEMA
-    digest: str
+    spec_hash: str
     spec: Terms
     placement: Placement
     versions: dict[str, str]
@@ -61,8 +62,13 @@ class Header(Spec):
     host: str
     git_revision: str | None
     started: str
-    data_digest: str | None = None
+    data_hash: str | None = None
     columns: tuple[str, ...] = ("step", *STEP_FIELDS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, data: Any) -> Any:
+        return with_new_names(data, {"digest": "spec_hash", "data_digest": "data_hash"})
 
 
 class Summary(Spec):
@@ -78,7 +84,7 @@ class Summary(Spec):
 def header_of(spec: TrainSpec | ScriptInfo, placement: Placement, facts: dict[str, Any]) -> Header:
     """The header of a run that begins now."""
     return Header(
-        digest=spec.fingerprint(),
+        spec_hash=spec.content_hash(),
         spec=spec,
         placement=placement,
         versions={**facts["versions"], "python": platform.python_version(), "parity": __version__},
@@ -87,7 +93,7 @@ def header_of(spec: TrainSpec | ScriptInfo, placement: Placement, facts: dict[st
         host=platform.node(),
         git_revision=git_revision(),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        data_digest=facts.get("data_digest"),
+        data_hash=facts.get("data_hash"),
     )
 
 
@@ -104,8 +110,8 @@ def read_header(folder: Path) -> Header:
                 f"{folder}: written by another format ({found!r}); this reads {FORMAT} {SCHEMA}"
             )
     header = parse(Header, path)
-    if header.digest != header.spec.fingerprint():
-        raise RecordError(f"{folder}/header.json: the digest is not that of the spec beside it")
+    if header.spec_hash != header.spec.content_hash():
+        raise RecordError(f"{folder}/header.json: spec_hash is not that of the spec beside it")
     return header
 
 

@@ -1,6 +1,6 @@
-"""Digests of sample ids: sums of mixed words, so that they add up over replicas and over steps.
+"""Hashes of sample ids: sums of mixed words, so that they add up over replicas and over steps.
 
-Two digests of what replicas received, both sums modulo 2^64 over samples:
+Two hashes of what replicas received, both sums modulo 2^64 over samples:
 
 multiset  of a word of (step, sample id): whoever received what, equal samples at equal steps give
           an equal sum over the replicas. It does not depend on the placement.
@@ -59,10 +59,10 @@ def sums(words: Words, sizes: NDArray[np.int64]) -> Words:
     return result
 
 
-def digests(
+def id_hashes(
     steps: NDArray[np.int64], replicas: NDArray[np.int64], ids: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """The multiset and the placed digests [step, replica] of many local batches at once.
+    """The multiset and the placed hashes [step, replica] of many local batches at once.
 
     `ids` lie step by step and within a step replica by replica; `sizes` [step, replica] cuts them.
     """

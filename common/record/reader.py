@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
-from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
+from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines, stored
 from parity.common.record.header import STEP_FIELDS, Header, Summary, read_header
 from parity.common.record.invariants import Violation
 from parity.common.record.parts import check_gaps, kept_steps, parts_of
@@ -102,9 +102,9 @@ class RunRecord:
         """What runs have in common that differ in nothing but the order of their samples."""
         if self.train_spec is not None:
             return self.placement.label
-        described = self.run_info
-        assert isinstance(described, ScriptInfo)
-        return f"{described.framework} script x{described.world_size}"
+        script_info = self.run_info
+        assert isinstance(script_info, ScriptInfo)
+        return f"{script_info.framework} script x{script_info.world_size}"
 
     @cached_property
     def steps(self) -> NDArray[np.int64]:
@@ -119,35 +119,37 @@ class RunRecord:
 
     @cached_property
     def received(self) -> Received:
-        """What the replicas say they received: sample ids, or digests of them. Each part has its own."""
+        """What the replicas say they received: sample ids, or hashes of them. Each part has its own."""
         if self.joined:
             raise RecordError(
                 f"{self.folder}: its parts had replicas of their own, and each says what they received"
             )
-        return Received.read(self.folder / "splits", self.placement.replicas, self.steps)
+        return Received.read(stored(self.folder, "sample_ids"), self.placement.replicas, self.steps)
 
     @cached_property
-    def splits(self) -> list[list[Ids]]:
-        """ids[replica][row] as recorded by each replica; RecordError where the record has digests instead."""
+    def sample_ids(self) -> list[list[Ids]]:
+        """ids[replica][row] as recorded by each replica; RecordError where the record has hashes instead."""
         if self.joined:
-            return _end_to_end(self._of_equal_parts(lambda part: part.splits))
+            return _end_to_end(self._of_equal_parts(lambda part: part.sample_ids))
         received = self.received
         if received.whole < len(self.steps):
             raise RecordError(
-                f"{self.folder}/splits: holds the sample ids of {received.whole} of {len(self.steps)} steps,"
-                " and digests of the rest"
+                f"{self.folder}: holds the sample ids of {received.whole} of {len(self.steps)} steps,"
+                " and hashes of the rest"
             )
         by_step = [received.ids(row) for row in range(len(self.steps))]
         return [[ids[replica] for ids in by_step] for replica in range(self.placement.replicas)]
 
     @cached_property
-    def digests(self) -> list[list[str]]:
-        """digests[replica][row] of the parameters after each step; none where the run recorded none."""
+    def fingerprints(self) -> list[list[str]]:
+        """fingerprints[replica][row] of the parameters after each step; none where the run recorded none."""
         if self.joined:
-            return _end_to_end(self._of_equal_parts(lambda part: part.digests))
+            return _end_to_end(self._of_equal_parts(lambda part: part.fingerprints))
         if not self.placement.digests:
             return []
-        paths = [self.folder / "digests" / f"replica_{r}.jsonl" for r in range(self.placement.replicas)]
+        paths = [
+            stored(self.folder, "fingerprints") / f"replica_{r}.jsonl" for r in range(self.placement.replicas)
+        ]
         columns = []
         for path in paths:
             rows = read_lines(path)
@@ -163,7 +165,7 @@ class RunRecord:
             *earlier, last = self.joined
             kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
             return (*kept, *last.violations)
-        return read_violations(self.folder / "breaches")
+        return read_violations(stored(self.folder, "violations"))
 
     @cached_property
     def taps(self) -> Taps | None:
@@ -198,9 +200,9 @@ class RunRecord:
         found = None if self.train_spec is not None else read_taps(self.folder / "taps")
         if found is None or self.renamed is None:
             return found
-        kept = self.renamed("taps", {f"tensors/{name}": array for name, array in found.digests.items()})
-        digests = {name.partition("/")[2]: array.astype(np.float64) for name, array in kept.items()}
-        return replace(found, digests=digests)
+        kept = self.renamed("taps", {f"tensors/{name}": array for name, array in found.fingerprints.items()})
+        fingerprints = {name.partition("/")[2]: array.astype(np.float64) for name, array in kept.items()}
+        return replace(found, fingerprints=fingerprints)
 
     @cached_property
     def phases(self) -> list[dict[str, Any]]:
@@ -262,7 +264,7 @@ def read_record(folder: Path) -> RunRecord:
     folders = parts_of(folder)
     begun = [_read_part(path) for path in folders if len(folders) > 1 and _has_begun(path)]
     for part in begun:
-        if part.header.digest != begun[-1].header.digest:
+        if part.header.spec_hash != begun[-1].header.spec_hash:
             raise RecordError(
                 f"{part.folder} and {begun[-1].folder} are of different specs; a run goes on with its own"
             )

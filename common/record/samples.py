@@ -1,11 +1,11 @@
-"""The sample ids that replicas received: whole while there are few, then as digests of blocks of steps.
+"""The sample ids that replicas received: whole while there are few, then as hashes of blocks of steps.
 
-splits/replica_N.ids      for each step and replica: step, replica, number of samples, their ids
-splits/replica_N.digests  for each block of steps and replica: the fields of BLOCK_FIELDS
+sample_ids/replica_N.ids     for each step and replica: step, replica, number of samples, their ids
+sample_ids/replica_N.hashes  for each block of steps and replica: the fields of BLOCK_FIELDS
 
 Both are little-endian 64-bit words, one pair of files for each process, N being the first replica it
 holds. The ids of the first steps are whole, as many as `whole_steps` says; a run that ends within them
-has no digests. Of the steps after them there are digests, and whole ids only where a replica did not
+has no hashes. Of the steps after them there are hashes, and whole ids only where a replica did not
 receive what the plan says. The block that is being filled is written anew at every step, in place.
 """
 
@@ -57,7 +57,7 @@ class SampleWriter:
         self._whole, self._wrong = (0 if plan is None else whole_steps(plan)), WRONG_STEPS
         self._room = WHOLE_WORDS if plan is None else 0
         self._ids: IO[bytes] | None = None
-        self._digests: _BlockWriter | None = None
+        self._id_hashes: _BlockWriter | None = None
         if replicas:
             folder.mkdir(exist_ok=True)
             self._path = folder / f"replica_{replicas[0]}.ids"
@@ -75,8 +75,8 @@ class SampleWriter:
             self._room -= sum(_HEAD + len(local_ids) for local_ids in ids)
             self._keep(step, ids, self._replicas)
             return
-        if self._digests is None:
-            self._digests = _BlockWriter(self._path.with_suffix(".digests"), self._replicas)
+        if self._id_hashes is None:
+            self._id_hashes = _BlockWriter(self._path.with_suffix(".hashes"), self._replicas)
         if self._wrong > 0 and self._plan is not None:
             wrong = [
                 place
@@ -86,7 +86,7 @@ class SampleWriter:
             if wrong:
                 self._wrong -= 1
                 self._keep(step, [ids[place] for place in wrong], [self._replicas[place] for place in wrong])
-        self._digests.add(step, ids)
+        self._id_hashes.add(step, ids)
 
     def _shares(self, plan: BatchPlan, step: int) -> list[Ids]:
         """What the plan gives to each local replica."""
@@ -104,13 +104,13 @@ class SampleWriter:
 
     def close(self) -> None:
         """Stop writing."""
-        for file in (self._ids, self._digests):
+        for file in (self._ids, self._id_hashes):
             if file is not None:
                 file.close()
 
 
 class _BlockWriter:
-    """Adds up the digests of a block of steps in a row a replica, written anew at every step."""
+    """Adds up the hashes of a block of steps in a row a replica, written anew at every step."""
 
     def __init__(self, path: Path, replicas: range) -> None:
         self._file = open(path, "xb", buffering=0)
@@ -162,7 +162,7 @@ class _BlockWriter:
 class Received:
     """What replicas received, read back.
 
-    whole: of so many steps, the first ones, the ids are there; of those after them, digests.
+    whole: of so many steps, the first ones, the ids are there; of those after them, hashes.
     blocks: [block, replica] rows of BLOCK_FIELDS, of the steps after the whole ones. The last may hold steps
         that come after those asked for.
     kept: step -> replica -> ids, of the blocks' steps that the writer kept nevertheless.
@@ -228,18 +228,18 @@ class Received:
         return int((self.sizes == 0).sum()) + int(self.blocks["empty"].sum())
 
     @cached_property
-    def step_digests(self) -> mixing.Words:
-        """The multiset digest of each whole step."""
+    def step_id_hashes(self) -> mixing.Words:
+        """The multiset hash of each whole step."""
         per_step = self.sizes.sum(axis=1)
         step_words = mixing.mix(self._steps[: self.whole].astype(np.uint64))
         words = mixing.multiset_words(np.repeat(step_words, per_step), self.flat(0, self.whole))
         return mixing.sums(words, per_step)
 
-    def block_digests(self) -> mixing.Words:
-        """The multiset digests of all blocks of the record's steps, whole or not."""
+    def block_id_hashes(self) -> mixing.Words:
+        """The multiset hashes of all blocks of the record's steps, whole or not."""
         numbers = self._steps // BLOCK_STEPS
         result = np.zeros(int(numbers[-1] - numbers[0]) + 1, np.uint64)
-        np.add.at(result, numbers[: self.whole] - numbers[0], self.step_digests)
+        np.add.at(result, numbers[: self.whole] - numbers[0], self.step_id_hashes)
         if len(self.blocks):
             here = self.blocks["first"][:, 0] // BLOCK_STEPS - numbers[0]
             result[here] += self.blocks["multiset"].sum(axis=1, dtype=np.uint64)
@@ -294,9 +294,9 @@ def _read_entries(folder: Path) -> tuple[Ids, NDArray[np.void]]:
 
 
 def _read_blocks(folder: Path, replicas: int, steps: NDArray[np.int64]) -> NDArray[np.void]:
-    """The blocks up to the last step, [block, replica]; none where there are no digests."""
+    """The blocks up to the last step, [block, replica]; none where there are no hashes."""
     parts = [np.empty(0, np.int64)]
-    for path in sorted(folder.glob("replica_*.digests")):
+    for path in sorted([*folder.glob("replica_*.hashes"), *folder.glob("replica_*.digests")]):
         words = read_words(path)
         parts.append(words[: len(words) // len(BLOCK_FIELDS) * len(BLOCK_FIELDS)])
     rows = np.concatenate(parts).view(_BLOCK)
@@ -317,5 +317,5 @@ def _read_blocks(folder: Path, replicas: int, steps: NDArray[np.int64]) -> NDArr
         and (last[-1] >= steps[-1]).all()
     )
     if not whole:
-        raise RecordError(f"{folder}: the digests' blocks of steps do not cover every replica and step once")
+        raise RecordError(f"{folder}: the hashes' blocks of steps do not cover every replica and step once")
     return blocks

@@ -21,7 +21,7 @@ from parity.common.base.errors import RecordError
 from parity.common.record.files import write_json
 from parity.common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
 from parity.common.record.samples import Ids, SampleWriter
-from parity.common.record.script_taps import Digest, TapWriter, is_tapped
+from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
 from parity.common.spec import Placement, ScriptInfo
 from parity.common.spec.external.mapping import Mapping, read_mapping
@@ -103,7 +103,7 @@ class ScriptRecorder:
     def __init__(
         self,
         out: str | Path | None,
-        described: ScriptInfo,
+        script_info: ScriptInfo,
         facts: dict[str, Any],
         order: int | None,
         every: int | None,
@@ -127,7 +127,7 @@ class ScriptRecorder:
         self._every = every
         self._layers: LayerTaps | None = None
         self._folder = None if out is None else Path(out)
-        self._described, self._lag = described, lag
+        self._script_info, self._lag = script_info, lag
         self._chunk = 1  # rows that are read and written together
         self._held: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
@@ -139,11 +139,11 @@ class ScriptRecorder:
         if self._folder is not None:
             claim_folder(self._folder)
             placement = Placement(
-                framework="tensorflow" if described.naming == "keras" else "torch",
+                framework="tensorflow" if script_info.naming == "keras" else "torch",
                 strategy="single",
                 sample_order_seed=order,
             )
-            write_json(self._folder / "header.json", header_of(described, placement, facts).to_dict())
+            write_json(self._folder / "header.json", header_of(script_info, placement, facts).to_dict())
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
         self._began = self._last = time.perf_counter()
 
@@ -233,7 +233,7 @@ class ScriptRecorder:
 
     def _keep_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         if self.count == 0 and given is not None and self._folder is not None:
-            folder = self._folder / "splits"
+            folder = self._folder / "sample_ids"
             self._guarded(lambda: self._begin_samples(folder))
         elif self.count and self.writes and (given is None) != (self._samples is None):
             raise RecordError(
@@ -246,11 +246,11 @@ class ScriptRecorder:
         if self.writes:
             self._held.append(Row(handle, seconds, given))
 
-    def _write_taps(self, digests: dict[str, Digest]) -> None:
+    def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
         taps = self._taps
-        if self.writes and taps is not None and digests:
-            self._guarded(lambda: taps.write(self.count, digests))
+        if self.writes and taps is not None and fingerprints:
+            self._guarded(lambda: taps.write(self.count, fingerprints))
 
     def _begin_samples(self, folder: Path) -> None:
         self._samples = SampleWriter(folder, None, range(1))

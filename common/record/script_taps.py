@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
-from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, write_json
+from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, stored, write_json
 
-Digest = Sequence[float]
+Fingerprint = Sequence[float]
 NUMBERS = 3
 # Steps at which layers are tapped where nothing else was asked for: the first ones, and then powers of two.
 _FIRST = 8
@@ -40,19 +40,19 @@ class TapWriter:
         self._names: tuple[str, ...] = ()
         self._file: IO[bytes] | None = None
 
-    def write(self, step: int, digests: Mapping[str, Digest]) -> None:
+    def write(self, step: int, fingerprints: Mapping[str, Fingerprint]) -> None:
         """Append a step. The layers are those of the first call; a later one that lacks one has NaN for it.
 
         A sum of squares that is no number is written as infinite, so that it can be told from one that was not taken.
         """
         if self._file is None:
             self._folder.mkdir(exist_ok=True)
-            self._names = tuple(digests)
+            self._names = tuple(fingerprints)
             write_json(self._folder / "names.json", list(self._names))
-            self._file = open(self._folder / "digests.f64", "xb", buffering=0)
+            self._file = open(self._folder / "fingerprints.f64", "xb", buffering=0)
         unknown = (np.nan,) * NUMBERS
-        rows = np.array([digests.get(name, unknown) for name in self._names], "<f8")
-        known = [name in digests for name in self._names]
+        rows = np.array([fingerprints.get(name, unknown) for name in self._names], "<f8")
+        known = [name in fingerprints for name in self._names]
         rows[known & np.isnan(rows[:, 0]), 0] = np.inf
         self._file.write(np.array([step, *rows.ravel()], "<f8").tobytes())
 
@@ -67,7 +67,7 @@ class ScriptTaps:
     """steps: [rows]. digests: by layer, in the order in which the outputs were computed, [rows, 3]."""
 
     steps: NDArray[np.int64]
-    digests: dict[str, NDArray[np.float64]]
+    fingerprints: dict[str, NDArray[np.float64]]
 
 
 def read_taps(folder: Path) -> ScriptTaps | None:
@@ -82,10 +82,11 @@ def read_taps(folder: Path) -> ScriptTaps | None:
     if not isinstance(names, list) or len({*map(str, names)}) != len(names):
         raise RecordError(f"{folder / 'names.json'}: expected a list of different names")
     width = 1 + NUMBERS * len(names)
-    columns = read_columns(folder / "digests.f64", width, ROWS_LIMIT // (8 * width))
+    path = stored(folder, "fingerprints.f64")
+    columns = read_columns(path, width, ROWS_LIMIT // (8 * width))
     with np.errstate(invalid="ignore"):
         steps = columns[0].astype(np.int64)
     if (steps != columns[0]).any() or (np.diff(steps) <= 0).any():
-        raise RecordError(f"{folder / 'digests.f64'}: its steps do not increase; the file is damaged")
+        raise RecordError(f"{path}: its steps do not increase; the file is damaged")
     tables = columns[1:].reshape(len(names), NUMBERS, -1).transpose(0, 2, 1)
     return ScriptTaps(steps, dict(zip(map(str, names), tables, strict=True)))

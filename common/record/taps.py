@@ -139,7 +139,7 @@ def sample_weights(sample_ids: NDArray[np.int64]) -> Array:
     return result
 
 
-def digest_of_activation(path: str, values: NDArray[np.floating], sample_ids: NDArray[np.int64]) -> Array:
+def activation_fingerprint(path: str, values: NDArray[np.floating], sample_ids: NDArray[np.int64]) -> Array:
     """The two numbers of (samples, *output shape) in canonical layout: the reference for the frameworks."""
     doubles = np.asarray(values, np.float64)
     vector = vector_of(path, doubles.shape[1:]).ravel()
@@ -147,7 +147,7 @@ def digest_of_activation(path: str, values: NDArray[np.floating], sample_ids: ND
     return np.array([np.sum(doubles**2), sample_weights(sample_ids) @ rows])
 
 
-def digest_of_gradient(name: str, gradient: NDArray[np.floating]) -> Array:
+def gradient_fingerprint(name: str, gradient: NDArray[np.floating]) -> Array:
     """The two numbers of a parameter's gradient in canonical layout: the reference for the frameworks."""
     doubles = np.asarray(gradient, np.float64)
     return np.array([np.sum(doubles**2), np.sum(doubles * vector_of(name, doubles.shape))])
@@ -168,7 +168,7 @@ def totals(taps: Taps) -> dict[str, Array]:
 
 
 def deviations(a: Array, b: Array) -> Array:
-    """[...]: how far digests [..., 2] of two runs are apart, relative to the norm.
+    """[...]: how far fingerprints [..., 2] of two runs are apart, relative to the norm.
 
     The larger of the difference of the norms and that of the projections. A projection is relative to the norm,
     not to itself: it is a sum of terms of either sign, typically of the norm's size.

@@ -1,4 +1,4 @@
-"""Breaches of a run's invariants: breaches/replica_N.jsonl, one line each, N the process's first replica."""
+"""Violations of a run's invariants: violations/replica_N.jsonl, one line each, N the process's first replica."""
 
 from __future__ import annotations
 

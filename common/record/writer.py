@@ -53,7 +53,7 @@ class RecordWriter:
             spec: resolved.
             placement: as run.
             replicas: the replicas this process holds; the one with replica 0 is the primary.
-            facts: versions, devices, threads and the data's digest, for the header.
+            facts: versions, devices, threads and the hash of the data, for the header.
             scalars: also receives every step's scalars, for TensorBoard.
             kept: of `StepScalars.kept`, where the run goes on from a checkpoint.
         """
@@ -66,18 +66,18 @@ class RecordWriter:
         if self.primary:
             write_json(folder / "header.json", header_of(spec, placement, facts).to_dict())
             self._steps = open(folder / "steps.f64", "xb")
-        self._samples = SampleWriter(folder / "splits", BatchPlan.of(spec, placement), replicas)
-        self._digests: list[IO[str]] = []
+        self._samples = SampleWriter(folder / "sample_ids", BatchPlan.of(spec, placement), replicas)
+        self._fingerprints: list[IO[str]] = []
         if placement.digests:
-            self._digests = [
+            self._fingerprints = [
                 open(path, "x", encoding="utf-8")
-                for path in _by_replica(folder / "digests", replicas, "jsonl")
+                for path in _by_replica(folder / "fingerprints", replicas, "jsonl")
             ]
         self._taps: list[IO[bytes]] = []
         self._violations: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
         if self._full and replicas and placement.replay is None:
-            self._violations = ViolationWriter(folder / "breaches", replicas.start)
+            self._violations = ViolationWriter(folder / "violations", replicas.start)
             self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0
         self._started = self._last = time.perf_counter()
@@ -148,10 +148,10 @@ class RecordWriter:
             row = dict(zip(STEP_FIELDS, numbers, strict=True))
             self._scalars.step(step, {"loss": row["loss_sum"] / row["count"], **row})
 
-    def digests(self, step: int, digests: Sequence[str]) -> None:
+    def fingerprints(self, step: int, fingerprints: Sequence[str]) -> None:
         """Append what `step` left each local replica's parameters at."""
-        for file, digest in zip(self._digests, digests, strict=True):
-            file.write(json.dumps({"step": step, "parameters": digest}) + "\n")
+        for file, fingerprint in zip(self._fingerprints, fingerprints, strict=True):
+            file.write(json.dumps({"step": step, "parameters": fingerprint}) + "\n")
             file.flush()
 
     def tap_names(self, names: Sequence[str]) -> None:
@@ -199,7 +199,7 @@ class RecordWriter:
         for file in (
             self._steps,
             self._samples,
-            *self._digests,
+            *self._fingerprints,
             *self._taps,
             self._violations,
             self._scalars,

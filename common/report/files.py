@@ -31,7 +31,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "verdict": result.verdict,
         "exit_code": result.exit_code,
         "spec": reference.run_info.to_dict(),
-        "digest": reference.header.digest,
+        "spec_hash": reference.header.spec_hash,
         "records": _records(result.records),
         "comparisons": [
             {
@@ -46,7 +46,7 @@ def to_json(result: Result) -> dict[str, Any]:
             }
             for comparison in result.comparisons
         ],
-        "splits": [asdict(audit) for audit in result.audits],
+        "sample_ids": [asdict(audit) for audit in result.audits],
         "scaling": None if result.scaling is None else _scaling(result.scaling),
     }
 

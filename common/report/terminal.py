@@ -63,7 +63,7 @@ def _splits_line(result: Result) -> str:
     parts = sorted({audit.replicas for audit in result.audits})
     bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]
     # Of a run too long to audit whole, no more is said than was done.
-    how = "none missing or doubled" if not bounded else f"as digests say; as planned in {bounded[0].extent}"
+    how = "none missing or doubled" if not bounded else f"as hashes say; as planned in {bounded[0].extent}"
     return (
         f"the same samples at every step, {how} ({result.audits[0].samples} samples"
         f" over {', '.join(map(str, parts))} replicas)"

@@ -56,10 +56,17 @@ class Spec(BaseModel):
         result: dict[str, Any] = _given(self)
         return result
 
-    def fingerprint(self) -> str:
+    def content_hash(self) -> str:
         """16 hexadecimal digits of the SHA-256 of the canonical JSON. Stable across machines."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def with_new_names(data: Any, names: Mapping[str, str]) -> Any:
+    """Return plain data with the keys of earlier versions (`names`: old -> new) under their names of today."""
+    if not isinstance(data, Mapping) or any(new in data for new in names.values()):
+        return data
+    return {names.get(key, key): value for key, value in data.items()}
 
 
 def _plain(value: Any, convention: Convention) -> Any:

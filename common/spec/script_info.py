@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, model_validator
 
 from parity.common.spec.base import PositiveInt, Spec
 from parity.common.spec.precision import LOW, LossScale, Precision
 
-KIND = "described"
+KIND = "script"
+# As records of version 0.1 have it.
+EARLIER_KIND = "described"
 Naming = Literal["keras", "torch", "other"]
 Fact = Annotated[bool, Strict()] | Annotated[int, Strict()] | Annotated[float, Strict()] | str | None
 
@@ -28,7 +31,7 @@ class ScriptInfo(Spec):
     settings: whatever else is known, shown where it differs and not judged: 'optimizer.epsilon': 1e-7.
     """
 
-    kind: Literal["described"]
+    kind: Literal["script"]
     name: str = Field("script", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     precision: Precision = "float32"
     framework: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")
@@ -38,7 +41,13 @@ class ScriptInfo(Spec):
     steps: PositiveInt | None = None
     settings: dict[str, Fact] = {}
 
-    def fingerprint(self) -> str:
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_kind(cls, data: Any) -> Any:
+        is_old = isinstance(data, Mapping) and data.get("kind") == EARLIER_KIND
+        return {**data, "kind": KIND} if is_old else data
+
+    def content_hash(self) -> str:
         """16 hexadecimal digits of the SHA-256 of the JSON of what two scripts must have in common."""
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

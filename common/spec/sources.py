@@ -28,7 +28,7 @@ class SourceBase(Spec):
 class FileSource(SourceBase):
     """A source in files that the user has.
 
-    `sha256` pins them: the record's `data_digest`, or for a single file that file's own SHA-256.
+    `sha256` pins them: the record's `data_hash`, or for a single file that file's own SHA-256.
     """
 
     path: str = Field(min_length=1)

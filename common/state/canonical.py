@@ -129,7 +129,7 @@ def tensor_of(name: str) -> str:
     return rest.partition("/")[2] if head == "slots" else rest
 
 
-def digest_of(arrays: Iterable[NDArray[np.generic]]) -> str:
+def parameter_fingerprint(arrays: Iterable[NDArray[np.generic]]) -> str:
     """16 hexadecimal digits that change with any bit, shape or type of some arrays in order."""
     digest = hashlib.blake2b(digest_size=8)
     for array in arrays:

@@ -25,7 +25,7 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     ours, theirs = reference.script_taps, candidate.script_taps
     if ours is None or theirs is None:
         return Stage(_NAME, "not recorded", "give both recorders taps=True to have their outputs compared")
-    names = [name for name in ours.digests if name in theirs.digests]
+    names = [name for name in ours.fingerprints if name in theirs.fingerprints]
     if not names:
         return Stage(
             _NAME, "not recorded", "by other names in each: `layers` of a mapping says which are which"
@@ -34,7 +34,7 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     if not len(steps):
         return Stage(_NAME, "not recorded", "at no step that both have: give both recorders the same every=")
     rows = [np.searchsorted(taps.steps, steps) for taps in (ours, theirs)]
-    found = {n: deviations(ours.digests[n][rows[0]], theirs.digests[n][rows[1]]) for n in names}
+    found = {n: deviations(ours.fingerprints[n][rows[0]], theirs.fingerprints[n][rows[1]]) for n in names}
     table = np.stack(list(found.values()))  # [layers, steps]
     taken = ~np.isnan(table)
     limits = np.array([allowed(int(step)) for step in steps])
@@ -51,7 +51,7 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
 
 
 def deviations(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[rows]: how far digests [rows, 3] are apart, relative to the larger norm; NaN where one was not taken.
+    """[rows]: how far fingerprints [rows, 3] are apart, relative to the larger norm; NaN where one was not taken.
 
     The larger of the differences of norms and of projections, these in the layout in which they are closest.
     An output that is infinite or no number deviates infinitely from one that is not, and not at all from another.

@@ -22,8 +22,8 @@ from parity.common.external.scripts.outlines import setting_differences
 from parity.common.external.scripts.stage import Stage
 from parity.common.parity.budget import FLOAT64, Budget
 from parity.common.parity.deviation import curve_deviation, recorded_rows, tensor_deviation
+from parity.common.parity.sample_ids import has_ids
 from parity.common.parity.scripts import STATES, UNNAMED, named_alike
-from parity.common.parity.splits import has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
@@ -241,7 +241,7 @@ class _Pair:
         return FLOAT64[which] if self._proof else _MOST if which == "final" else _ULPS * self._epsilon
 
     def layers_allowed(self, step: int) -> float:
-        """By how much the digests of a layer's output may differ, relative to its norm."""
+        """By how much the fingerprints of a layer's output may differ, relative to its norm."""
         return _LAYERS if self._proof else min(_ULPS * self._epsilon * (1 + step), _MOST)
 
     def samples(self) -> Stage:
@@ -252,13 +252,13 @@ class _Pair:
         received = [record.received for record in self._records]
         known = min(r.whole - int(rows[0]) for r, rows in zip(received, self._rows, strict=True))
         known = max(0, min(known, len(self._steps)))
-        words = [r.step_digests[rows[:known]] for r, rows in zip(received, self._rows, strict=True)]
+        words = [r.step_id_hashes[rows[:known]] for r, rows in zip(received, self._rows, strict=True)]
         off = np.flatnonzero(words[0] != words[1])
         if not len(off):
             rest = (
                 ""
                 if known == len(self._steps)
-                else f"; of the {len(self._steps) - known} after, digests are kept"
+                else f"; of the {len(self._steps) - known} after, hashes are kept"
             )
             return Stage(name, "agrees", f"the same samples at each of {known} steps{rest}")
         row = int(off[0])

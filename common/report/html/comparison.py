@@ -15,7 +15,7 @@ from parity import __version__
 from parity.common.data.plan import BatchPlan
 from parity.common.parity.compare import Check
 from parity.common.parity.result import Result
-from parity.common.parity.splits import SplitAudit
+from parity.common.parity.sample_ids import SplitAudit
 from parity.common.record import RunRecord
 from parity.common.report.html import plots, scaling_plots, splits
 from parity.common.report.html.page import short, write_page
@@ -61,7 +61,7 @@ def write_scale_html(result: ScaleResult, path: Path) -> None:
         "symbols": SYMBOLS,
         "version": __version__,
         "spec": result.question.spec,
-        "digest": reference.header.digest,
+        "spec_hash": reference.header.spec_hash,
         "rounds": f"{result.scaling.rounds} of {result.question.rounds}",
         "labels": [f"{r.label}, batch {r.spec.global_batch_size}" for r in result.records],
         **_scaling_words(result.scaling, figures),
@@ -130,7 +130,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         "version": __version__,
         "spec": reference.run_info,
         "planned": planned,
-        "digest": reference.header.digest,
+        "spec_hash": reference.header.spec_hash,
         "steps": _steps(reference),
         "labels": [record.label for record in records],
         "comparisons": comparisons,
@@ -220,7 +220,7 @@ def _window(records: Sequence[RunRecord], audits: Sequence[SplitAudit]) -> str:
                 f" from step {part.steps[0]}" if record.joined else ""
             )
             words.append(
-                f"After the first {whole} the record keeps digests of the samples instead of their ids; those"
+                f"After the first {whole} the record keeps hashes of the samples instead of their ids; those"
                 " of all steps are compared."
             )
     if len(positions) < min(batch, record.spec.data.train_samples):

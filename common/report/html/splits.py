@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.data.plan import BatchPlan
-from parity.common.parity.splits import kept_ids
+from parity.common.parity.sample_ids import kept_ids
 from parity.common.record import RunRecord
 from parity.common.report.html.plots import PALETTE, Figure, Rows, Trace, axis, framed
 

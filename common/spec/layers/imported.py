@@ -88,7 +88,7 @@ class Imported(LayerSpec):
 
     def __hash__(self) -> int:
         # Arguments are dicts, which have no hash of their own.
-        return hash(self.fingerprint())
+        return hash(self.content_hash())
 
     @field_validator("mapping", mode="before")
     @classmethod

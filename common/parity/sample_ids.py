@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.record import RunRecord, mixing
+from parity.common.record.files import stored
 from parity.common.record.samples import BLOCK_STEPS
 
-# Of steps that a record keeps as digests, so many sample ids are computed again from the plan, and at least
+# Of steps that a record keeps as hashes, so many sample ids are computed again from the plan, and at least
 # the first and the last block of steps.
 RECOMPUTED_IDS = 1 << 19
 _IDS_AT_ONCE = 1 << 17
@@ -49,7 +50,7 @@ class SplitAudit:
 def audit(record: RunRecord) -> SplitAudit:
     """Compare what the replicas recorded with the plan.
 
-    Steps whose sample ids are there are compared id by id. Of those kept as digests, blocks are computed
+    Steps whose sample ids are there are compared id by id. Of those kept as hashes, blocks are computed
     again from the plan: all, or where that were too many the first, the last and some evenly between. Of a run
     that went on, each part is held against the plan of its own placement.
     """
@@ -69,7 +70,7 @@ def audit(record: RunRecord) -> SplitAudit:
 
 def has_ids(record: RunRecord) -> bool:
     """Whether a record says which samples were used; only that of a script may not."""
-    return record.train_spec is not None or (record.folder / "splits").is_dir()
+    return record.train_spec is not None or stored(record.folder, "sample_ids").is_dir()
 
 
 def _unplanned(record: RunRecord) -> SplitAudit:
@@ -106,7 +107,7 @@ def _audited(record: RunRecord) -> SplitAudit:
 
 @dataclass(frozen=True)
 class _Beyond:
-    """What the digests of a record's last block hold of steps after the record's last.
+    """What the hashes of a record's last block hold of steps after the record's last.
 
     Such are there where a later part took these steps anew, and the one that a kill left without a row.
     """
@@ -117,7 +118,7 @@ class _Beyond:
 
 
 def _beyond(record: RunRecord, plan: BatchPlan) -> _Beyond:
-    """From the plan, and the ids kept where it was not followed: digests cannot be taken apart."""
+    """From the plan, and the ids kept where it was not followed: hashes cannot be taken apart."""
     received = record.received
     if not len(received.blocks):
         return _Beyond()
@@ -125,7 +126,7 @@ def _beyond(record: RunRecord, plan: BatchPlan) -> _Beyond:
     first, stop = int(record.steps[-1]) + 1, int(ends.max())
     if first >= stop:
         return _Beyond()
-    sizes, multiset, _ = _planned_digests(plan, received.kept, first, stop)
+    sizes, multiset, _ = _planned_id_hashes(plan, received.kept, first, stop)
     there = np.arange(first, stop)[:, None] < ends
     summed = int((multiset * there).sum(dtype=np.uint64))
     return _Beyond(int((sizes * there).sum()), int(((sizes == 0) & there).sum()), summed)
@@ -218,7 +219,7 @@ def _block_problem(record: RunRecord, plan: BatchPlan, rows: NDArray[np.void]) -
     """What is wrong with a block of steps, beyond the steps whose ids were kept: its first step, and words."""
     first, stop = int(rows["first"][0]), int((rows["first"] + rows["steps"]).max())
     parts = [
-        _planned_digests(plan, record.received.kept, first + piece.start, first + piece.stop)
+        _planned_id_hashes(plan, record.received.kept, first + piece.start, first + piece.stop)
         for piece in _pieces(0, stop - first, plan)
     ]
     # While a run is killed, some replicas may be a step ahead of others.
@@ -235,20 +236,20 @@ def _block_problem(record: RunRecord, plan: BatchPlan, rows: NDArray[np.void]) -
         return first, f"{where}: replica {replica} received {received} samples, its share is {share}"
     if rows["multiset"].sum() == multiset.sum():
         return first, f"{where}: replica {replica} received the right samples, but not its own share in order"
-    return first, f"{where}: replica {replica} received other samples than the plan's, as their digest says"
+    return first, f"{where}: replica {replica} received other samples than the plan's, as their hash says"
 
 
-def _planned_digests(
+def _planned_id_hashes(
     plan: BatchPlan, kept: dict[int, dict[int, Ids]], first: int, stop: int
 ) -> tuple[Ids, mixing.Words, mixing.Words]:
-    """[step, replica] local batch sizes and digests of what the plan gives, or of the ids kept instead."""
+    """[step, replica] local batch sizes and hashes of what the plan gives, or of the ids kept instead."""
     ids, sizes = plan.shares(first, stop)
     steps = np.arange(first, stop)
-    multiset, placed = mixing.digests(steps, np.arange(plan.replicas), ids, sizes)
+    multiset, placed = mixing.id_hashes(steps, np.arange(plan.replicas), ids, sizes)
     for step in kept.keys() & set(steps.tolist()):
         for replica, other in kept[step].items():
             size, at = np.array([[len(other)]]), (step - first, replica)
-            words = mixing.digests(np.array([step]), np.array([replica]), other, size)
+            words = mixing.id_hashes(np.array([step]), np.array([replica]), other, size)
             sizes[at], multiset[at], placed[at] = len(other), words[0].item(), words[1].item()
     return sizes, multiset, placed
 
@@ -258,7 +259,7 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None
 
     Steps whose ids are not there in both records are compared in blocks.
     """
-    (ours, known), (theirs, known_too) = _step_digests(reference), _step_digests(candidate)
+    (ours, known), (theirs, known_too) = _step_id_hashes(reference), _step_id_hashes(candidate)
     known &= known_too
     unequal = reference.steps[known & (ours != theirs)]
     if not known.all():
@@ -270,7 +271,7 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None
 
 def _first_unequal_block(reference: RunRecord, candidate: RunRecord) -> tuple[int, int] | None:
     """The first and the last step of the first block of which the records received different samples."""
-    unequal = np.flatnonzero(_block_digests(reference) != _block_digests(candidate))
+    unequal = np.flatnonzero(_block_id_hashes(reference) != _block_id_hashes(candidate))
     if not len(unequal):
         return None
     first = (int(reference.steps[0]) // BLOCK_STEPS + int(unequal[0])) * BLOCK_STEPS
@@ -278,24 +279,24 @@ def _first_unequal_block(reference: RunRecord, candidate: RunRecord) -> tuple[in
     return max(first, int(reference.steps[0])), last
 
 
-def _step_digests(record: RunRecord) -> tuple[mixing.Words, NDArray[np.bool_]]:
-    """The multiset digests of a record's steps, and of which they are known: those whose ids are there."""
+def _step_id_hashes(record: RunRecord) -> tuple[mixing.Words, NDArray[np.bool_]]:
+    """The multiset hashes of a record's steps, and of which they are known: those whose ids are there."""
     words, known = np.zeros(len(record.steps), np.uint64), np.zeros(len(record.steps), bool)
     first = 0
     for part in record.parts:
         rows = slice(first, first + part.received.whole)
-        words[rows], known[rows] = part.received.step_digests, True
+        words[rows], known[rows] = part.received.step_id_hashes, True
         first += len(part.steps)
     return words, known
 
 
-def _block_digests(record: RunRecord) -> mixing.Words:
-    """The multiset digests of all blocks of a record's steps."""
+def _block_id_hashes(record: RunRecord) -> mixing.Words:
+    """The multiset hashes of all blocks of a record's steps."""
     numbers = record.steps[[0, -1]] // BLOCK_STEPS
     words = np.zeros(int(numbers[1] - numbers[0]) + 1, np.uint64)
     for part in record.parts:
         if len(part.steps):
-            own = part.received.block_digests()
+            own = part.received.block_id_hashes()
             if part.train_spec is not None:
                 beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
                 own[-1:] -= np.uint64(beyond.multiset)
