@@ -230,7 +230,8 @@ def test_the_table_and_the_json_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "placement: torch:ddp:2" in out
     assert (
-        "python -m parity.torch_impl --recipe gpt2:tiny --set precision=float32 --strategy=ddp --replicas=2" in out
+        "python -m parity.torch_impl --recipe gpt2:tiny --set precision=float32 --strategy=ddp --replicas=2"
+        in out
     )
     data = json.loads(file.read_text())
     assert data["taken"] == "torch:ddp:2" and data["usable_bytes"] == 72 * 10**9
