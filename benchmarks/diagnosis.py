@@ -95,7 +95,7 @@ def train(case: Case, folder: Path) -> tuple[Path, Path]:
 
 def diagnose(case: Case, runs: tuple[Path, Path], folder: Path) -> None:
     """One diagnosis from the command line; RunError where it does not find what is wrong."""
-    command = [sys.executable, "-m", "parity.common.commands.cli", "diagnose", *map(str, runs)]
+    command = [sys.executable, "-m", "parity", "diagnose", *map(str, runs)]
     command += ["--inside-b", case.inside, "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode != 1:

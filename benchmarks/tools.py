@@ -163,7 +163,7 @@ def compare_as_a_process(folder: Path, steps: int, rounds: int = 1) -> list[tupl
     command = [
         sys.executable,
         "-m",
-        "parity.common.commands.cli",
+        "parity",
         "compare",
         folder / "a",
         folder / "b",

@@ -36,7 +36,7 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def process(
     *arguments: object, code: str | None = None, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    start = ["-m", "parity.common.commands.cli"] if code is None else ["-c", code]
+    start = ["-m", "parity"] if code is None else ["-c", code]
     command = [sys.executable, *start, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=100)
 
@@ -370,7 +370,7 @@ def test_the_programs_exit_code_and_error_line(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"set -o pipefail; {sys.executable} -m parity.common.commands.cli plan --recipe digits_mlp --steps 5000 --json | head -n 1"
+    command = f"set -o pipefail; {sys.executable} -m parity plan --recipe digits_mlp --steps 5000 --json | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["step"] == 0

@@ -322,7 +322,7 @@ def lint(*arguments: str) -> subprocess.CompletedProcess[str]:
     models = "parity_tests.external_models.lint_"
     sides = [f"--keras={models}keras:made_equal", f"--torch={models}torch:MadeEqual"]
     return subprocess.run(
-        [sys.executable, "-m", "parity.common.commands.cli", "lint", *sides, *arguments],
+        [sys.executable, "-m", "parity", "lint", *sides, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -81,7 +81,7 @@ def reported(port: Path) -> tuple[int, str]:
     command = [
         sys.executable,
         "-m",
-        "parity.common.commands.cli",
+        "parity",
         "run",
         "--recipe",
         "digits_transformer",

@@ -172,7 +172,7 @@ def test_every_row_starts_from_the_command_line(
         replicas = next((count for count in row.replicas if count > 1), 1)
         command.append(f"--placement={row.text(replicas)}")
     done = subprocess.run(
-        [sys.executable, "-m", "parity.common.commands.cli", *command],
+        [sys.executable, "-m", "parity", *command],
         capture_output=True,
         text=True,
         timeout=900,

@@ -1,6 +1,10 @@
 """absl shell: python -m tf_impl --help"""
 
-from parity.common.execution import shell
-
 if __name__ == "__main__":
+    from parity.import_path import leave_working_folder
+
+    leave_working_folder()
+
+    from parity.common.execution import shell
+
     shell.run("tensorflow")

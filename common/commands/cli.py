@@ -351,7 +351,3 @@ def _describe(module: str) -> dict[str, Any]:
         last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MissingPackageError(f"is installed but does not start: {last}") from None
     return facts
-
-
-if __name__ == "__main__":
-    main()

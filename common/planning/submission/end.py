@@ -1,7 +1,7 @@
 """How a job's step ended, in one line that names rank and host: what a batch script prints last.
 
-Run by slurm/job.sh as `python -m parity.common.planning.submission.end`; needs no framework. Its exit code says whether the job
-is to run again: 75 where it is.
+Run by slurm/job.sh as `python -m parity.common.planning.submission end`; needs no framework. The exit code is 75 if
+the job is to run again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +175,7 @@ def runs_again(job: str | None, out: Path, saved_before: str, heals: bool) -> tu
     return True, f"the job is requeued, and {from_there}"
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=Path, required=True)
@@ -192,7 +191,7 @@ def main() -> int:
     parser.add_argument(
         "--saved-before", default="", help="name of the latest checkpoint when the step began"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     job = os.environ["SLURM_JOB_ID"] if options.goes_on else None
     step = Step(
         (options.logs / f"{options.prefix}_srun.log").read_text(errors="replace"),
@@ -214,7 +213,3 @@ def main() -> int:
     requeue, more = runs_again(job, options.out, options.saved_before, heals)
     print(f"{line}. {more[0].upper()}{more[1:]}" if reason else f"{line}; {more}")
     return StoppedError.exit_code if requeue else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """A scaling sweep as a job array: an element is all runs of one number of replicas.
 
-Run by slurm/scale.sbatch as `python -m parity.common.planning.submission.sweep OUT INDEX`; needs no framework.
+Run by slurm/scale.sbatch as `python -m parity.common.planning.submission sweep OUT INDEX`; needs no framework.
 """
 
 from __future__ import annotations
@@ -64,14 +64,12 @@ def element(folder: Path, index: int) -> Iterator[list[str]]:
             yield [*where, "-m", MODULES[placement.framework], *flags, *flags_of(placement)]
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Print a line for each run, in words of a shell."""
     try:
-        for words in element(Path(sys.argv[1]), int(sys.argv[2])):
+        for words in element(Path(arguments[0]), int(arguments[1])):
             print(shlex.join(words))
     except ParityError as error:
-        sys.exit(f"submit_scale: error: {error}")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"submit_scale: error: {error}", file=sys.stderr)
+        return 1
+    return 0

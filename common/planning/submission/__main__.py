@@ -1,0 +1,12 @@
+"""What batch scripts ask: `python -m parity.common.planning.submission end|sweep ARGUMENT...`."""
+
+if __name__ == "__main__":
+    from parity.import_path import leave_working_folder
+
+    leave_working_folder()
+
+    import sys
+
+    from parity.common.planning.submission import end, sweep
+
+    sys.exit({"end": end.main, "sweep": sweep.main}[sys.argv[1]](sys.argv[2:]))
