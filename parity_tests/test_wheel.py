@@ -1,0 +1,321 @@
+"""The toolkit as a user has it: built, installed in an empty environment, beside packages of the user's own.
+
+`scripts/wheel_check` runs this file alone. The toolkit comes from the wheel; the frameworks come from this environment,
+so that they are not installed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+HERE = Path(sys.prefix) / "lib" / PYTHON / "site-packages"
+# Names of Python's library and of packages that the toolkit imports: importing the user's instead must fail.
+HIDING = ("numpy", "pydantic", "yaml", "rich", "absl", "safetensors", "random", "code")
+RUN = ("--recipe", "digits_mlp", "--set", "steps=2")
+
+OWN_COMMON = "WIDTH = 4\n"
+KERAS = """
+import keras
+from common import WIDTH
+
+def build():
+    image = keras.Input((3,))
+    return keras.Model(image, keras.layers.Dense(WIDTH, name="head")(image))
+"""
+TORCH = """
+from torch import nn
+from common import WIDTH
+
+def build():
+    return nn.Sequential(nn.Linear(3, WIDTH))
+
+def narrow():
+    return nn.Sequential(nn.Linear(3, WIDTH, bias=False))
+"""
+TORCH_SCRIPT = """
+import numpy, torch
+from parity.torch_impl.recorder import Recorder
+from common import WIDTH
+
+model = torch.nn.Linear(3, WIDTH).double()
+with torch.no_grad():
+    model.weight.fill_(0.5), model.bias.zero_()
+optimizer = torch.optim.SGD(model.parameters(), 0.25)
+with Recorder("torch_record", model, optimizer) as recorder:
+    for step in range(2):
+        optimizer.zero_grad()
+        inputs = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+        loss = (model(inputs) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss, count=2)
+"""
+KERAS_SCRIPT = """
+import keras, numpy
+from parity.tf_impl.recorder import RecorderCallback
+from common import WIDTH
+
+keras.config.set_floatx("float64")
+inputs = keras.Input((3,))
+head = keras.layers.Dense(WIDTH, kernel_initializer=keras.initializers.Constant(0.5))
+model = keras.Model(inputs, head(inputs))
+model.compile(keras.optimizers.SGD(0.25), "mean_squared_error")
+x = numpy.tile(numpy.arange(6.0).reshape(2, 3), (2, 1))
+model.fit(x, numpy.zeros((4, WIDTH)), batch_size=2, shuffle=False, verbose=0, callbacks=[RecorderCallback("keras_record")])
+"""
+TEST = """
+from common import WIDTH
+
+PAIR = {"keras": "my_pkg.models:build", "input_shape": (WIDTH - 1,)}
+
+def test_same(parity):
+    parity.assert_same_forward(torch="my_pkg.port:build", **PAIR)
+
+def test_other(parity):
+    parity.assert_same_forward(torch="my_pkg.port:narrow", **PAIR)
+"""
+# Type-checked against the installed wheel: the second line is an error, the first is not.
+TYPED = """
+from parity.common.spec import Placement
+label: str = Placement(framework="torch").label
+wrong: int = Placement(framework="torch").label
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def call(*command: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, with no path set by hand but what is given."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=300, env=kept | environment
+    )
+
+
+def good(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was made of it."""
+    folder = tmp_path_factory.mktemp("built")
+    tree = folder / "tree"
+    tree.mkdir()
+    # Without what git ignores: an old build/ would put modules that are gone into the wheel.
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        if os.path.lexists(ROOT / name):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    good(call(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that has the wheel and what it depends on, in the versions of this one; neither framework."""
+    folder = tmp_path_factory.mktemp("empty") / "venv"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    good(call(sys.executable, "-m", "venv", "--without-pip", folder, cwd=built))
+    frozen = good(call(*pip, "freeze", "--exclude-editable", cwd=built)).splitlines()
+    limits = built / "constraints.txt"
+    limits.write_text("\n".join(line for line in frozen if "==" in line and "+" not in line) + "\n")
+    (wheel,) = built.glob("*.whl")
+    good(call(*pip, "--python", folder / "bin" / "python", "install", "-q", "-c", limits, wheel, cwd=built))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def full(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `empty`, with the packages of this environment after the wheel's."""
+    folder = tmp_path_factory.mktemp("full") / "venv"
+    good(call(sys.executable, "-m", "venv", "--without-pip", folder, cwd=empty))
+    shutil.copytree(packages(empty), packages(folder), dirs_exist_ok=True)
+    # A path in such a file is only that: the links to this checkout that lie in there are not followed.
+    (packages(folder) / "frameworks.pth").write_text(f"{HERE}\n")
+    script = (empty / "bin" / "parity").read_text().replace(str(empty), str(folder))
+    (folder / "bin" / "parity").write_text(script)
+    (folder / "bin" / "parity").chmod(0o755)
+    return folder
+
+
+def packages(environment: Path) -> Path:
+    return environment / "lib" / PYTHON / "site-packages"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's folder with a `common`, a `tf_impl` and modules named like packages that the toolkit needs."""
+    folder = tmp_path / "project"
+    for package, source in {"common": OWN_COMMON, "tf_impl": "", "torch_impl": "", "my_pkg": ""}.items():
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").write_text(source)
+    for name in HIDING:
+        (folder / f"{name}.py").write_text(f"raise ImportError('the {name} of the user')\n")
+    (folder / "my_pkg" / "models.py").write_text(KERAS)
+    (folder / "my_pkg" / "port.py").write_text(TORCH)
+    return folder
+
+
+def commands(environment: Path) -> list[list[str]]:
+    return [[str(environment / "bin" / "parity")], [str(environment / "bin" / "python"), "-m", "parity"]]
+
+
+def test_what_is_in_the_wheel(built: Path) -> None:
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"parity", "parity_pytest.py"}
+    held = {name for name in names if not name.endswith(".py")}
+    wanted = [
+        *(ROOT / "slurm").iterdir(),
+        *(ROOT / "common/report/html").glob("*.j*"),
+        ROOT / "parity/py.typed",
+    ]
+    inside = {ROOT / "slurm": "parity/slurm", ROOT / "parity": "parity"}
+    expected = {f"{inside.get(p.parent, 'parity/common/report/html')}/{p.name}" for p in wanted}
+    assert expected == {name for name in held if ".dist-info/" not in name}
+    modules = {
+        p.relative_to(ROOT)
+        for part in ("common", "tf_impl", "torch_impl")
+        for p in (ROOT / part).rglob("*.py")
+    }
+    assert {f"parity/{path}" for path in modules} <= set(names)
+    assert not [member.name for member in tarfile.open(source) if member.issym() or member.islnk()]
+
+
+def test_it_is_the_wheel_that_is_tried(full: Path, project: Path) -> None:
+    code = "import sys, parity; from importlib.metadata import version; print(parity.__file__, *sys.path, sep='\\n')"
+    code += "; assert version('tf-torch-parity') == parity.__version__"
+    file, *path = good(call(full / "bin" / "python", "-P", "-c", code, cwd=project)).splitlines()
+    assert Path(file) == packages(full) / "parity" / "__init__.py"
+    assert str(ROOT) not in path and str(HERE) in path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--version",
+        "recipes",
+        "show --schema",
+        "show resnet50",
+        "plan --recipe digits_mlp --steps 2",
+        "submit --recipe digits_cnn --nodes 2 --dry-run",
+        "manifest --kind pytorchjob --recipe digits_cnn --placement torch:ddp:4,nodes=2 --image IMAGE",
+        "advise --recipe gpt2 --gpus 8 --gpu-memory 80GB",
+        "lint --help",
+    ],
+)
+def test_commands_that_need_no_framework(empty: Path, project: Path, arguments: str) -> None:
+    outputs = [good(call(*command, *arguments.split(), cwd=project)) for command in commands(empty)]
+    assert outputs[0] == outputs[1] != ""
+
+
+def test_what_needs_a_framework_says_so(empty: Path, project: Path) -> None:
+    for command in commands(empty):
+        done = call(*command, "run", *RUN, cwd=project)
+        assert done.returncode == 2 and "torch is not installed" in done.stderr
+
+
+def test_both_trainers_and_their_comparison(full: Path, empty: Path, project: Path) -> None:
+    python = full / "bin" / "python"
+    for module, strategy in (("tf_impl", "mirrored"), ("torch_impl", "ddp")):
+        flags = [*RUN, "--strategy", strategy, "--replicas=2", "--out", f"{module}_record"]
+        good(call(python, "-m", f"parity.{module}", *flags, cwd=project))
+    # On a login node, which has neither framework.
+    said = good(call(empty / "bin" / "parity", "compare", "torch_impl_record", "tf_impl_record", cwd=project))
+    assert "✓ parity" in said
+    good(call(empty / "bin" / "parity", "steps", "tf_impl_record", "--last", "1", cwd=project))
+
+
+def test_processes_that_a_command_starts(full: Path, project: Path) -> None:
+    for command in commands(full):
+        assert "torch" in good(call(*command, "doctor", cwd=project))
+    placements = [f"--placement={text}" for text in ("torch:single:1", "torch:ddp:2", "tf:mirrored:2")]
+    flags = [*RUN, "--timing-rounds=0", "--out=out", *placements]
+    assert "✓ parity" in good(call(*commands(full)[1], "run", *flags, cwd=project))
+    (run,) = project.glob("out/runs/torch_single*")
+    exported = ["checkpoint", "export", run, "--out", "model.keras"]
+    good(call(*commands(full)[1], *exported, cwd=project))
+    assert (project / "model.keras").is_file()
+
+
+def test_models_of_the_user_import_the_users_own_common(full: Path, project: Path) -> None:
+    sides = ["--keras", "my_pkg.models:build", "--torch", "my_pkg.port:build", "--input-shape", "3"]
+    for command in commands(full):
+        good(call(*command, "lint", *sides, cwd=project))
+    steps = ["--loss=mean_squared_error", "--optimizer=sgd,learning_rate=0.1", "--steps=2", "--out=pair"]
+    assert "parity" in good(call(*commands(full)[1], "pair", *sides, *steps, cwd=project))
+
+
+def test_recorders(full: Path, project: Path) -> None:
+    """In scripts of a folder of their own, since torch and Keras, too, import the numpy that lies beside a script."""
+    scripts = project / "scripts"
+    scripts.mkdir()
+    (scripts / "common.py").write_text(OWN_COMMON)
+    for name, source in {"of_torch": TORCH_SCRIPT, "of_keras": KERAS_SCRIPT}.items():
+        (scripts / f"{name}.py").write_text(source)
+        good(call(full / "bin" / "python", scripts / f"{name}.py", cwd=project))
+    for record in ("torch_record", "keras_record"):
+        rows = json.loads(good(call(*commands(full)[0], "steps", record, "--format=json", cwd=project)))
+        assert [row["step"] for row in rows] == [0, 1]
+
+
+def test_a_file_that_hides_a_package_from_a_recorder_is_named(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "pydantic.py").touch()
+    (tmp_path / "script.py").write_text(
+        "import numpy, torch\nfrom parity.torch_impl.recorder import Recorder\n"
+    )
+    done = call(full / "bin" / "python", "script.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{tmp_path}/pydantic.py hides the package 'pydantic'" in done.stderr.splitlines()[-1]
+
+
+def test_the_pytest_plugin(full: Path, project: Path) -> None:
+    (project / "tests").mkdir()
+    (project / "tests" / "test_port.py").write_text(TEST)
+    (project / "conftest.py").write_text("import sys; sys.path.append('.')\n")
+    pytest_of_wheel = [full / "bin" / "python", "-P", "-m", "pytest", "-q", "-p", "no:randomly"]
+    done = call(
+        *pytest_of_wheel, "--rootdir=.", "--confcutdir=.", "--import-mode=importlib", "tests", cwd=project
+    )
+    assert "1 failed, 1 passed" in done.stdout and "test_other" in done.stdout, done.stdout + done.stderr
+
+
+def test_types_are_seen(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(TYPED)
+    mypy = [sys.executable, "-m", "mypy", "--python-executable", full / "bin" / "python", "--cache-dir=cache"]
+    lines = call(*mypy, "--follow-imports=silent", "user.py", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("user.py:4: error: Incompatible types"), lines
+
+
+def test_what_these_tests_would_see(full: Path, project: Path) -> None:
+    """Negative controls: a wheel without its scripts, and an entry that leaves the working folder on the path."""
+    installed = packages(full) / "parity"
+    python = full / "bin" / "python"
+    moved = installed / "slurm"
+    moved.rename(installed / "elsewhere")
+    submitted = call(python, "-m", "parity", "submit", "--recipe", "digits_cnn", "--dry-run", cwd=project)
+    (installed / "elsewhere").rename(moved)
+    assert submitted.returncode != 0
+    entry = installed / "__main__.py"
+    kept = entry.read_text()
+    entry.write_text(kept.replace("    leave_working_folder()\n", ""))
+    hidden = call(python, "-m", "parity", "--version", cwd=project)
+    entry.write_text(kept)
+    assert hidden.returncode == 1 and "of the user" in hidden.stderr
+    good(call(python, "-m", "parity", "--version", cwd=project))
