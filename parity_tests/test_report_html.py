@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parity.common.report.html.sample_ids import (
+from parity.common.report.html.splits import (
     NOBODY,
     SEVERAL,
     received,

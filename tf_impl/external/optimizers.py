@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,28 @@ from parity.common.spec.external.outline import OptimizerInfo, Setting
 
 Settings = dict[str, Setting]
 
-_KINDS: dict[type[optim.Optimizer], str] = {
-    optim.SGD: "sgd",
-    optim.Adam: "adam",
-    optim.AdamW: "adamw",
-    optim.RMSprop: "rmsprop",
-    optim.Adagrad: "adagrad",
-    optim.Adadelta: "adadelta",
-    optim.Adamax: "adamax",
-    optim.Nadam: "nadam",
-    optim.Lion: "lion",
+_MOMENTS = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon"}
+# Class -> canonical kind; by canonical name of a number the attribute that holds it; settings that are always so.
+_KINDS: dict[type[optim.Optimizer], tuple[str, dict[str, str], Settings]] = {
+    optim.SGD: ("sgd", {"momentum": "momentum"}, {"momentum_form": "velocity", "dampening": 0.0}),
+    optim.Adam: ("adam", _MOMENTS, {"epsilon_place": "outside"}),
+    optim.AdamW: ("adamw", _MOMENTS, {"epsilon_place": "outside"}),
+    optim.RMSprop: (
+        "rmsprop",
+        {"rho": "rho", "epsilon": "epsilon", "momentum": "momentum"},
+        {"epsilon_place": "in_root", "momentum_form": "velocity"},
+    ),
+    optim.Adagrad: (
+        "adagrad",
+        {"initial_accumulator": "initial_accumulator_value", "epsilon": "epsilon"},
+        {"epsilon_place": "in_root", "rate_decay": 0.0},
+    ),
+    optim.Adadelta: ("adadelta", {"rho": "rho", "epsilon": "epsilon"}, {}),
+    optim.Adamax: ("adamax", _MOMENTS, {"epsilon_place": "denominator"}),
+    optim.Nadam: ("nadam", _MOMENTS, {"momentum_decay": 1.0}),
+    optim.Lion: ("lion", {"beta_1": "beta_1", "beta_2": "beta_2"}, {}),
 }
+_SWITCHES = ("nesterov", "amsgrad", "centered")
 
 
 def describe(optimizer: Any) -> OptimizerInfo:
@@ -32,21 +42,24 @@ def describe(optimizer: Any) -> OptimizerInfo:
     if isinstance(optimizer, optim.LossScaleOptimizer):
         scale = {"loss_scale": float(optimizer.initial_scale)}
         optimizer = optimizer.inner_optimizer
-    kind = _KINDS.get(type(optimizer), "")
-    if not kind:
-        return OptimizerInfo(kind="", type=f"{cls.__module__}.{cls.__qualname__}")
-    settings = {**_common(optimizer, kind), **_READERS[kind](optimizer), **scale}
-    return OptimizerInfo(kind=kind, type=f"{cls.__module__}.{cls.__qualname__}", settings=settings)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if type(optimizer) not in _KINDS:
+        return OptimizerInfo(kind="", type=name)
+    kind, numbers, always = _KINDS[type(optimizer)]
+    own: Settings = {
+        canonical: float(getattr(optimizer, attribute)) for canonical, attribute in numbers.items()
+    }
+    own |= {switch: bool(getattr(optimizer, switch)) for switch in _SWITCHES if hasattr(optimizer, switch)}
+    return OptimizerInfo(kind=kind, type=name, settings={**_common(optimizer), **own, **always, **scale})
 
 
-def _common(optimizer: Any, kind: str) -> Settings:
+def _common(optimizer: Any) -> Settings:
     schedule = getattr(optimizer, "_learning_rate", None)
     scheduled = isinstance(schedule, optim.schedules.LearningRateSchedule)
     ema = optimizer.use_ema
-    del kind
     return {
         "learning_rate": _number(schedule(0) if scheduled else optimizer.learning_rate),
-        "schedule": _said(schedule) if scheduled else None,
+        "schedule": _text_of(schedule) if scheduled else None,
         "weight_decay": float(optimizer.weight_decay or 0.0),
         "weight_decay_mode": "decoupled",
         "decay_mask": _decay_mask(optimizer),
@@ -69,7 +82,7 @@ def _number(value: Any) -> float | None:
     return float(str(array[()])) if array.dtype == np.float32 else float(array)
 
 
-def _said(schedule: Any) -> str:
+def _text_of(schedule: Any) -> str:
     config = {key: value for key, value in schedule.get_config().items() if key != "name"}
     return f"{type(schedule).__name__}({', '.join(f'{key}={value}' for key, value in config.items())})"
 
@@ -78,77 +91,7 @@ def _decay_mask(optimizer: Any) -> str:
     """Which tensors decay: 'all', or all but those that a pattern or a list leaves out."""
     pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     left_out = getattr(optimizer, "_exclude_from_weight_decay", None) or ()
-    said = [] if pattern is None else sorted(pattern.pattern.split("|"))
+    excluded = [] if pattern is None else sorted(pattern.pattern.split("|"))
     if left_out:
-        said.append(f"{len(left_out)} tensors")
-    return f"all but {', '.join(said)}" if said else "all"
-
-
-def _sgd(optimizer: Any) -> Settings:
-    return {
-        "momentum": float(optimizer.momentum),
-        "nesterov": bool(optimizer.nesterov),
-        "momentum_form": "velocity",
-        "dampening": 0.0,
-    }
-
-
-def _moments(optimizer: Any) -> Settings:
-    return {
-        "beta_1": float(optimizer.beta_1),
-        "beta_2": float(optimizer.beta_2),
-        "epsilon": float(optimizer.epsilon),
-    }
-
-
-def _adam(optimizer: Any) -> Settings:
-    return {**_moments(optimizer), "epsilon_place": "outside", "amsgrad": bool(optimizer.amsgrad)}
-
-
-def _adamax(optimizer: Any) -> Settings:
-    return {**_moments(optimizer), "epsilon_place": "denominator"}
-
-
-def _nadam(optimizer: Any) -> Settings:
-    return {**_moments(optimizer), "momentum_decay": 1.0}
-
-
-def _rmsprop(optimizer: Any) -> Settings:
-    return {
-        "rho": float(optimizer.rho),
-        "epsilon": float(optimizer.epsilon),
-        "epsilon_place": "in_root",
-        "centered": bool(optimizer.centered),
-        "momentum": float(optimizer.momentum),
-        "momentum_form": "velocity",
-    }
-
-
-def _adagrad(optimizer: Any) -> Settings:
-    return {
-        "initial_accumulator": float(optimizer.initial_accumulator_value),
-        "epsilon": float(optimizer.epsilon),
-        "epsilon_place": "in_root",
-        "rate_decay": 0.0,
-    }
-
-
-def _adadelta(optimizer: Any) -> Settings:
-    return {"rho": float(optimizer.rho), "epsilon": float(optimizer.epsilon)}
-
-
-def _lion(optimizer: Any) -> Settings:
-    return {"beta_1": float(optimizer.beta_1), "beta_2": float(optimizer.beta_2)}
-
-
-_READERS: dict[str, Callable[[Any], Settings]] = {
-    "sgd": _sgd,
-    "adam": _adam,
-    "adamw": _adam,
-    "rmsprop": _rmsprop,
-    "adagrad": _adagrad,
-    "adadelta": _adadelta,
-    "adamax": _adamax,
-    "nadam": _nadam,
-    "lion": _lion,
-}
+        excluded.append(f"{len(left_out)} tensors")
+    return f"all but {', '.join(excluded)}" if excluded else "all"
