@@ -14,6 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from parity.common.base.errors import MissingPackageError, RecordError
+from parity.common.parity.result import Result, judge
+from parity.common.recipes.digits import digits_mlp, digits_transformer
+from parity.common.record import RunRecord, read_record
+from parity.common.report.html.comparison import why, write_html
+from parity.common.report.html.plots import loss_figure, plot_text, thin, to_json
 from parity.common.report.html.splits import (
     NOBODY,
     SEVERAL,
@@ -22,13 +29,6 @@ from parity.common.report.html.splits import (
     split_positions,
     split_rows,
 )
-
-from parity.common.base.errors import MissingPackageError, RecordError
-from parity.common.parity.result import Result, judge
-from parity.common.recipes.digits import digits_mlp, digits_transformer
-from parity.common.record import RunRecord, read_record
-from parity.common.report.html.comparison import why, write_html
-from parity.common.report.html.plots import loss_figure, plot_text, thin, to_json
 from parity.common.scaling.result import Ratio, Scaling
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.scaled import full_scaling
