@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import RecordError, RunError
-from parity.common.execution.ranks import last_line
+from parity.common.execution.processes.child import last_line
 from parity.common.record.files import read_json, write_json
 from parity.common.scaling.statistics import DRAWS, widened
 
@@ -232,7 +232,7 @@ def output_of(command: Sequence[str], log: Path, seconds_allowed: float) -> str:
             raise RunError(f"it took more than {seconds_allowed} s (log: {log})") from None
     lines = done.stdout.decode().strip().splitlines()
     if done.returncode or not lines:
-        raise RunError(f"it ended with code {done.returncode}: {last_line(log)}")
+        raise RunError(f"it ended with code {done.returncode}: {last_line(log)} (log: {log})")
     return lines[-1]
 
 

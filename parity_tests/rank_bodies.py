@@ -48,6 +48,18 @@ def one_raises(folder: Path) -> None:
     time.sleep(FOREVER)
 
 
+def raises_several_lines(folder: Path) -> None:
+    raise LookupError("the cause\n\n  some advice\n")
+
+
+def records_slowly(folder: Path) -> None:
+    """For three times as long as a rank may be silent, and never so long without a record."""
+    for _ in range(15):
+        time.sleep(0.2)
+        with open(folder / "steps", "ab") as file:
+            file.write(b"x")
+
+
 def one_is_killed(folder: Path) -> None:
     note(folder)
     wait_for(folder, "rank_0", "rank_1")

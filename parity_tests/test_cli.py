@@ -294,7 +294,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(
     parity: Cli, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], code: int
 ) -> None:
     hide(monkeypatch, *missing)
-    monkeypatch.setattr(cli, "_describe", lambda module: FACTS)
+    monkeypatch.setattr(cli, "describe", lambda framework: FACTS)
     found, out, err = parity("doctor")
     assert (found, err) == (code, "")
     for framework, extra in (("torch", "torch"), ("tensorflow", "tf")):
@@ -307,7 +307,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(
 
 def test_doctor_shows_names_as_they_are(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch)
-    monkeypatch.setattr(cli, "_describe", lambda module: FACTS)
+    monkeypatch.setattr(cli, "describe", lambda framework: FACTS)
     code, out, _ = parity("doctor")
     assert (
         code == 0
@@ -316,12 +316,23 @@ def test_doctor_shows_names_as_they_are(parity: Cli, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_doctor_tells_when_a_framework_does_not_start(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        ("Broken", "ImportError: no libcuda [x]"),
+        ("Dies", "was killed by signal 9: last words [y]"),
+        ("Hangs", "no answer to 'describe' within 0.5 s"),
+    ],
+)
+def test_doctor_tells_when_a_framework_does_not_start(
+    parity: Cli, monkeypatch: pytest.MonkeyPatch, service: str, words: str
+) -> None:
     hide(monkeypatch)
-    broken = subprocess.CompletedProcess([], 1, stdout="", stderr="Traceback\nImportError: no libcuda [x]\n")
-    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: broken)
-    code, out, _ = parity("doctor")
-    assert code == 2 and out.count("ImportError: no libcuda [x]") == 2
+    monkeypatch.setattr(worker, "_SERVICE", f"parity_tests.services:{service}")
+    monkeypatch.setattr(worker, "_DESCRIBE_SECONDS", 0.5 if service == "Hangs" else 60.0)
+    code, out, err = parity("doctor")
+    assert (code, err) == (2, "")
+    assert out.count("is installed but does not start") == out.count(words) == 2, out
 
 
 # In processes of their own: what only a whole program shows.

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.commands import cli as command
+from parity.common.execution.processes.channel import Channel
 from parity.common.external import checkpoints as carried
 from parity.common.external.checkpoints import CheckpointContents, End, convert_checkpoint, translated
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
@@ -103,10 +105,15 @@ class Sides:
     def make(self, framework: str, function: str, **facts: Any) -> Arrays:
         return self._peers[framework](f"carry:{function}", facts, {})
 
-    def sent(self, framework: str, action: str, folder: str, line: str) -> str:
+    def in_child(self, framework: str, action: str, job: dict[str, Any]) -> Any:
         """In place of a new process."""
-        facts = {"action": action, "folder": folder, "line": line}
-        return bytes(self._peers[framework]("carry:answer", facts, {})["answer"]).decode()
+        with tempfile.TemporaryDirectory() as folder:
+            channel = Channel(Path(folder), "parent")
+            facts = {"folder": folder, "line": channel.question(action, job).decode()}
+            said = json.loads(bytes(self._peers[framework]("carry:answer", facts, {})["answer"]))
+            if "error" in said:
+                raise ExternalModelError(said["error"])
+            return channel.unpack(said)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +126,7 @@ def peers_of_sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
 
 @pytest.fixture
 def sides(peers_of_sides: Sides, monkeypatch: pytest.MonkeyPatch) -> Sides:
-    monkeypatch.setattr(carried, "_sent", peers_of_sides.sent)
+    monkeypatch.setattr(carried, "_in_child", peers_of_sides.in_child)
     return peers_of_sides
 
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.execution.processes.channel import Channel
+from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process import layouts
 from parity.common.external.process.calling import arrange, check_target, chosen_outputs
 from parity.common.external.process.changes import change_all, sides, switch_rates
-from parity.common.external.process.channel import Channel
 from parity.common.external.process.pass_result import tensors_in, with_tensors
-from parity.common.external.process.user_errors import blame
 from parity.common.spec.losses import parse_loss
 
 

@@ -69,11 +69,43 @@ def test_all_ranks_return(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_raises_ends_the_others(tmp_path: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone \(log: "
-    ):
+    line = (
+        r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone \(\S*rank_bodies.py:\d+\) \(log: "
+    )
+    with pytest.raises(RunError, match=line):
         run("one_raises", tmp_path)
     assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
+
+
+def test_a_message_of_several_lines_keeps_its_type_and_its_first_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^rank 0 ended with code 1: LookupError: the cause some advice \("):
+        run("raises_several_lines", tmp_path, 1)
+    assert "Traceback" in (tmp_path / "logs" / "rank_0.log").read_text()
+
+
+def test_a_full_disk_does_not_lose_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for rank in range(2):
+        (tmp_path / "logs" / f"rank_{rank}.log").symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone "):
+        run("one_raises", tmp_path)
+
+
+def test_ranks_that_record_nothing_are_ended_and_say_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "silence_limit", lambda _: 2.0)
+    place = r"it is at \(\S*rank_bodies.py:\d+\)"
+    with pytest.raises(
+        RunError, match=rf"^nothing was recorded for 2 s: rank 0, {place}; rank 1, {place}; host: "
+    ):
+        run("unwatched", tmp_path)
+    assert all_gone(tmp_path)
+
+
+def test_ranks_that_record_something_are_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "silence_limit", lambda _: 1.0)
+    run("records_slowly", tmp_path, 1)
 
 
 def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:

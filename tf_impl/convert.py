@@ -1,4 +1,4 @@
-"""A run's model as a file for Keras without this toolkit: `python -m parity.tf_impl.convert PATH keras OUT`.
+"""A run's model as a file for Keras without this toolkit.
 
 The model is made of stock layers and operations alone, so that plain `keras.models.load_model` opens it. It is
 loaded so, and must give what the toolkit's model gives, before the file gets its name.
@@ -6,7 +6,6 @@ loaded so, and must give what the toolkit's model gives, before the file gets it
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 
 from parity.common.base.errors import CheckpointError
 from parity.common.checkpoint.weights import Weights, read_weights
-from parity.common.external.export import converting
 from parity.common.spec import TrainSpec, layers, walk
 from parity.common.spec.layers.attention import AttentionBase
 from parity.common.state.imported import refuse_imported
@@ -92,7 +90,3 @@ def _samples(spec: TrainSpec) -> np.ndarray:
         kept = np.arange(1, _SAMPLES + 1) * shape[1] // _SAMPLES
         tokens[np.arange(shape[1]) >= np.maximum(kept, 1)[:, None]] = model.pad_id
     return tokens.astype(spec.input_dtype)
-
-
-if __name__ == "__main__":
-    sys.exit(converting(export, sys.argv[1:]))

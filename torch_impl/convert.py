@@ -1,4 +1,4 @@
-"""A run's weights as files for PyTorch without this toolkit: `python -m parity.torch_impl.convert PATH FORMAT OUT`.
+"""A run's weights as files for PyTorch without this toolkit.
 
 Names and layouts are those of stock modules: a layer at `block/attend` that PyTorch has as nn.Linear gives
 `block.attend.weight` and `block.attend.bias`.
@@ -6,7 +6,6 @@ Names and layouts are those of stock modules: a layer at `block/attend` that PyT
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from safetensors.torch import save_file
 
 from parity.common.base.files import replacing
 from parity.common.checkpoint.weights import Weights, read_weights
-from parity.common.external.export import converting
 from parity.common.spec import Node, layers, walk
 from parity.common.spec.layers.attention import AttentionBase
 from parity.common.spec.layers.recurrent import RecurrentBase
@@ -159,7 +157,3 @@ def _recurrent(node: Node, own: State) -> State:
                 gates = [gates[1], gates[0], gates[2]]
             found[f"{name}_{suffix}"] = np.concatenate(gates)
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(converting(export, sys.argv[1:]))

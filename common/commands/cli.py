@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from rich.tree import Tree
 
 from parity import __version__
 from parity.common import recipes
-from parity.common.base.errors import MissingPackageError, ParityError, SpecError
+from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.package import MODULES
 from parity.common.commands import (
     add_command,
@@ -45,7 +44,7 @@ from parity.common.commands.recorded import MAPPING_HELP, reader_of
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
 from parity.common.execution.shell import choose_spec
-from parity.common.execution.worker import require
+from parity.common.execution.worker import describe, require
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
 from parity.common.parity.result import judge, read_session
@@ -318,10 +317,10 @@ def _doctor(options: argparse.Namespace) -> int:
     cores = len(os.sched_getaffinity(0))
     console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}", highlight=False)
     usable = 0
-    for framework, module in MODULES.items():
+    for framework in MODULES:
         try:
             require(framework)
-            facts = _describe(module)
+            facts = describe(framework)
         except ParityError as error:
             console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False, soft_wrap=True)
             continue
@@ -338,16 +337,3 @@ def _doctor(options: argparse.Namespace) -> int:
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
         console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}", highlight=False)
     return 0 if usable == len(MODULES) else 2
-
-
-def _describe(module: str) -> dict[str, Any]:
-    """Ask a framework in its own process; importing both into one is not safe."""
-    child = subprocess.run(
-        [sys.executable, "-m", module, "--describe"], capture_output=True, text=True, timeout=120
-    )
-    try:
-        facts: dict[str, Any] = json.loads(child.stdout)
-    except json.JSONDecodeError:
-        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise MissingPackageError(f"is installed but does not start: {last}") from None
-    return facts

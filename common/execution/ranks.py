@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
 import platform
@@ -13,19 +14,25 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from multiprocessing.connection import wait
+from contextlib import nullcontext, suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import ParityError, RunError, StoppedError
 from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
+from parity.common.execution.processes.child import how_it_ended, last_line
+from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
+from parity.common.execution.processes.user_errors import described
 from parity.common.record.header import steps_in
 
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
+# Characters of an error; and ranks that are named where all hang.
+_LONGEST = 600
+_SHOWN = 4
 # What a rank says, in its framework's words or ours, that has waited for another.
 _LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
 
@@ -55,12 +62,13 @@ def run_ranks(
         ranks: how many.
         log_dir: created.
         preload: modules that the fork server imports once, so that each rank starts in 0.05 s.
-        timeout_seconds: by then each rank must have called `arrive`; None: it need not.
+        timeout_seconds: by then each rank must have called `arrive`; None: it need not. The ranks are also ended
+            where nothing changes in the folder of `log_dir` for `silence_limit`.
         start: who starts the processes; default: the fork server.
         stoppable: pass on to the ranks when this process is asked to stop (`parity.common.base.stop`).
 
     Raises:
-        RunError: a rank failed or did not arrive; the message names it and holds its last line.
+        RunError: a rank failed, did not arrive or hangs; the message names it and holds its error or last line.
         StoppedError: the ranks have stopped as asked.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -69,16 +77,17 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="parity-") as meeting_place:
         rendezvous = os.path.join(meeting_place, "rendezvous")
         processes: list[Any] = []
-        with passing_on(rendezvous) if stoppable else nullcontext():
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        with reader, writer, passing_on(rendezvous) if stoppable else nullcontext():
             try:
                 try:
                     # One by one: those that have started must be ended if the next cannot be.
-                    given = (function, arguments, ranks, rendezvous, log_dir)
+                    given = (function, arguments, ranks, rendezvous, log_dir, writer)
                     for process in (start or _forked(preload))(_rank_main, given, ranks):
                         processes.append(process)
                 except (OSError, EOFError) as error:
                     raise RunError(f"rank {len(processes)} could not be started: {error}") from None
-                _wait(processes, log_dir, rendezvous, timeout_seconds)
+                _wait(processes, log_dir, rendezvous, timeout_seconds, Failures(reader, log_dir))
             finally:
                 _end(processes)
 
@@ -116,36 +125,82 @@ def _forked(preload: list[str]) -> Start:
     return start
 
 
-def _wait(processes: list[Any], log_dir: Path, rendezvous: str, timeout_seconds: float | None) -> None:
+class Failures:
+    """Why ranks have failed. It comes over a pipe, so that a full disk does not lose it."""
+
+    def __init__(self, reader: Connection, log_dir: Path) -> None:
+        self._reader, self._log_dir = reader, log_dir
+        self._known: dict[int, tuple[float, str]] = {}
+
+    def read(self) -> None:
+        """Take what has come."""
+        while self._reader.poll(0):
+            rank, when, text = json.loads(self._reader.recv_bytes())
+            self._known[rank] = when, text
+
+    def time(self, rank: int) -> float:
+        """When a rank failed, or fell silent, in seconds since the epoch."""
+        return self._known[rank][0] if rank in self._known else _last_written(_log(self._log_dir, rank))
+
+    def text(self, rank: int) -> str:
+        """The error of a rank, or else the last line of its log."""
+        log = _log(self._log_dir, rank)
+        return self._known[rank][1] if rank in self._known else last_line(log)
+
+    def said(self, rank: int) -> str:
+        """As `text`, and where the log is."""
+        return f"{self.text(rank)} (log: {_log(self._log_dir, rank)})"
+
+
+def _wait(
+    processes: list[Any], log_dir: Path, rendezvous: str, timeout_seconds: float | None, failures: Failures
+) -> None:
     running: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(processes)}
     awaited = set() if timeout_seconds is None else set(running.values())
     deadline = time.monotonic() + (timeout_seconds or 0)
+    limit = silence_limit(timeout_seconds)
+    seen, silent = growth(log_dir.parent), time.monotonic() + limit
     stopped = None
     while running:
         failed = []
-        for sentinel in wait(list(running), _POLL_SECONDS if awaited else None):
+        for sentinel in wait(list(running), _POLL_SECONDS if awaited else limit):
             rank = running.pop(sentinel)
             processes[rank].join()
             if processes[rank].exitcode == StoppedError.exit_code:
                 stopped = rank
             elif processes[rank].exitcode != 0:
                 failed.append(rank)
+        failures.read()
         if failed:
             # One that fails takes others with it; the first to fall silent is the cause.
-            rank = min(failed, key=lambda rank: _last_written(_log(log_dir, rank)))
-            said = f"{how_it_ended(processes[rank].exitcode)}: {last_line(_log(log_dir, rank))}"
+            rank = min(failed, key=failures.time)
+            said = f"{how_it_ended(processes[rank].exitcode)}: {failures.said(rank)}"
             stuck = _stuck(processes, running, said)
             cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
             raise RunError(f"{cause}; host: {platform.node()}{reached(log_dir.parent)}")
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
             rank = min(awaited)
+            said = failures.said(rank) + whereabouts(processes[rank].pid, _log(log_dir, rank))
             raise RunError(
-                f"rank {rank} was not ready within {timeout_seconds:g} s: {last_line(_log(log_dir, rank))};"
-                f" host: {platform.node()}"
+                f"rank {rank} was not ready within {timeout_seconds:g} s: {said}; host: {platform.node()}"
             )
+        if running and time.monotonic() > silent:
+            before, seen, silent = seen, growth(log_dir.parent), time.monotonic() + limit
+            if before == seen:
+                raise RunError(
+                    f"nothing was recorded for {limit:g} s: {_places(processes, running, log_dir)}; host:"
+                    f" {platform.node()}{reached(log_dir.parent)} (logs: {log_dir})"
+                )
     if stopped is not None:
-        raise StoppedError(last_line(_log(log_dir, stopped)).partition(" (log: ")[0])
+        raise StoppedError(failures.text(stopped))
+
+
+def _places(processes: list[Any], running: dict[Any, int], log_dir: Path) -> str:
+    """Where the first ranks are that still run."""
+    ranks = sorted(running.values())[:_SHOWN]
+    places = [f"rank {rank}{whereabouts(processes[rank].pid, _log(log_dir, rank))}" for rank in ranks]
+    return "; ".join(places)
 
 
 def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:
@@ -156,11 +211,6 @@ def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | No
     for rank in running.values():
         processes[rank].join(max(0.0, deadline - time.monotonic()))
     return next((rank for rank in sorted(running.values()) if processes[rank].is_alive()), None)
-
-
-def how_it_ended(code: int) -> str:
-    """What the exit code of a process means."""
-    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def _end(processes: list[Any]) -> None:
@@ -190,38 +240,40 @@ def _last_written(log: Path) -> float:
         return 0.0
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, and where the rest is."""
-    try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        lines = []
-    return f"{lines[-1]} (log: {log})" if lines else f"it said nothing (log: {log})"
-
-
 def _rank_main(
-    rank: int, function: str, arguments: tuple[Any, ...], ranks: int, rendezvous: str, log_dir: Path
+    rank: int,
+    function: str,
+    arguments: tuple[Any, ...],
+    ranks: int,
+    rendezvous: str,
+    log_dir: Path,
+    failures: Connection,
 ) -> None:
-    with open(_log(log_dir, rank), "ab", buffering=0) as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    die_with_parent()
-    # Ctrl-C reaches the whole group; whoever started the ranks ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), PARITY_RENDEZVOUS=rendezvous
-    )
     code = 1
     try:
+        with open(_log(log_dir, rank), "ab", buffering=0) as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        report_stacks()
+        die_with_parent()
+        # Ctrl-C reaches the whole group; whoever started the ranks ends them.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.environ.update(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), PARITY_RENDEZVOUS=rendezvous
+        )
         module, _, name = function.partition(":")
         getattr(importlib.import_module(module), name)(*arguments)
         code = 0
-    except ParityError as error:
-        print(error, file=sys.stderr)
+    except BaseException as error:
+        foreseen = isinstance(error, ParityError)
+        text = str(error) if foreseen else described(error)
+        # Short enough to be written at once.
+        failures.send_bytes(json.dumps((rank, time.time(), text[:_LONGEST]), ensure_ascii=False).encode())
+        with suppress(OSError):
+            print(error, file=sys.stderr) if foreseen else traceback.print_exc()
         code = StoppedError.exit_code if isinstance(error, StoppedError) else code
-    except BaseException:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # gloo's threads may abort a normal interpreter exit after everything has been written.
     os._exit(code)

@@ -19,7 +19,7 @@ from parity.common import recipes
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
 from parity.common.base.package import MODULES
 from parity.common.base.stop import listen
-from parity.common.execution import progress, supervise, worker
+from parity.common.execution import progress, supervise
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.resume import (
@@ -71,9 +71,7 @@ def run(framework: Framework) -> None:
             raise app.UsageError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
         try:
             require(framework)
-            if values.worker:
-                worker.serve(MODULES[framework])
-            elif values.describe:
+            if values.describe:
                 with quiet_stderr(Path(os.devnull)):
                     facts = importlib.import_module(f"{MODULES[framework]}.runtime").describe()
                 print(json.dumps(facts))
@@ -144,7 +142,6 @@ def _define(framework: Framework) -> Any:
         "restarts", 0, "Start the training again so often, from its latest checkpoint, when it dies."
     )
     flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars into OUT/tensorboard.")
-    flags.DEFINE_bool("worker", False, "Serve jobs from standard input (used by the parity command).")
     flags.DEFINE_bool("describe", False, "Print versions, devices and strategies as JSON.")
     # absl's --help lists the flags of the main module; these are its flags, defined elsewhere.
     for flag in flags.FLAGS.flags_by_module_dict()[__name__]:

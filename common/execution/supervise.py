@@ -14,7 +14,7 @@ from typing import Any
 from parity.common.base.errors import ParityError, StoppedError
 from parity.common.base.stop import handling
 from parity.common.checkpoint import checkpoints_of, step_of
-from parity.common.execution.ranks import how_it_ended
+from parity.common.execution.processes.child import how_it_ended
 from parity.common.record import parts_of
 
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl, from linux/prctl.h

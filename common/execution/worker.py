@@ -1,32 +1,32 @@
-"""A framework process that serves many runs: starting a framework costs seconds, a run need not.
-
-The parent writes one JSON job a line to the child's standard input and reads one JSON answer a
-line. What the frameworks themselves print goes to the worker's log.
-"""
+"""A framework process that serves many runs: starting a framework costs seconds, a run need not."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import MissingPackageError, ParityError, RunError, how_to_install
-from parity.common.base.package import MODULES, ROOT
-from parity.common.execution.ranks import last_line
+from parity.common.base.errors import MissingPackageError, RunError, how_to_install
+from parity.common.base.package import MODULES
+from parity.common.execution.processes.child import Child
+from parity.common.execution.processes.liveness import growth, silence_limit
+from parity.common.execution.processes.service import Service
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.strategies import Framework
 
 EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
-_CLOSE_SECONDS = 20
+_SERVICE = "parity.common.execution.worker:Trainings"
+_DESCRIBE_SECONDS = 120.0
+# `run_ranks` has the same limit, and names the rank: it comes first.
+_MORE = 1.1
 
 
 def require(framework: Framework) -> None:
@@ -35,8 +35,26 @@ def require(framework: Framework) -> None:
         raise MissingPackageError(f"{framework} is not installed; {how_to_install(EXTRAS[framework])}")
 
 
+def describe(framework: Framework) -> dict[str, Any]:
+    """Return a framework's versions, devices, strategies and engines, from a process of its own.
+
+    Raises:
+        MissingPackageError: it does not start, or does not answer.
+    """
+    name = f"the {framework} process"
+    with Child(_SERVICE, framework, "1", name=name, error=MissingPackageError) as child:
+        try:
+            facts: dict[str, Any] = child.ask("describe", {}, _DESCRIBE_SECONDS)
+        except MissingPackageError as error:
+            raise MissingPackageError(f"is installed but does not start: {error}") from None
+    return facts
+
+
 class Worker:
-    """A child process of one framework. Use as a context manager."""
+    """A child process of one framework. Use as a context manager.
+
+    log: where its own output goes.
+    """
 
     def __init__(self, framework: Framework, capacity: int, log: Path | None = None) -> None:
         """Start the process.
@@ -59,17 +77,7 @@ class Worker:
             log = Path(name)
         self.log = log
         self._lock = threading.Lock()
-        path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-        with open(log, "ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULES[framework], "--worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            )
-        self._send({"capacity": capacity})
+        self._child = Child(_SERVICE, framework, str(capacity), name=f"the {framework} process", log=log)
 
     def __enter__(self) -> Worker:
         return self
@@ -77,13 +85,18 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def log_matters(self) -> bool:
+        """Whether an error has pointed to the log."""
+        return self._child.log_matters
+
     def train(self, spec: TrainSpec, placement: Placement, out_dir: Path, inside: str | None = None) -> Path:
         """Run one job to its end and return the record's folder. Safe to call from any thread.
 
         Args:
             spec: what.
             placement: how; of this worker's framework.
-            out_dir: the new record.
+            out_dir: the new record. Where nothing in it has changed for `silence_limit`, the process is ended.
             inside: "module:function" of a context manager to run the job inside, in the child: a
                 profiler, or a seeded fault.
 
@@ -96,7 +109,7 @@ class Worker:
             "out": str(out_dir),
             "inside": inside,
         }
-        self._ask(job, placement)
+        self._ask("train", job, placement, out_dir)
         return out_dir
 
     def trial(self, placement: Placement, folder: Path) -> None:
@@ -109,84 +122,60 @@ class Worker:
         Raises:
             RunError: as `train`.
         """
-        self._ask({"placement": placement.to_dict(), "trial": str(folder)}, placement)
+        self._ask("trial", {"placement": placement.to_dict(), "folder": str(folder)}, placement, folder)
 
-    def _ask(self, job: dict[str, Any], placement: Placement) -> None:
-        """Send a job and wait for its end."""
+    def _ask(self, question: str, arguments: dict[str, Any], placement: Placement, folder: Path) -> None:
         with self._lock:
-            self._send(job)
-            assert self._process.stdout is not None
-            answer = self._process.stdout.readline()
-        if not answer:
-            code = self._process.wait()
-            self._own_log = False
-            raise RunError(f"the {self.framework} process ended with code {code}: {last_line(self.log)}")
-        result = json.loads(answer)
-        if "error" in result:
-            raise RunError(f"{placement.label}: {result['error']}")
-
-    def _send(self, job: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(job) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # reading the answer finds the process gone, and says why
+            try:
+                limit = silence_limit(placement.timeout_seconds) * _MORE
+                self._child.ask(question, arguments, limit, functools.partial(growth, folder))
+            except RunError as error:
+                if self._child.running:
+                    raise RunError(f"{placement.label}: {error}") from None
+                raise
 
     def close(self) -> None:
         """End the process: politely, then by force."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass
-        try:
-            self._process.wait(_CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        if self._own_log:
+        self._child.close()
+        if self._own_log and not self.log_matters:
             self.log.unlink(missing_ok=True)
 
 
-def serve(module: str) -> None:
-    """The child's side: answer jobs for tf_impl or torch_impl until standard input ends."""
-    train = importlib.import_module(f"{module}.train").train
-    configure = importlib.import_module(f"{module}.runtime").configure
-    answers = os.fdopen(os.dup(1), "w")
-    # Whatever the frameworks print must not be taken for an answer.
-    os.dup2(2, 1)
-    capacity = int(json.loads(sys.stdin.readline())["capacity"])
-    configured = False
-    for line in sys.stdin:
-        job = json.loads(line)
-        answer: dict[str, Any]
-        try:
-            placement = Placement.parse(job["placement"])
-            if not configured:
-                configure(placement, capacity)
-                configured = True
-            if "trial" in job:
-                importlib.import_module(f"{module}.layer_trial").run(Path(job["trial"]))
-            else:
-                _run(train, job, placement)
-            answer = {"done": True}
-        except ParityError as error:
-            answer = {"error": str(error)}
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+class Trainings(Service):
+    """The child's side: trains, one run after the other."""
+
+    def __init__(self, framework: Framework, capacity: str) -> None:
+        self._module, self._capacity = MODULES[framework], int(capacity)
+        self._configured = False
+
+    def train(self, spec: Any, placement: Any, out: str, inside: str | None) -> None:
+        parsed = self._configure(placement)
+        context = nullcontext() if inside is None else _named(inside)()
+        with context:
+            self._part("train").train(TrainSpec.parse(spec), parsed, Path(out))
+
+    def trial(self, placement: Any, folder: str) -> None:
+        self._configure(placement)
+        self._part("layer_trial").run(Path(folder))
+
+    def describe(self) -> Any:
+        return self._part("runtime").describe()
+
+    def _configure(self, placement: Any) -> Placement:
+        parsed = Placement.parse(placement)
+        if not self._configured:
+            self._part("runtime").configure(parsed, self._capacity)
+            self._configured = True
+        return parsed
+
+    def _part(self, name: str) -> Any:
+        return importlib.import_module(f"{self._module}.{name}")
 
 
-def _run(train: Callable[..., Path], job: dict[str, Any], placement: Placement) -> None:
-    spec, out = TrainSpec.parse(job["spec"]), Path(job["out"])
-    if job["inside"] is None:
-        train(spec, placement, out)
-        return
-    module, _, name = job["inside"].partition(":")
-    with getattr(importlib.import_module(module), name)():
-        train(spec, placement, out)
+def _named(context: str) -> Callable[[], Any]:
+    """The context manager 'module:function' of a user, whose modules may lie in the working folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module, _, name = context.partition(":")
+    found: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    return found

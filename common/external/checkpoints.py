@@ -21,23 +21,21 @@ both, whatever the rate was before, and the trainings agree from there on while 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import traceback
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parity.common.base.errors import ExternalModelError, ParityError, RunError
-from parity.common.base.package import MODULES, ROOT
+from parity.common.base.errors import ExternalModelError
+from parity.common.base.package import MODULES
+from parity.common.execution.processes.child import Child
+from parity.common.execution.processes.service import Service
 from parity.common.execution.worker import require
-from parity.common.external.process.channel import Channel
+from parity.common.external.export import SECONDS
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec.external import mapping as maps
 from parity.common.spec.external.patterns import Array
@@ -266,68 +264,47 @@ def check_slots(given: Mapping[str, State], expected: set[str], optimizer: str) 
 
 def _ask(action: str, end: End, given: dict[str, Any]) -> Any:
     """Have a process of the end's framework read or write its file; what that returns."""
-    with tempfile.TemporaryDirectory(prefix="parity-carry-") as folder:
-        channel = Channel(Path(folder), "parent")
-        job = {"path": str(end.path.absolute()), "model": end.model, "optimizer": end.optimizer, **given}
-        answer = json.loads(_sent(end.framework, action, folder, json.dumps(channel.pack(job))))
-        if "error" in answer:
-            raise ExternalModelError(answer["error"])
-        return channel.unpack(answer)
+    job = {"path": str(end.path.absolute()), "model": end.model, "optimizer": end.optimizer, **given}
+    return _in_child(end.framework, action, job)
 
 
-def _sent(framework: Framework, action: str, folder: str, line: str) -> str:
-    """The last line that a new process answers."""
-    paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    child = subprocess.run(
-        [sys.executable, "-P", "-m", f"{MODULES[framework]}.external.checkpoints", action, folder],
-        input=f"{line}\n",
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    lines = child.stdout.splitlines()
-    if child.returncode or not lines:
-        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise RunError(f"the {framework} process ended with code {child.returncode}: {last}")
-    return lines[-1]
+def _in_child(framework: Framework, action: str, job: dict[str, Any]) -> Any:
+    service, name = f"{__name__}:Conversions", f"the {framework} process"
+    with Child(service, framework, name=name, error=ExternalModelError) as child:
+        return child.ask(action, job, SECONDS)
 
 
-Read = Callable[[Path, str | None, str | None, bool], CheckpointContents]
-Write = Callable[[Path, str | None, str | None, CheckpointContents], list[str]]
+class Conversions(Service):
+    """The child's side: reads and writes files with `{tf,torch}_impl/external/checkpoints.py`."""
+
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+
+    def read(self, path: str, model: str | None, optimizer: str | None, weights_only: bool) -> dict[str, Any]:
+        side = self._side(path, model, optimizer)
+        with _one_line(path, "read"):
+            return dict(vars(side.read(Path(path), model, optimizer, weights_only)))
+
+    def write(self, path: str, model: str | None, optimizer: str | None, held: dict[str, Any]) -> list[str]:
+        side = self._side(path, model, optimizer)
+        with _one_line(path, "written"):
+            notes: list[str] = side.write(Path(path), model, optimizer, CheckpointContents(**held))
+        return notes
+
+    def _side(self, path: str, *targets: str | None) -> Any:
+        self.about = path
+        side = importlib.import_module(f"{MODULES[self._framework]}.external.checkpoints")
+        if any(targets):
+            prepare_import_path(Path.cwd(), self._framework)
+        return side
 
 
-def serve_conversion(framework: Framework, read: Read, write: Write, arguments: list[str]) -> int:
-    """The child's side: call `read` or `write` of a framework, and answer in one line."""
-    action, folder = arguments
-    prepare_import_path(Path.cwd(), framework)
-    answers = os.fdopen(os.dup(1), "w")
-    # Whatever the frameworks and the user's code print must not be taken for an answer.
-    os.dup2(2, 1)
-    answers.write(answered(read, write, action, Path(folder), sys.stdin.readline()) + "\n")
-    answers.close()
-    return 0
-
-
-def answered(read: Read, write: Write, action: str, folder: Path, line: str) -> str:
-    """The answer to a job, as JSON."""
-    channel = Channel(folder, "child")
-    job = channel.unpack(json.loads(line))
-    path = Path(job["path"])
-    given = path, job["model"], job["optimizer"]
+@contextmanager
+def _one_line(path: str, done: str) -> Iterator[None]:
     try:
-        if action == "read":
-            answer = channel.pack(dict(vars(read(*given, job["weights_only"]))))
-        else:
-            answer = channel.pack(write(*given, CheckpointContents(**job["held"])))
-    except ParityError as error:
-        answer = {"error": str(error)}
+        yield
     except OSError as error:
-        done = "read" if action == "read" else "written"
-        answer = {"error": f"{path}: cannot be {done}: {error.strerror or error}"}
-    except Exception as error:
-        traceback.print_exc()
-        answer = {"error": f"{path}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"}
-    return json.dumps(answer)
+        raise ExternalModelError(f"{path}: cannot be {done}: {error.strerror or error}") from None
 
 
 def precision_of(dtypes: set[Any]) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from parity.common.external.checkpoints import answered
+from parity.common.execution.processes.channel import Channel
+from parity.common.execution.processes.service import answer_line
+from parity.common.external.checkpoints import Conversions
 from parity.tf_impl.external import names
-from parity.tf_impl.external.checkpoints import read, write
 from parity_tests.external_models import carry_keras
 from parity_tests.peers import Arrays
 
@@ -52,6 +53,6 @@ def lambda_model(facts: dict[str, Any], arrays: Arrays) -> Arrays:
 
 
 def answer(facts: dict[str, Any], arrays: Arrays) -> Arrays:
-    """What the child of `parity export` answers: facts: action, folder, line."""
-    said = answered(read, write, facts["action"], Path(facts["folder"]), facts["line"])
+    """What the child of `parity export` answers: facts: folder, line."""
+    said = answer_line(Conversions("tensorflow"), Channel(Path(facts["folder"]), "child"), facts["line"])
     return {"answer": np.frombuffer(said.encode(), np.uint8)}

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from parity.common.external.checkpoints import answered
-from parity.torch_impl.external.checkpoints import read, write
+from parity.common.execution.processes.channel import Channel
+from parity.common.execution.processes.service import answer_line
+from parity.common.external.checkpoints import Conversions
 from parity_tests.external_models import carry_torch
 from parity_tests.peers import Arrays
 
@@ -61,6 +62,6 @@ def save(facts: dict[str, Any], arrays: Arrays) -> Arrays:
 
 
 def answer(facts: dict[str, Any], arrays: Arrays) -> Arrays:
-    """What the child of `parity export` answers: facts: action, folder, line."""
-    said = answered(read, write, facts["action"], Path(facts["folder"]), facts["line"])
+    """What the child of `parity export` answers: facts: folder, line."""
+    said = answer_line(Conversions("torch"), Channel(Path(facts["folder"]), "child"), facts["line"])
     return {"answer": np.frombuffer(said.encode(), np.uint8)}

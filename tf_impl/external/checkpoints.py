@@ -1,4 +1,4 @@
-"""Keras checkpoints for `parity export`: `python -m parity.tf_impl.external.checkpoints read|write FOLDER`.
+"""Keras checkpoints for `parity export`.
 
 See `common/external/checkpoints.py` for what slots mean.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import warnings
 import zipfile
@@ -27,7 +26,6 @@ from parity.common.external.checkpoints import (
     check_slots,
     precision_of,
     same_rate,
-    serve_conversion,
 )
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external import names
@@ -362,7 +360,3 @@ def _array(variable: keras.Variable) -> np.ndarray:
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     return (text if text.isprintable() else ascii(text)[1:-1])[:300]
-
-
-if __name__ == "__main__":
-    sys.exit(serve_conversion("tensorflow", read, write, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""PyTorch checkpoints for `parity export`: `python -m parity.torch_impl.external.checkpoints read|write FOLDER`.
+"""PyTorch checkpoints for `parity export`.
 
 See `common/external/checkpoints.py` for what slots mean.
 """
@@ -6,7 +6,6 @@ See `common/external/checkpoints.py` for what slots mean.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -25,7 +24,6 @@ from parity.common.external.checkpoints import (
     check_slots,
     precision_of,
     same_rate,
-    serve_conversion,
 )
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external import names
@@ -407,7 +405,3 @@ def _optimizer_state(
             number += 1
     live.load_state_dict(found)
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(serve_conversion("torch", read, write, sys.argv[1:]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.user_errors import blame
+from parity.common.execution.processes.user_errors import blame
 
 Read = Callable[[Any], Mapping[str, Any]]
 Write = Callable[[Any, str, Any], None]

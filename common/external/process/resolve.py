@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import ROOT
-from parity.common.external.process.user_errors import blame, user_line
+from parity.common.execution.processes.user_errors import blame, user_line
 from parity.common.spec.external.target import Target
 
 _OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras")}

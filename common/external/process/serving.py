@@ -1,30 +1,19 @@
-"""The child's side of a ExternalWorker: it holds one model of a user, and answers questions about it.
-
-Standard input and output are taken away from the user's code before any of it runs: what it prints goes to the
-log, and what it reads is at its end.
-"""
+"""The child's side of a ExternalWorker: it holds one model of a user, and answers questions about it."""
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
-import json
-import os
 import re
-import signal
-import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from parity.common.base.errors import ExternalModelError, ParityError
+from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
-from parity.common.execution.operating_system import die_with_pipe
-from parity.common.external.process.channel import Channel
+from parity.common.execution.processes.service import Service
+from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.resolve import prepare_import_path
-from parity.common.external.process.user_errors import blame
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import parse_loss
 
@@ -34,40 +23,7 @@ _MIXED = re.compile(
 )
 
 
-def serve(framework: Literal["tensorflow", "torch"]) -> None:
-    """Answer until standard input ends; the first line says what to build."""
-    questions, answers = _take_channel()
-    folder = Path(sys.argv[1])
-    die_with_pipe(int(sys.argv[2]))
-    # The parent asks with it where this process is, when it does not answer.
-    faulthandler.register(signal.SIGUSR1)
-    channel = Channel(folder, "from_child_")
-    session = Session(framework)
-    for line in questions:
-        try:
-            job = json.loads(line)
-            answer = channel.pack(session.answer(job["do"], channel.unpack(job)))
-        except ParityError as error:
-            answer = {"error": str(error)}
-        except (Exception, SystemExit) as error:
-            answer = {"error": f"{blame(error, session.doing)}{session.hint(error)}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    # Threads of a framework may abort a normal exit after everything has been answered.
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def _take_channel() -> tuple[IO[str], IO[str]]:
-    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return questions, answers
-
-
-class Session:
+class Session(Service):
     """One model, and what can be asked about it: a public method for each question.
 
     doing: what an error of the user's code is said to come from.
@@ -82,23 +38,24 @@ class Session:
 
     def answer(self, question: str, arguments: dict[str, Any]) -> Any:
         """Call the method of a question."""
-        if question not in ("prepare", "build") and self._model is None:
+        if question not in ("open", "build") and self._model is None:
             raise ExternalModelError(f"there is no model: {self._target} could not be built")
-        method: Callable[..., Any] = getattr(self, question)
         self.doing = str(self._target) if self._target else "the process"
-        return method(**arguments)
+        return super().answer(question, arguments)
 
-    def hint(self, error: BaseException) -> str:
-        """What to do about an error that comes from the precision."""
+    def explain(self, error: BaseException) -> str:
+        """Return an error of the user's code in one line, and what to do where it comes from the precision."""
         mixed = self._precision == "float64" and _MIXED.search(str(error))
-        return "; its code fixes float32 somewhere: take the precision float32" if mixed else ""
+        hint = "; its code fixes float32 somewhere: take the precision float32" if mixed else ""
+        return f"{blame(error, self.doing)}{hint}"
 
-    def prepare(self, precision: str, folder: str, threads: int) -> None:
-        """Import the framework, and stand where the user's code expects to be."""
+    def open(self, precision: str, folder: str, threads: int, **model: Any) -> None:
+        """Import the framework, stand where the user's code expects to be, and build the first model."""
         self.doing = f"importing {self._framework}"
         self._precision = precision
         self._part("load").prepare(precision, threads)
         prepare_import_path(Path(folder), self._framework)
+        self.build(**model)
 
     def build(self, target: dict[str, Any], seed: int) -> None:
         """Build the model; the one before is gone, also where that fails."""

@@ -9,16 +9,7 @@ The model is imported only there. Whatever goes wrong there is one line of Exter
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,19 +17,15 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.base.package import MODULES, ROOT
-from parity.common.execution.ranks import how_it_ended
+from parity.common.execution.processes.child import Child
 from parity.common.execution.worker import require
-from parity.common.external.process.channel import Channel
+from parity.common.external.process import serving
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
-from parity.common.external.process.user_errors import place_of
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
 from parity.common.spec.strategies import Framework
 
-_CLOSE_SECONDS = 5.0
-_LOOK_SECONDS = 2.0
 _PRECISIONS = ("float64", "float32")
 
 
@@ -87,36 +74,18 @@ class ExternalWorker:
         self.target = Target.of(target, arguments) if isinstance(target, str) else target
         self.timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
-        self._folder = Path(tempfile.mkdtemp(prefix="parity-external-"))
-        self._channel = Channel(self._folder, "from_parent_")
-        self._log = self._folder / "log"
-        self._pending = b""
         self._failed: str | None = None
-        self._owed = ["prepare", "build"]
-        alive, held = os.pipe()
-        self._alive: int | None = held
-        with open(self._log, "ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    f"{MODULES[framework]}.external.serve",
-                    str(self._folder),
-                    str(alive),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=_environment(),
-                cwd=working,
-                pass_fds=(alive,),
-                # Ctrl-C is for the parent; and what the user's code starts can be ended with it.
-                start_new_session=True,
-            )
-        os.close(alive)
-        self._send("prepare", {"precision": precision, "folder": str(working), "threads": threads})
-        self._send("build", {"target": self.target.to_dict(), "seed": seed})
+        self._owed = True
+        self._child = Child(
+            f"{serving.__name__}:{serving.Session.__name__}",
+            framework,
+            name=self._name(),
+            error=ExternalModelError,
+            cwd=working,
+            variables=_VARIABLES,
+        )
+        opening = {"precision": precision, "folder": str(working), "threads": threads}
+        self._child.send("open", {**opening, "target": self.target.to_dict(), "seed": seed})
 
     def __enter__(self) -> ExternalWorker:
         return self
@@ -139,12 +108,13 @@ class ExternalWorker:
             try:
                 self._wait_for_model()
             except ExternalModelError:
-                if self._process.poll() is not None:
+                if not self._child.running:
                     raise
             self.target, self._failed = _target(target), None
-            self._send("build", {"target": self.target.to_dict(), "seed": seed})
-            self._owed = ["build"]
-            self._wait_for_model()
+            self._child.name = self._name()
+            self._child.send("build", {"target": self.target.to_dict(), "seed": seed})
+            self._owed = True
+            self._wait_for_model("build")
 
     def outline(self, inputs: Array | Arrays | None = None, optimizer: str | Target | None = None) -> Outline:
         """What the model consists of; with inputs, of one traced forward pass, which also builds a lazy model."""
@@ -271,127 +241,34 @@ class ExternalWorker:
         self._ask("exact_constants", on=on)
 
     def close(self) -> None:
-        """End the process, politely and then by force, and remove its folder."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass
-        try:
-            self._process.wait(_CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        self._kill()
-        self._process.stdout.close()
-        if self._alive is not None:
-            os.close(self._alive)
-            self._alive = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """End the process, politely and then by force."""
+        self._child.close()
+
+    def _name(self) -> str:
+        return f"the {self.framework} process of {self.target}"
 
     def _ask(self, question: str, **arguments: Any) -> Any:
         with self._lock:
             self._wait_for_model()
-            self._send(question, arguments)
-            return self._answer(question)
+            return self._child.ask(question, arguments, self.timeout_seconds)
 
-    def _wait_for_model(self) -> None:
-        while self._owed:
+    def _wait_for_model(self, question: str = "open") -> None:
+        if self._owed:
+            self._owed = False
             try:
-                self._answer(self._owed.pop(0))
+                self._child.receive(question, self.timeout_seconds)
             except ExternalModelError as error:
-                # The first says why; where it ended the process, no other answer comes.
-                self._failed = self._failed or str(error)
-                self._owed = [] if self._process.poll() is not None else self._owed
+                self._failed = str(error)
         if self._failed is not None:
             raise ExternalModelError(self._failed)
 
-    def _send(self, question: str, arguments: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        message = {"do": question, **self._channel.pack(arguments)}
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # waiting for the answer finds the process gone, and says why
 
-    def _answer(self, question: str) -> Any:
-        line = self._line(question)
-        message = json.loads(line)
-        if "error" in message:
-            raise ExternalModelError(message["error"])
-        return self._channel.unpack(message)
-
-    def _line(self, question: str) -> bytes:
-        """The next line that the child writes."""
-        assert self._process.stdout is not None
-        deadline = time.monotonic() + self.timeout_seconds
-        while b"\n" not in self._pending:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise self._late(question)
-            read = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not read:
-                raise self._gone()
-            self._pending += read
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line
-
-    def _gone(self) -> ExternalModelError:
-        code = self._process.wait()
-        self._failed = f"the {self.framework} process of {self.target} {how_it_ended(code)}; last words: {self._last_words()}"
-        return ExternalModelError(self._failed)
-
-    def _late(self, question: str) -> ExternalModelError:
-        place = self._whereabouts()
-        self._kill()
-        self._failed = f"{self.target}: no answer to {question!r} within {self.timeout_seconds:g} s{place}; it has been ended"
-        return ExternalModelError(self._failed)
-
-    def _whereabouts(self) -> str:
-        """Where the user's code is, of a process that does not answer."""
-        size = self._log.stat().st_size
-        try:
-            os.kill(self._process.pid, signal.SIGUSR1)
-        except ProcessLookupError:
-            return ""
-        deadline = time.monotonic() + _LOOK_SECONDS
-        said = ""
-        while time.monotonic() < deadline and not said.endswith("\n"):
-            time.sleep(0.05)
-            said = self._log.read_text(errors="replace")[size:]
-        frames: list[tuple[str, int | None]] = []
-        for line in said.splitlines():
-            parts = line.strip().split('"')
-            if len(parts) == 3 and parts[0] == "File ":
-                frames.append((parts[1], int(parts[2].split()[2])))
-        # The innermost comes first.
-        place = place_of(frames[::-1])
-        return f", it is at{place}" if place else ""
-
-    def _last_words(self) -> str:
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "none"
-
-    def _kill(self) -> None:
-        """End the process and what it has started."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        self._process.wait()
-
-
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    own = {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        # No GPU: two models are compared by what they compute, and both can on a CPU.
-        "CUDA_VISIBLE_DEVICES": "-1",
-        # What a user has had compiled runs as it was written, so that its layers can be looked at.
-        "TORCHDYNAMO_DISABLE": "1",
-    }
-    return {**os.environ, **own}
+_VARIABLES = {
+    # No GPU: two models are compared by what they compute, and both can on a CPU.
+    "CUDA_VISIBLE_DEVICES": "-1",
+    # What a user has had compiled runs as it was written, so that its layers can be looked at.
+    "TORCHDYNAMO_DISABLE": "1",
+}
 
 
 def _target(named: str | Target) -> Target:

@@ -8,6 +8,7 @@ import site
 import sys
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import parity.common
@@ -43,7 +44,13 @@ def blame(error: BaseException, what: str) -> ExternalModelError:
         )
     if isinstance(error, MemoryError):
         return ExternalModelError(f"{what} ran out of memory{place}; take a smaller batch")
-    return ExternalModelError(f"{what} raised {type(error).__name__}: {_one_line(error)}{place}")
+    return ExternalModelError(f"{what} raised {described(error)}")
+
+
+def described(error: BaseException) -> str:
+    """Type, message in one line, and the line of the user's code that it came from: 'ValueError: no (models.py:12)'."""
+    text = _one_line(error)
+    return f"{type(error).__name__}{': ' if text else ''}{text}{user_line(error)}"
 
 
 def user_line(error: BaseException) -> str:
@@ -54,7 +61,7 @@ def user_line(error: BaseException) -> str:
     return place_of(frames)
 
 
-def place_of(frames: list[tuple[str, int | None]]) -> str:
+def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
     """' (models.py:12)' of the last frame that is in a user's own file."""
     for filename, line in reversed(frames):
         if is_users(filename):

@@ -1,8 +1,9 @@
-"""What a worker and its parent send each other: a line of JSON, and a safetensors file where there are arrays."""
+"""What a child and its parent send each other: a line of JSON, and a safetensors file where there are arrays."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from parity.common.base.errors import ExternalModelError
 
 _ARRAY = "\0array"
 _KINDS = "biuf"
+# A pipe takes 64 KiB from a parent whose child does not read; what is longer goes through a file.
+_LINE_BYTES = 1 << 15
 
 
 class Channel:
@@ -21,17 +24,35 @@ class Channel:
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder
-        self._names = (f"{prefix}{number}.safetensors" for number in itertools.count())
+        self._names = (f"{prefix}{number}" for number in itertools.count())
 
     def pack(self, value: Any) -> dict[str, Any]:
         """Plain JSON data for a value of dicts, lists, numbers, text and arrays; raises ExternalModelError for others."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         message: dict[str, Any] = {"value": _out(value, arrays, "")}
         if arrays:
-            path = self._folder / next(self._names)
+            path = self._folder / f"{next(self._names)}.safetensors"
             save_file(arrays, path)
             message["arrays"] = path.name
         return message
+
+    def question(self, name: str, arguments: dict[str, Any]) -> bytes:
+        """A line that asks a question; raises as `pack`."""
+        line = json.dumps({"do": name, **self.pack(arguments)}).encode()
+        if len(line) > _LINE_BYTES:
+            path = self._folder / f"{next(self._names)}.json"
+            path.write_bytes(line)
+            line = json.dumps({"file": path.name}).encode()
+        return line + b"\n"
+
+    def asked(self, line: str) -> tuple[str, dict[str, Any]]:
+        """The name of the question in a line of the other side, and its arguments."""
+        message = json.loads(line)
+        if "file" in message:
+            path = self._folder / message["file"]
+            message = json.loads(path.read_bytes())
+            path.unlink()
+        return message["do"], self.unpack(message)
 
     def unpack(self, message: dict[str, Any]) -> Any:
         """The value of what the other side packed; the file is gone afterwards."""
@@ -67,7 +88,7 @@ def _out(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ExternalModelError(
-        f"{where or 'the value'}: a {type(value).__name__} cannot be sent to the model's process"
+        f"{where or 'the value'}: a {type(value).__name__} cannot be sent to another process"
     )
 
 

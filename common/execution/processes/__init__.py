@@ -1,0 +1,1 @@
+"""Child processes: one way to start them, one message channel, a limit to every wait, failures over the pipe."""

@@ -1,0 +1,8 @@
+"""python -P -m parity.common.execution.processes: what a `Child` starts; see `service.serve`."""
+
+import sys
+
+from parity.common.execution.processes.service import serve
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])
