@@ -8,49 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parity.common.diagnosis.result import Diagnosis, Finding
-from parity_tests import diagnosis_tensorflow, diagnosis_torch
-from parity_tests.diagnosis_cases import FaultCase, FaultPair
+from parity_tests.faults.registry import BEHAVIOURS, Diagnosed, FaultPair, every_pair, trials
 
-CASES: list[FaultCase] = [*diagnosis_torch.CASES, *diagnosis_tensorflow.CASES]
-PAIRS: list[FaultPair] = [*diagnosis_torch.PAIRS, *getattr(diagnosis_tensorflow, "PAIRS", [])]
-
-BEHAVIOURS = {
-    1: "replica gradients never summed",
-    2: "mean of replica means",
-    3: "micro-batches averaged though their sizes differ",
-    4: "world size not cancelled, or twice",
-    5: "accumulation not divided out, or twice",
-    6: "moments averaged over replicas",
-    7: "`no_sync` left on for the last micro-batch",
-    8: "a parameter outside what is reduced",
-    9: "a parameter reduced in the first step only",
-    10: "replicas start from different weights",
-    11: "stale parameters",
-    12: "clipped before the reduction",
-    13: "clipped by the local norm",
-    14: "clipping silently off",
-    15: "gradients not zeroed",
-    16: "decay coupled or decoupled, or of the wrong tensors",
-    17: "Adam's bias correction and epsilon",
-    18: "momentum and Nesterov",
-    19: "batch norm's epsilon, momentum, running variance",
-    20: "batch norm's statistics: of which replicas",
-    21: "training mode and inference mode",
-    22: "order of the samples",
-    23: "shares of the replicas",
-    24: "labels shifted against inputs",
-    25: "schedule",
-    26: "augmentation and dropout keyed wrongly",
-    27: "kernel transposed",
-    28: "order of flattening",
-    29: "padding on the other side",
-    30: "gates and biases",
-    31: "attention's scale, mask and axis",
-    32: "layer norm's epsilon, GELU",
-    33: "float32 in a float64 path",
-    34: "loss scale and overflow",
-    35: "reduced in low precision",
-}
+CASES: list[Diagnosed] = trials(Diagnosed)
+PAIRS: list[FaultPair] = every_pair()
 
 _HEAD = """# Faults, and what the diagnosis says of them
 
@@ -59,8 +20,8 @@ Written by `scripts/test -m "" parity_tests/test_diagnosis.py --diagnoses=docs/f
 Each fault is a silent bug from the frameworks' history, planted in one side of a pair of runs. `parity diagnose`
 is given the two records, and must say in which tensor of which stage they part first, and why. *Detected*: it says
 that they part. *Place*: stage and tensor are those where the fault is. *Cause*: the catalogue's entry is the right
-one. What was expected is written beside each fault in `parity_tests/diagnosis_torch.py` and
-`parity_tests/diagnosis_tensorflow.py`; a miss is **bold**.
+one. What was expected is written beside each fault in `parity_tests/faults/torch_table.py` and
+`parity_tests/faults/tensorflow_table.py`; a miss is **bold**.
 """
 
 
@@ -68,7 +29,7 @@ one. What was expected is written beside each fault in `parity_tests/diagnosis_t
 class Outcome:
     """What was said of one fault; `diagnosis` is None where there was none, for `error`."""
 
-    case: FaultCase
+    case: Diagnosed
     diagnosis: Diagnosis | None
     error: str = ""
 
@@ -175,8 +136,7 @@ def _row(outcome: Outcome) -> str:
         cause = _cause(finding) if outcome.named else f"**{_cause(finding)}**"
         sure = "" if finding.explanation is None else finding.explanation.confidence
         said = f"{stage} | {name} | {cause} | {sure} | {outcome.diagnosis.seconds:.1f}"
-    where = _placed(case)
-    return f"| | {_words(case.fault)} | {where} | {case.spec.name} | {said} |\n"
+    return f"{page_row(case)} | {said} |\n"
 
 
 def _pair_row(outcome: PairOutcome) -> str:
@@ -184,11 +144,18 @@ def _pair_row(outcome: PairOutcome) -> str:
     findings = () if outcome.diagnosis is None else outcome.diagnosis.findings
     said = "; ".join(f"{f.stage} `{f.name}` {_cause(f)}" for f in findings) or outcome.error or "none"
     both = "yes" if all(outcome.found) else "**no**"
-    names = f"{_words(pair.first.fault)}; {_words(pair.second.fault)}"
-    return f"| {names} | {_placed(pair.first)} | {pair.spec.name} | {said} | {both} |\n"
+    return f"{page_row(pair)} | {said} | {both} |\n"
 
 
-def _placed(case: FaultCase) -> str:
+def page_row(case: Diagnosed | FaultPair) -> str:
+    """Return how the page's row of a fault or a pair begins: what was planted where, and what was trained."""
+    if isinstance(case, Diagnosed):
+        return f"| | {_words(case.fault)} | {_placed(case)} | {case.spec.name}"
+    names = f"{_words(case.first.fault)}; {_words(case.second.fault)}"
+    return f"| {names} | {_placed(case.first)} | {case.spec.name}"
+
+
+def _placed(case: Diagnosed) -> str:
     low = "" if case.spec.precision == "float64" else f", {case.spec.precision}"
     return f"{case.placement.label}{low}, against {case.reference.label}"
 

@@ -49,6 +49,18 @@ def small(recipe: str, *assignments: str) -> TrainSpec:
     return override(recipes.get(recipe), [BATCH, *narrow, *assignments])
 
 
+# What is trained below float32. float16 begins with scales that are too large, and tries larger ones again and again.
+LOW_PRECISION = {
+    "bfloat16": small("digits_transformer", "steps=12", "precision=bfloat16_mixed"),
+    "float16": small(
+        "digits_mlp",
+        "steps=12",
+        "precision=float16_mixed",
+        "loss_scale={initial: 131072.0, growth_interval: 3}",
+    ),
+}
+
+
 def tensorflow(replicas: int, **more: object) -> Placement:
     return Placement.parse({"framework": "tensorflow", "strategy": "mirrored", "replicas": replicas, **more})
 

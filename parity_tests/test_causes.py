@@ -26,7 +26,7 @@ from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec, override
 from parity.common.state.canonical import State
-from parity_tests import diagnosis_tensorflow, diagnosis_torch
+from parity_tests.faults.registry import Diagnosed, trials
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 
 Fault = Callable[[Any, int], Any]
@@ -489,7 +489,7 @@ def test_catalogue_says_what_to_do_of_every_cause_that_the_suite_expects() -> No
     for cause in CATALOGUE:
         assert cause.text and cause.fix and cause.stages, cause.key
         assert "\n" not in cause.text + cause.fix
-    for case in [*diagnosis_torch.CASES, *diagnosis_tensorflow.CASES]:
+    for case in trials(Diagnosed):
         expected = ("setting:*" if key.startswith("setting:") else key for key in case.cause.split("|"))
         assert any(fnmatchcase(key, pattern) for pattern in expected for key in keys), case.id
 

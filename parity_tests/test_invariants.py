@@ -12,7 +12,7 @@ import pytest
 
 from parity.common.base.errors import RecordError
 from parity.common.parity.result import judge
-from parity.common.record import RecordWriter, RunRecord, claim_folder, invariants, read_record
+from parity.common.record import RecordWriter, claim_folder, invariants, read_record
 from parity.common.record import violations as violations_module
 from parity.common.record.invariants import (
     FINITE,
@@ -29,11 +29,9 @@ from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
-from parity_tests import test_precision, test_strategies_torch
-from parity_tests.matrix import small
+from parity_tests.faults.registry import Violated, parameters, trials
 from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
-from parity_tests.test_faults import CASES, Case
 
 SPEC = tiny_spec("steps=12")
 LOW = ("steps=12", "schedule={kind: constant}", "precision=float16_mixed")
@@ -375,53 +373,12 @@ def test_a_breach_of_either_fails_the_comparison(tmp_path: Path, which: str) -> 
     assert {check["name"]: check["passed"] for check in checks}["invariants"] is False
 
 
-# Real runs: the seeded faults of `test_faults.py`, whose runs these are.
-
-BROKEN = {
-    ("torch", "replicas_never_synchronised"): (REPLICAS, 0),
-    ("torch", "one_rank_starts_elsewhere"): (REPLICAS, 0),
-    ("torch", "replicas_see_the_same_samples"): (SAMPLES, 0),
-    ("torch", "sampler_pads_with_repeats"): (SAMPLES, 0),
-    ("torch", "schedule_stepped_per_replica"): (SCHEDULE, 1),
-    ("tensorflow", "gradients_never_summed"): (REPLICAS, 0),
-    ("tensorflow", "one_parameter_never_reduced"): (REPLICAS, 0),
-    ("tensorflow", "a_replica_keeps_stale_parameters"): (REPLICAS, 0),
-    ("tensorflow", "warm_up_off_by_one"): (SCHEDULE, 0),
-}
+# Real runs under the faults of the registry.
 
 
-def case_of(framework: str, fault: str) -> Case:
-    return next(case for case in CASES if (case.placement.framework, case.fault) == (framework, fault))
-
-
-@pytest.mark.parametrize(("framework", "fault"), BROKEN)
-def test_seeded_faults_are_breaches_of_their_step(run_cache: RunCache, framework: str, fault: str) -> None:
-    case = case_of(framework, fault)
-    record = run_cache.record(case.spec, case.placement, fault)
-    invariant, step = BROKEN[framework, fault]
-    assert {violation.invariant for violation in record.violations} == {invariant}
-    assert record.violations[0].step == step
+@pytest.mark.parametrize("case", parameters(trials(Violated)))
+def test_seeded_faults_violate_an_invariant_at_their_step(run_cache: RunCache, case: Violated) -> None:
+    record = run_cache.record(case.spec, case.placement, case.fault)
+    assert {violation.invariant for violation in record.violations} == {case.invariant}
+    assert record.violations[0].step == case.step
     assert run_cache.record(case.spec, case.placement).violations == ()
-
-
-def broken_first(record: RunRecord) -> tuple[int, set[str]]:
-    return record.violations[0].step, {violation.invariant for violation in record.violations}
-
-
-def test_a_step_skipped_by_one_rank_alone(run_cache: RunCache) -> None:
-    record = run_cache.record(test_precision.FLOAT16, test_precision.DDP, "step_skipped_on_rank_one_only")
-    assert broken_first(record) == (3, {REPLICAS})
-
-
-@pytest.mark.slow
-def test_parameters_that_are_not_sent(run_cache: RunCache) -> None:
-    text, spec = test_strategies_torch.FAULTS["updated_parameters_not_sent"]
-    placement = Placement.from_text(text, digests=True)
-    assert broken_first(run_cache.record(spec, placement, "updated_parameters_not_sent")) == (0, {REPLICAS})
-
-
-@pytest.mark.slow
-def test_replicas_of_several_workers(run_cache: RunCache) -> None:
-    workers, spec = Placement.from_text("tensorflow:multi_worker:2"), small("digits_mlp", "steps=4")
-    assert broken_first(run_cache.record(spec, workers, "a_replica_starts_elsewhere")) == (0, {REPLICAS})
-    assert run_cache.record(spec, workers).violations == ()

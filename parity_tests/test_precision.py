@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from parity.common.base.errors import AlignmentError, RunError, SpecError
 from parity.common.execution.checks import check_run
-from parity.common.parity.budget import Budget, ensemble_budget, widest
+from parity.common.parity.budget import ensemble_budget
 from parity.common.parity.compare import compare
 from parity.common.parity.deviation import column_deviation, skipped
 from parity.common.parity.low_precision import low_share
@@ -20,8 +19,9 @@ from parity.common.record import RunRecord
 from parity.common.reference import LossScaler, StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
+from parity_tests.helpers import SINGLES, noise_floor
 from parity_tests.layer_checks import Case, both
-from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.matrix import LOW_PRECISION, small, tensorflow, torch
 from parity_tests.peers import Arrays, Peer
 from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import Run, one_line, tiny_spec
@@ -300,37 +300,18 @@ def test_members_that_skip_other_steps_are_refused(tmp_path: Path) -> None:
 
 # --- real runs ---
 
-BFLOAT16 = small("digits_transformer", "steps=12", "precision=bfloat16_mixed")
-# Begins with scales that are too large, and tries larger ones again and again.
-SCALING = "loss_scale={initial: 131072.0, growth_interval: 3}"
-FLOAT16 = small("digits_mlp", "steps=12", "precision=float16_mixed", SCALING)
-SPECS = {"bfloat16": BFLOAT16, "float16": FLOAT16}
-BASES = [torch("single", 1), tensorflow(1)]
+FLOAT16 = LOW_PRECISION["float16"]
 DDP, MIRRORED = torch("ddp", 2, digests=True), tensorflow(2, digests=True)
-
-
-def floor(run_cache: RunCache, spec: TrainSpec) -> Budget:
-    members = {
-        b.label: [b.model_copy(update={"sample_order_seed": seed}) for seed in range(4)] for b in BASES
-    }
-    for placement in [*BASES, *(m for of_base in members.values() for m in of_base)]:
-        run_cache.begin(spec, placement)
-    return widest(
-        [
-            ensemble_budget(run_cache.record(spec, b), [run_cache.record(spec, m) for m in members[b.label]])
-            for b in BASES
-        ]
-    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("precision", SPECS)
+@pytest.mark.parametrize("precision", LOW_PRECISION)
 def test_frameworks_agree_within_the_floor(run_cache: RunCache, precision: str) -> None:
-    spec = SPECS[precision]
-    budget = floor(run_cache, spec)
-    reference = run_cache.record(spec, BASES[0])
-    for placement in (BASES[1], DDP, MIRRORED, torch("ddp", 2, accumulation=2)):
+    spec = LOW_PRECISION[precision]
+    budget = noise_floor(run_cache, spec)
+    reference = run_cache.record(spec, SINGLES[0])
+    for placement in (SINGLES[1], DDP, MIRRORED, torch("ddp", 2, accumulation=2)):
         comparison = compare(reference, run_cache.record(spec, placement), budget)
         assert comparison.verdict == "parity", f"{placement.label}: {comparison.reason}"
         assert precision in comparison.budget_source
@@ -340,7 +321,7 @@ def test_frameworks_agree_within_the_floor(run_cache: RunCache, precision: str) 
 
 
 def test_recorded_scales_are_the_referees(run_cache: RunCache) -> None:
-    for placement in (BASES[0], MIRRORED):
+    for placement in (SINGLES[0], MIRRORED):
         record = run_cache.record(FLOAT16, placement)
         overflowed = skipped(record).tolist()
         assert any(overflowed) and not all(overflowed)
@@ -350,40 +331,10 @@ def test_recorded_scales_are_the_referees(run_cache: RunCache) -> None:
         assert max(expected[4:]) > min(expected)
 
 
-def fault(precision: str, name: str, placement: Placement, slow: bool = False) -> Any:
-    marks = [pytest.mark.exhaustive] if slow else []
-    return pytest.param(
-        precision, name, placement, marks=marks, id=f"{precision}-{name}-{placement.framework}"
-    )
-
-
-FAULTS = [
-    fault("bfloat16", "learning_rate_off_by_two_percent", DDP, slow=True),
-    fault("bfloat16", "learning_rate_off_by_two_percent", MIRRORED, slow=True),
-    fault("bfloat16", "reduced_in_bfloat16", DDP),
-    fault("bfloat16", "reduced_in_bfloat16", MIRRORED, slow=True),
-    fault("float16", "loss_scale_not_divided_out", DDP, slow=True),
-    fault("float16", "loss_scale_not_divided_out", MIRRORED),
-    fault("float16", "step_skipped_on_rank_one_only", DDP),
-    fault("float16", "learning_rate_off_by_two_percent", DDP, slow=True),
-]
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("precision", "name", "placement"), FAULTS)
-def test_faults_turn_the_verdict_red(
-    run_cache: RunCache, precision: str, name: str, placement: Placement
-) -> None:
-    spec = SPECS[precision]
-    comparison = compare(
-        run_cache.record(spec, BASES[0]), run_cache.record(spec, placement, name), floor(run_cache, spec)
-    )
-    assert comparison.verdict == "divergent"
-
-
-def test_grain_of_a_low_reduction(run_cache: RunCache) -> None:
-    assert low_share(run_cache.record(BFLOAT16, DDP))[0] < 0.1
-    assert low_share(run_cache.record(BFLOAT16, DDP, "reduced_in_bfloat16"))[0] == 1
+def test_low_share_of_a_low_reduction(run_cache: RunCache) -> None:
+    spec = LOW_PRECISION["bfloat16"]
+    assert low_share(run_cache.record(spec, DDP))[0] < 0.1
+    assert low_share(run_cache.record(spec, DDP, "reduced_in_bfloat16"))[0] == 1
 
 
 @pytest.mark.parametrize("placement", [DDP, MIRRORED], ids=lambda p: p.framework)

@@ -8,6 +8,7 @@ import pytest
 
 from parity.common.record.trace import FORCED, Trace
 from parity.common.spec import Placement
+from parity_tests.faults.registry import Forced, parameters, trials
 from parity_tests.matrix import small, tensorflow
 from parity_tests.replayed import (
     FEW,
@@ -83,33 +84,20 @@ def test_a_run_goes_on_from_a_state_that_was_kept(run_cache: RunCache) -> None:
     check_goes_on(run_cache, MLP, MIRRORED)
 
 
-FAULTS = [
-    ("one_parameter_never_reduced", "mlp", 0, ("gradient/dense_2/bias",)),
-    rarely("labels_one_batch_late", "mlp", 1, ("targets",)),
-    rarely("a_replica_keeps_stale_parameters", "mlp", 1, ("after/parameters/",)),
-    rarely("evaluated_in_training_mode", "mlp", None, ("forward/batch_norm",)),
-]
-
-
-@pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
+@pytest.mark.parametrize("case", parameters(trials(Forced, "tensorflow")))
 def test_a_forced_step_deviates_only_where_the_fault_is(
-    run_cache: RunCache,
-    inject: Feed,
-    fault: str,
-    name: str,
-    step: int | None,
-    places: tuple[str, ...],
+    run_cache: RunCache, inject: Feed, case: Forced
 ) -> None:
-    spec = SPECS[name]
+    spec, step = SPECS[case.spec], case.step
     reference = replayed(run_cache, spec, SINGLE)
-    record = replayed(run_cache, spec, MIRRORED, fault, forced=inject(name, 2))
+    record = replayed(run_cache, spec, case.placement, case.fault, forced=inject(case.spec, 2))
     ours, theirs = trace(reference, step), trace(record, step, FORCED)
     found = off(spec, ours, theirs)
     if step is not None:
         # What all replicas should hold alike, of the second one too.
         kept = {n: a for n, a in theirs.replicas[1].items() if n.startswith(("gradient/", "after/"))}
         found |= off(spec, ours, Trace((kept,)))
-    assert found and all(each.startswith(places) for each in found), found
+    assert found and all(each.startswith(case.places) for each in found), found
     # Not fed, it shows in what follows, too.
     if step is not None:
         assert len(off(spec, trace(reference, 2), trace(record, 2))) > len(found)

@@ -11,6 +11,7 @@ from parity.common.base.errors import RunError
 from parity.common.record.trace import FORCED, state_file
 from parity.common.spec import Placement
 from parity.common.spec.replay import Replay
+from parity_tests.faults.registry import Forced, parameters, trials
 from parity_tests.matrix import small, torch
 from parity_tests.replayed import (
     CNN,
@@ -110,49 +111,15 @@ def test_a_history_may_be_in_several_records(run_cache: RunCache) -> None:
             assert same, column
 
 
-BATCH_NORM = tuple(
-    f"{kind}_{number}{rest}"
-    for number in (1, 2)
-    for kind, rest in (
-        ("forward/batch_norm", ""),
-        ("backward/conv2d", ""),
-        ("local_gradient/batch_norm", "/gamma"),
-        ("gradient/batch_norm", "/gamma"),
-    )
-)
-FAULTS = [
-    ("batch_norm_epsilon", "cnn", 0, BATCH_NORM),
-    ("labels_one_batch_late", "cnn", 1, ("targets",)),
-    rarely("clipping_silently_off", "transformer", 0, ("clipped/",)),
-    rarely(
-        "dropout_keyed_by_place",
-        "transformer",
-        0,
-        (
-            "forward/residual",
-            "backward/residual",
-            "local_gradient/residual/self_attention",
-            "gradient/residual/self_attention",
-        ),
-    ),
-    rarely("evaluated_in_training_mode", "cnn", None, ("forward/batch_norm_",)),
-]
-
-
-@pytest.mark.parametrize(("fault", "name", "step", "places"), FAULTS)
+@pytest.mark.parametrize("case", parameters(trials(Forced, "torch")))
 def test_a_forced_step_deviates_only_where_the_fault_is(
-    run_cache: RunCache,
-    inject: Feed,
-    fault: str,
-    name: str,
-    step: int | None,
-    places: tuple[str, ...],
+    run_cache: RunCache, inject: Feed, case: Forced
 ) -> None:
-    spec = SPECS[name]
+    spec, step = SPECS[case.spec], case.step
     reference = replayed(run_cache, spec, SINGLE)
-    record = replayed(run_cache, spec, DDP, fault, forced=inject(name, 2))
+    record = replayed(run_cache, spec, case.placement, case.fault, forced=inject(case.spec, 2))
     found = off(spec, trace(reference, step), trace(record, step, FORCED))
-    assert found and all(each.startswith(places) for each in found), found
+    assert found and all(each.startswith(case.places) for each in found), found
     # Not fed, it shows in what follows, too.
     if step is not None:
         assert len(off(spec, trace(reference, 2), trace(record, 2))) > len(found)

@@ -14,7 +14,6 @@ from parity.common.execution.checks import check_run
 from parity.common.execution.ranks import run_ranks
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
-from parity.common.recipes.models import sequence
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.tensor_parallel import division
 from parity_tests.layer_checks import deviation
@@ -162,33 +161,12 @@ def test_what_looks_at_whole_tensors_is_exact(
     assert comparison.verdict == "parity", comparison.reason
 
 
-def gpt2_of(heads: int) -> TrainSpec:
-    """The tiny GPT-2, with dropout on attention weights too."""
-    model = sequence.gpt2_model(vocabulary=61, positions=16, tokens=12, width=24, depth=2, heads=heads)
-    return small("gpt2:tiny", "steps=8").model_copy(update={"model": model})
-
-
-# The CNN's children have no children: each with parameters is a block, batch norm too.
-FAULTS = {
-    "recomputed_pass_counted_twice": ("torch:ddp:2,checkpoint=true", small("digits_cnn", "steps=8")),
-    "norms_summed_over_all_copies": (HYBRID, small(GPT, "steps=46", CLIP)),
-    "whole_tensors_counted_by_each_rank": ("torch:tensor_parallel:1", small(GPT, "steps=8", CLIP)),
-    "dropout_of_another_ranks_heads": ("torch:tensor_parallel:1", gpt2_of(4)),
-    "updated_parameters_not_sent": ("torch:zero_redundancy:2", small(GPT, "steps=8")),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_a_strategy_turns_the_verdict_red(run_cache: RunCache, fault: str) -> None:
-    text, spec = FAULTS[fault]
-    placement = Placement.from_text(text, digests=True)
-    clean = judged(run_cache, spec, placement)
-    assert clean.verdict == "parity", clean.reason
-    assert judged(run_cache, spec, placement, fault).verdict == "divergent"
-    if fault == "updated_parameters_not_sent":
-        first, second = run_cache.record(spec, placement, fault).fingerprints
-        assert all(one != other for one, other in zip(first, second, strict=True))
+def test_ranks_differ_from_the_first_step_where_parameters_are_not_sent(run_cache: RunCache) -> None:
+    placement = Placement.from_text("torch:zero_redundancy:2", digests=True)
+    record = run_cache.record(small(GPT, "steps=8"), placement, "updated_parameters_not_sent")
+    first, second = record.fingerprints
+    assert all(one != other for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.exhaustive

@@ -11,6 +11,7 @@ from parity.common.execution.checks import check_run
 from parity.common.record import RunRecord, taps
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import load_state, zero_gradient_directions
+from parity_tests.faults.registry import Tapped, parameters, trials
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import one_line
@@ -190,24 +191,15 @@ def test_digests_of_parts_add_up_in_any_order() -> None:
     assert taps.deviations(whole, taps.activation_fingerprint("conv", x, ids[order])) > 1e-3
 
 
-FAULTS = [
-    pytest.param("batch_norm_epsilon", "cnn", "forward/batch_norm_1"),
-    pytest.param("reduced_in_bfloat16", "cnn", "gradient/conv2d_1/kernel", marks=pytest.mark.slow),
-    pytest.param(
-        "square_kernel_transposed",
-        "transformer",
-        "forward/residual/self_attention",
-        marks=pytest.mark.slow,
-    ),
-]
-
-
-@pytest.mark.parametrize(("fault", "name", "place"), FAULTS)
-def test_a_fault_shows_first_where_it_is(run_cache: RunCache, fault: str, name: str, place: str) -> None:
-    spec = SPECS[name]
-    clean, faulty = tapped(run_cache, spec, DDP), tapped(run_cache, spec, DDP, fault)
+@pytest.mark.parametrize("case", parameters(trials(Tapped)))
+def test_a_fault_shows_first_where_it_is(run_cache: RunCache, case: Tapped) -> None:
+    spec = SPECS[case.spec]
+    clean, faulty = (
+        tapped(run_cache, spec, case.placement),
+        tapped(run_cache, spec, case.placement, case.fault),
+    )
     off = [name for name, found in apart(clean, faulty, 0).items() if found > 1e-9]
-    assert off[0] == place
+    assert off[0] == case.first
 
 
 @pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
