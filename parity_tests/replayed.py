@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.counterfactuals import Counterfactuals, Variant
+from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
 from parity.common.record import RunRecord, taps
 from parity.common.record.trace import (
     FORCED,

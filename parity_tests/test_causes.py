@@ -14,14 +14,14 @@ import pytest
 from parity.common import reference
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.causes import CATALOGUE, explain
-from parity.common.diagnosis.evidence import Evidence
-from parity.common.diagnosis.findings import Grouping, over_steps
-from parity.common.diagnosis.injection import injected_of, state_before
+from parity.common.diagnosis.explain.causes import CATALOGUE, explain
+from parity.common.diagnosis.explain.evidence import Evidence
+from parity.common.diagnosis.isolate.findings import Grouping, over_steps
+from parity.common.diagnosis.observe.injection import fed_of, state_before
 from parity.common.diagnosis.result import Explanation
-from parity.common.diagnosis.signatures.base import low_type_of, rounded
-from parity.common.diagnosis.spec_variants import neighbours
-from parity.common.diagnosis.step_comparison import StepComparison
+from parity.common.diagnosis.explain.signatures.base import low_type_of, rounded
+from parity.common.diagnosis.explain.spec_variants import neighbours
+from parity.common.diagnosis.isolate.comparison import StepComparison
 from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec, override

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.causes import explain
-from parity.common.diagnosis.counterfactuals import Counterfactuals, Variant
-from parity.common.diagnosis.evidence import Evidence
+from parity.common.diagnosis.explain.causes import explain
+from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
+from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.diagnosis.result import Finding, Seen
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis import first_step
+from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.diagnose import diagnose
-from parity.common.diagnosis.findings import Grouped, Grouping, merged, over_steps
-from parity.common.diagnosis.first_step import chosen_steps, first_outside, narrowed
-from parity.common.diagnosis.injection import injected_of, state_before
-from parity.common.diagnosis.replayed_placements import looked_into
+from parity.common.diagnosis.isolate.findings import Grouped, Grouping, merged, over_steps
+from parity.common.diagnosis.isolate.first_step import chosen_steps, first_outside, narrowed
+from parity.common.diagnosis.observe.injection import fed_of, state_before
+from parity.common.diagnosis.observe.placements import looked_into
 from parity.common.diagnosis.result import Explanation, Finding, Seen, When
-from parity.common.diagnosis.step_comparison import StepComparison, rough_limits
+from parity.common.diagnosis.isolate.comparison import StepComparison, rough_limits
 from parity.common.execution.replay import Replayer
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record

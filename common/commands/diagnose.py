@@ -16,7 +16,7 @@ from parity.common.base.errors import AlignmentError, ParityError, RecordError, 
 from parity.common.base.files import numbered_folders
 from parity.common.commands import add_command, make_folder, recorded, write_json
 from parity.common.diagnosis.diagnose import diagnose
-from parity.common.diagnosis.replays import Inside
+from parity.common.diagnosis.observe.replays import Inside
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import require

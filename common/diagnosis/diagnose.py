@@ -12,15 +12,15 @@ import numpy as np
 from rich.console import Console
 
 from parity.common.base.errors import ParityError
-from parity.common.diagnosis import first_step as whens
-from parity.common.diagnosis.causes import explain
-from parity.common.diagnosis.counterfactuals import Counterfactuals
-from parity.common.diagnosis.evidence import Evidence
-from parity.common.diagnosis.findings import merged, over_steps, seen_by_replica
-from parity.common.diagnosis.replayed_placements import differences, looked_into
-from parity.common.diagnosis.replays import Inside, Replays, StepTrace, as_trained
+from parity.common.diagnosis.isolate import first_step as whens
+from parity.common.diagnosis.explain.causes import explain
+from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
+from parity.common.diagnosis.explain.evidence import Evidence
+from parity.common.diagnosis.isolate.findings import merged, over_steps, seen_by_replica
+from parity.common.diagnosis.observe.placements import differences, looked_into
+from parity.common.diagnosis.observe.replays import Inside, Replays, StepTrace, as_trained
 from parity.common.diagnosis.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
-from parity.common.diagnosis.step_comparison import StepComparison, TensorComparison, rough_limits
+from parity.common.diagnosis.isolate.comparison import StepComparison, TensorComparison, rough_limits
 from parity.common.execution.replay import Replayer
 from parity.common.parity.align import check_alignment
 from parity.common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest

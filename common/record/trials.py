@@ -10,7 +10,7 @@ from typing import Any
 from parity.common.record.files import write_json
 from parity.common.state.canonical import State, load_state, save_state
 
-# What a layer makes, of what `parity.common.diagnosis.counterfactuals.Variant` describes and of its arrays.
+# What a layer makes, of what `parity.common.diagnosis.explain.counterfactuals.Variant` describes and of its arrays.
 Tried = Callable[[dict[str, Any], State], State]
 
 

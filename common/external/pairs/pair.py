@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
-from parity.common.diagnosis.first_step import first_outside
+from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, Seen, When
 from parity.common.execution import session
 from parity.common.external.lint.lint import Difference, lint

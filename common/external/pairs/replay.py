@@ -8,7 +8,7 @@ from rich.console import Console
 
 from parity.common.base.errors import SpecError
 from parity.common.data.files import located
-from parity.common.diagnosis.first_step import first_outside
+from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
-from parity.common.diagnosis.signatures.base import Case, Match, Tensors, farthest, ratio_of
-from parity.common.diagnosis.spec_variants import neighbours, said
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, farthest, ratio_of
+from parity.common.diagnosis.explain.spec_variants import neighbours, said
 from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
-from parity.common.diagnosis.signatures.base import Case, Match, named_ratio
-from parity.common.diagnosis.signatures.optimizer import without_correction
-from parity.common.diagnosis.spec_variants import neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.signatures.base import Case, Match, named_ratio
+from parity.common.diagnosis.explain.signatures.optimizer import without_correction
+from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
 from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec

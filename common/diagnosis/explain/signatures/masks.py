@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.signatures.base import Case, Match
-from parity.common.diagnosis.signatures.layers import (
+from parity.common.diagnosis.explain.signatures.base import Case, Match
+from parity.common.diagnosis.explain.signatures.layers import (
     LIMIT,
     Layer,
     Try,
@@ -18,7 +18,7 @@ from parity.common.diagnosis.signatures.layers import (
     plain,
     tried,
 )
-from parity.common.diagnosis.spec_variants import said
+from parity.common.diagnosis.explain.spec_variants import said
 
 
 def other_mode(case: Case) -> Match | None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from parity.common.base.errors import ParityError
 from parity.common.diagnosis.result import Confidence
-from parity.common.diagnosis.signatures.base import Case, Match, Tensors, deviation
-from parity.common.record.trace import INJECTABLE, stage_of
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, deviation
+from parity.common.record.trace import FED, stage_of
 from parity.common.state.canonical import State
 
 # What follows from a corrected tensor is to agree to this; a few operations round in between.

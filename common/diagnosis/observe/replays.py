@@ -12,10 +12,10 @@ import numpy as np
 
 from parity.common.base import rng
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis import first_step as whens
-from parity.common.diagnosis.findings import Grouped, Grouping
-from parity.common.diagnosis.injection import injected_of, state_before, write_injected
-from parity.common.diagnosis.step_comparison import (
+from parity.common.diagnosis.isolate import first_step as whens
+from parity.common.diagnosis.isolate.findings import Grouped, Grouping
+from parity.common.diagnosis.observe.injection import fed_of, state_before, write_fed
+from parity.common.diagnosis.isolate.comparison import (
     FORCED_LIMITS,
     FREE_LIMITS,
     Limits,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
-from parity.common.diagnosis.signatures.base import Case, Tensors
+from parity.common.diagnosis.explain.signatures.base import Case, Tensors
 from parity.common.record.taps import layers_of
 from parity.common.record.trace import Array
 from parity.common.reference.losses import loss_sum_and_count

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.counterfactuals import Side
-from parity.common.diagnosis.evidence import Evidence
-from parity.common.diagnosis.experiments import Outcome, by_size, formula, replay
+from parity.common.diagnosis.explain.counterfactuals import Side
+from parity.common.diagnosis.explain.evidence import Evidence
+from parity.common.diagnosis.explain.experiments import Outcome, by_size, formula, replay
 from parity.common.diagnosis.result import Confidence, Explanation
-from parity.common.diagnosis.signatures import (
+from parity.common.diagnosis.explain.signatures import (
     attention,
     backward,
     clipping,
@@ -41,7 +41,7 @@ from parity.common.diagnosis.signatures import (
     state,
     variants,
 )
-from parity.common.diagnosis.signatures.base import Case, Match
+from parity.common.diagnosis.explain.signatures.base import Case, Match
 
 _LOG = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.common.diagnosis.signatures.base import (
+from parity.common.diagnosis.explain.signatures.base import (
     LOW_TYPES,
     Case,
     Match,
@@ -13,7 +13,7 @@ from parity.common.diagnosis.signatures.base import (
     named_ratio,
     ratio_of,
 )
-from parity.common.diagnosis.signatures.layers import LIMIT, base, layer_of
+from parity.common.diagnosis.explain.signatures.layers import LIMIT, base, layer_of
 from parity.common.record.trace import Array
 
 

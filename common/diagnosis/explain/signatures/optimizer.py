@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
-from parity.common.diagnosis import step_reference
-from parity.common.diagnosis.signatures.base import (
+from parity.common.diagnosis.explain import step_reference
+from parity.common.diagnosis.explain.signatures.base import (
     Case,
     Match,
     Tensors,
@@ -20,7 +20,7 @@ from parity.common.diagnosis.signatures.base import (
     named_ratio,
     ratio_of,
 )
-from parity.common.diagnosis.spec_variants import neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
 from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.diagnosis.result import Finding, Seen
-from parity.common.diagnosis.step_comparison import OF_REFERENCE, Order, TensorComparison, consumers
+from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, Order, TensorComparison, consumers
 from parity.common.record import taps
 from parity.common.record.trace import tensor_of
 from parity.common.spec import TrainSpec

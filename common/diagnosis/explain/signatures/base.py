@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.counterfactuals import Side
-from parity.common.diagnosis.evidence import Evidence
+from parity.common.diagnosis.explain.counterfactuals import Side
+from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array, Trace
 from parity.common.spec import Placement, TrainSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.signatures.base import Case, Match, Tensors, deviation, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, deviation, ratio_of
 from parity.common.record.trace import Array
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state

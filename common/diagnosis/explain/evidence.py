@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.counterfactuals import Counterfactuals, Side
+from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Side
 from parity.common.diagnosis.result import Finding
 from parity.common.record import RunRecord
 from parity.common.record.trace import Trace

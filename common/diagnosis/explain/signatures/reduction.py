@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.common.diagnosis import step_reference
-from parity.common.diagnosis.signatures import layers
-from parity.common.diagnosis.signatures.base import (
+from parity.common.diagnosis.explain import step_reference
+from parity.common.diagnosis.explain.signatures import layers
+from parity.common.diagnosis.explain.signatures.base import (
     Case,
     Match,
     Tensors,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis import step_reference
-from parity.common.diagnosis.signatures.base import Case, Match, deviation, low_type_of, named_ratio
-from parity.common.diagnosis.spec_variants import neighbours, said
+from parity.common.diagnosis.explain import step_reference
+from parity.common.diagnosis.explain.signatures.base import Case, Match, deviation, low_type_of, named_ratio
+from parity.common.diagnosis.explain.spec_variants import neighbours, said
 from parity.common.record.trace import Array
 from parity.common.reference.losses import loss_sum_and_count
 from parity.common.spec.losses import LossBase

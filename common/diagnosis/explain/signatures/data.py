@@ -12,7 +12,7 @@ from parity.common.data import sources
 from parity.common.data.augment import augmented
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
-from parity.common.diagnosis.signatures.base import LOW_TYPES, Case, Match, deviation, lies_on, ratio_of
+from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, deviation, lies_on, ratio_of
 from parity.common.record.trace import Array
 
 # How many steps away a batch is looked for.

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.errors import ParityError
-from parity.common.diagnosis.signatures import attention
-from parity.common.diagnosis.signatures.backward import backward_match, wrong_gradients
-from parity.common.diagnosis.signatures.base import Case, Match, deviation, ratio_of
-from parity.common.diagnosis.signatures.layers import (
+from parity.common.diagnosis.explain.signatures import attention
+from parity.common.diagnosis.explain.signatures.backward import backward_match, wrong_gradients
+from parity.common.diagnosis.explain.signatures.base import Case, Match, deviation, ratio_of
+from parity.common.diagnosis.explain.signatures.layers import (
     FLOAT32,
     LIMIT,
     Layer,
@@ -24,7 +24,7 @@ from parity.common.diagnosis.signatures.layers import (
     plain,
     tried,
 )
-from parity.common.diagnosis.spec_variants import neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
 from parity.common.record.trace import Array
 from parity.common.spec.layers.windows import Windowed
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.counterfactuals import Side, Variant
-from parity.common.diagnosis.signatures.base import Case, Match, Tensors, deviation, lies_on, ratio_of
-from parity.common.diagnosis.step_comparison import consumers
+from parity.common.diagnosis.explain.counterfactuals import Side, Variant
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, deviation, lies_on, ratio_of
+from parity.common.diagnosis.isolate.comparison import consumers
 from parity.common.record.trace import Array
 from parity.common.spec import Node
 from parity.common.spec.model import walk

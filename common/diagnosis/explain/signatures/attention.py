@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base import rng
-from parity.common.diagnosis import step_reference
-from parity.common.diagnosis.signatures.base import Case, Match
-from parity.common.diagnosis.signatures.layers import Layer, computed, layer_of
+from parity.common.diagnosis.explain import step_reference
+from parity.common.diagnosis.explain.signatures.base import Case, Match
+from parity.common.diagnosis.explain.signatures.layers import Layer, computed, layer_of
 from parity.common.record.trace import Array
 from parity.common.spec.layers.random import threshold
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.common.diagnosis.signatures.base import LOW_TYPES, Case, Match, low_type_of, rounded
-from parity.common.diagnosis.signatures.reduction import Reduction, listed, match, reduction
+from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, low_type_of, rounded
+from parity.common.diagnosis.explain.signatures.reduction import Reduction, listed, match, reduction
 from parity.common.record.trace import Array
 
 

@@ -1,0 +1,1 @@
+"""Why: a catalogue of causes, the signatures of each, and the experiments that confirm them."""

@@ -1,0 +1,1 @@
+"""Which step, which tensor: comparisons, and the defects that they are grouped to."""

@@ -1,0 +1,1 @@
+"""What is seen of two runs: replays, and what is injected into them."""
