@@ -70,7 +70,7 @@ def _row(run: CleanRun, found: Diagnosis) -> str:
 
 def nearest(found: Diagnosis) -> float:
     """The largest part of its budget that a tensor used, each step fed with the reference's; 0: all were equal."""
-    seen = [each for step in found.steps for each in step.forced if each.deviation > 0]
+    seen = [each for step in found.steps for each in step.injected if each.deviation > 0]
     return max(
         (each.deviation / each.allowed if each.allowed else float("inf") for each in seen), default=0.0
     )

@@ -22,7 +22,8 @@ from parity.common.parity.result import Result, judge
 from parity.common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
 from parity.common.reference import learning_rate
 from parity.common.spec import Placement, TrainSpec, override
-from parity.common.state.canonical import State, initial_state, save_state, zero_gradient_directions
+from parity.common.state.canonical import State, initial_state, save_state
+from parity.common.state.zero_gradient import zero_gradient_directions
 
 FACTS: dict[str, Any] = {
     "versions": {"numpy": "2"},

@@ -16,12 +16,12 @@ from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis.explain.causes import CATALOGUE, explain
 from parity.common.diagnosis.explain.evidence import Evidence
-from parity.common.diagnosis.isolate.findings import Grouping, over_steps
-from parity.common.diagnosis.observe.injection import fed_of, state_before
-from parity.common.diagnosis.result import Explanation
 from parity.common.diagnosis.explain.signatures.base import low_type_of, rounded
 from parity.common.diagnosis.explain.spec_variants import neighbours
-from parity.common.diagnosis.isolate.comparison import StepComparison
+from parity.common.diagnosis.isolate.comparison import StepComparer
+from parity.common.diagnosis.isolate.findings import Grouping, over_steps
+from parity.common.diagnosis.observe.injection import injections_of, state_before
+from parity.common.diagnosis.result import Explanation
 from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec, override
@@ -73,9 +73,9 @@ class Planted:
             clipped = {f"clipped/{n}": lambda _, r, n=n: due[n] for n in PARAMETERS}
             ref = traced(step, 1, faults={**self.right(step, 1), **clipped}, spec=self.spec)
         given = (
-            injected_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step)
-            if injected is None
-            else injected
+            injections_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step)
+            if fed is None
+            else fed
         )
         right = self.right(step, self.replicas)
         faults = {
@@ -86,8 +86,8 @@ class Planted:
         return ref, list(given), made
 
     def evidence(self) -> list[Evidence]:
-        ref, injected, forced = self.pair(self.step)
-        seen = StepComparison(self.spec, ref, LAYERS).forced(injected, forced)
+        ref, fed, forced = self.pair(self.step)
+        seen = StepComparer(self.spec, ref, LAYERS).injected(fed, forced)
         others = [(step, *self.pair(step)[::2]) for step in self.others]
         found = over_steps(Grouping(self.spec, LAYERS).of_step(self.step, seen))
         return [
@@ -97,15 +97,15 @@ class Planted:
                 candidate=placement(self.replicas),
                 step=self.step,
                 ref=ref,
-                forced=forced,
-                injected=injected,
-                free=None,
+                injected=forced,
+                injections=fed,
+                as_trained=None,
                 earlier=[other for other in others if other[0] < self.step],
                 later=[other for other in others if other[0] > self.step],
                 finding=finding,
                 allowed=1e-12,
                 layers=LAYERS,
-                lab=NumpyLab(self),  # type: ignore[arg-type]
+                experiments=NumpyLab(self),  # type: ignore[arg-type]
             )
             for finding in found
         ]

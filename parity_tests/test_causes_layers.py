@@ -14,7 +14,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
 from parity.common.diagnosis.explain.evidence import Evidence
-from parity.common.diagnosis.result import Finding, Seen
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.record.trace import Trace
@@ -200,8 +200,8 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
     off = not np.array_equal(ref.rows("forward/tried"), forced.rows("forward/tried"))
     buffers = [n for n in due if n.startswith("after/") and not np.array_equal(due[n], made[0][n])]
     stage, name = ("forward", "forward/tried") if off or not buffers else ("buffers", buffers[0])
-    seen = Seen(stage, name, None, 1.0, 1e-12)
-    injected = [{"ids": ids[rows]} for rows in shares]
+    seen = TensorComparison(name, None, 1.0, 1e-12)
+    fed = [{"ids": ids[rows]} for rows in shares]
     finding = Finding(step, stage, name, (0, 1), (seen,), ())
     allowed, layers_ = 1e-12, {"reshape": "inputs", "tried": "forward/reshape"}
     return Evidence(
@@ -236,9 +236,9 @@ def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:
         evidence,
         reference=evidence.candidate,
         candidate=evidence.reference,
-        ref=evidence.forced,
-        forced=evidence.ref,
-        injected=[{"ids": evidence.ref.replicas[0]["ids"]}],
+        ref=evidence.injected,
+        injected=evidence.ref,
+        injections=[{"ids": evidence.ref.replicas[0]["ids"]}],
     )
     why = explain(turned)
     assert why is not None
@@ -249,10 +249,10 @@ def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:
 def test_shares_of_sharded_parameters_are_those_of_their_layers(name: str, lab: TorchLab) -> None:
     wanted = ALL[name]
     (evidence,) = wanted.evidence()
-    states = evidence.forced.replicas
+    states = evidence.injected.replicas
     bare = tuple({n: v for n, v in s.items() if not n.startswith("local_gradient/")} for s in states)
     tools = NumpyLab(wanted)
     tools.trial = lab.trial  # type: ignore[method-assign]
-    why = explain(replace(evidence, forced=replace(evidence.forced, replicas=bare), lab=tools))
+    why = explain(replace(evidence, injected=replace(evidence.injected, replicas=bare), experiments=tools))
     assert why is not None
     assert (why.cause, why.confidence) == (wanted.cause, "confirmed")

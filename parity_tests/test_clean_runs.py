@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.common import recipes
-from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import parameter_specs

@@ -10,17 +10,17 @@ import pytest
 
 from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis.isolate import first_step
-from parity.common.diagnosis.diagnose import diagnose
-from parity.common.diagnosis.isolate.findings import Grouped, Grouping, merged, over_steps
+from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
+from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding, merged, over_steps
 from parity.common.diagnosis.isolate.first_step import chosen_steps, first_outside, narrowed
-from parity.common.diagnosis.observe.injection import fed_of, state_before
-from parity.common.diagnosis.observe.placements import looked_into
-from parity.common.diagnosis.result import Explanation, Finding, Seen, When
-from parity.common.diagnosis.isolate.comparison import StepComparison, rough_limits
+from parity.common.diagnosis.observe.injection import injections_of, state_before
+from parity.common.diagnosis.observe.placements import traceable
+from parity.common.diagnosis.replays import diagnose
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison, When
 from parity.common.execution.replay import Replayer
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
-from parity.common.record.trace import Trace, stage_of
+from parity.common.record.trace import Trace
 from parity.common.spec import TrainSpec, override
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
@@ -33,9 +33,9 @@ UNEVEN = 4  # the last step of the first epoch: 4 samples
 def looked_at(faults: Faults, step: int = 0, ref: Trace | None = None) -> list[Finding]:
     """The findings of one forced step on two replicas, of which some places are wrong."""
     ref = ref or traced(step, 1)
-    injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), step)
-    forced = traced(step, 2, injected, faults, state_before(ref, step))
-    seen = StepComparison(SPEC, ref, LAYERS).forced(injected, forced)
+    fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+    forced = traced(step, 2, fed, faults, state_before(ref, step))
+    seen = StepComparer(SPEC, ref, LAYERS).injected(fed, forced)
     return over_steps(Grouping(SPEC, LAYERS).of_step(step, seen))
 
 
@@ -61,9 +61,9 @@ def on_replica_1(change):
 @pytest.mark.parametrize("step", [0, UNEVEN])
 def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: int) -> None:
     ref, plan = traced(step, 2), BatchPlan.of(SPEC, placement(replicas))
-    injected = injected_of(ref, plan, step)
-    assert len(injected) == replicas
-    for replica, tensors in enumerate(injected):
+    fed = injections_of(ref, plan, step)
+    assert len(fed) == replicas
+    for replica, tensors in enumerate(fed):
         ids = plan.local_ids(step, replica)
         assert tensors["ids"].tolist() == ids.tolist()
         for name in ("inputs", "forward/dense_1", "backward/activation"):
@@ -77,8 +77,8 @@ def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: in
 
 def test_fed_are_the_references_own_rows_where_its_samples_are_not_the_plans() -> None:
     repeated = traced(0, 1, faults={"ids": lambda ids, _: np.repeat(ids[:5], 2)})
-    injected = injected_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
-    together = np.concatenate([tensors["ids"] for tensors in injected])
+    fed = injections_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
+    together = np.concatenate([tensors["ids"] for tensors in fed])
     assert np.array_equal(together, repeated.replicas[0]["ids"])
     rows = np.concatenate([tensors["forward/dense_2"] for tensors in injected])
     assert np.array_equal(rows, repeated.replicas[0]["forward/dense_2"])
@@ -114,7 +114,7 @@ def test_one_wrong_tensor_is_one_finding_at_its_place(name: str) -> None:
     stage, fault = ONE_PLACE[name]
     (found,) = looked_at({name: fault})
     assert (found.stage, found.name) == (stage, name)
-    assert not any(seen.agrees for seen in found.seen)
+    assert not any(seen.agrees for seen in found.tensors)
     assert all(seen.agrees for seen in found.agreeing)
     assert found.agreeing or name == "ids"
 
@@ -132,7 +132,7 @@ def test_a_layer_is_one_finding_and_a_second_fault_behind_it_is_another() -> Non
     )
     (found,) = looked_at(of_layer)
     assert found.name == "forward/dense_2"
-    assert [seen.name for seen in found.seen] == list(of_layer)
+    assert [seen.name for seen in found.tensors] == list(of_layer)
     both = looked_at({**of_layer, "clipped/dense_1/bias": wrong})
     assert [found.name for found in both] == ["forward/dense_2", "clipped/dense_1/bias"]
 
@@ -143,7 +143,7 @@ def test_replicas_that_begin_with_other_tensors_are_one_finding() -> None:
 
     (found,) = looked_at({"before/parameters/dense_2/kernel": other_start})
     assert (found.stage, found.replicas) == ("before", (1,))
-    assert {"forward/dense_2", "backward/activation"} <= {seen.name for seen in found.seen}
+    assert {"forward/dense_2", "backward/activation"} <= {seen.name for seen in found.tensors}
     # On the other replica it is something else.
     found = looked_at(
         {
@@ -167,7 +167,7 @@ def test_what_the_reference_makes_wrong_of_its_own_is_found_too(name: str) -> No
     ref = traced(0, 2, faults={name: IN_REFERENCE[name]})
     found = looked_at({}, ref=ref)
     assert found[0].name == name
-    assert any(seen.where.endswith("of the reference") for seen in found[0].seen)
+    assert any(tensor.where.endswith("of the reference") for tensor in found[0].tensors)
     assert not looked_at({}, ref=traced(0, 2))
 
 
@@ -180,9 +180,9 @@ def test_what_the_references_replicas_drift_apart_by_is_not_another_defect() -> 
     found = []
     for step, faults in ((0, gradients), (1, drifted)):
         ref = traced(step, 2, faults=faults)
-        injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), step)
-        seen = StepComparison(SPEC, ref, LAYERS).forced(
-            injected, traced(step, 2, injected, state=state_before(ref, step))
+        fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+        seen = StepComparer(SPEC, ref, LAYERS).injected(
+            fed, traced(step, 2, fed, state=state_before(ref, step))
         )
         found += Grouping(SPEC, LAYERS).of_step(step, seen)
     assert [(f.finding.stage, f.finding.step) for f in found][:2] == [("gradient", 0), ("before", 1)]
@@ -193,15 +193,17 @@ def test_what_the_references_replicas_drift_apart_by_is_not_another_defect() -> 
 
 
 def test_what_replicas_evaluate_with_another_state_is_the_same_defect() -> None:
-    def seen(name: str, replica: int) -> Seen:
-        return Seen(stage_of(name), name, replica, 1.0, 0.0)
+    def seen(name: str, replica: int) -> TensorComparison:
+        return TensorComparison(name, replica, 1.0, 0.0)
 
     start = seen("before/parameters/dense_2/kernel", 1)
-    begun = Grouped(("before", ""), Finding(0, "before", start.name, (1,), (start,), ()))
+    begun = KeyedFinding(("before", ""), Finding(0, "before", start.name, (1,), (start,), ()))
 
-    def evaluated(path: str, replica: int) -> Grouped:
+    def evaluated(path: str, replica: int) -> KeyedFinding:
         shown = (seen(f"forward/{path}", replica),)
-        return Grouped(("layer", path), Finding(None, "evaluation", shown[0].name, (replica,), shown, ()))
+        return KeyedFinding(
+            ("layer", path), Finding(None, "evaluation", shown[0].name, (replica,), shown, ())
+        )
 
     assert over_steps([begun, evaluated("dense_2", 1)]) == [begun.finding]
     assert len(over_steps([begun, evaluated("dense_2", 0)])) == 2
@@ -225,7 +227,7 @@ def test_gradients_wrong_of_every_layer_are_one_finding() -> None:
     ]
     (found,) = looked_at(dict.fromkeys(names, wrong))
     assert found.stage == "local_gradient"
-    assert len(found.seen) == 4
+    assert len(found.tensors) == 4
 
 
 def test_the_last_digits_of_a_small_sum_of_large_terms_are_rounding() -> None:
@@ -244,12 +246,12 @@ def test_the_last_digits_of_a_small_sum_of_large_terms_are_rounding() -> None:
 
 def test_free_steps_are_compared_as_wholes_and_copies_one_by_one() -> None:
     ref = traced(0, 1)
-    comparison = StepComparison(SPEC, ref, LAYERS)
-    assert all(seen.agrees for seen in comparison.free(traced(0, 2)))
-    faulty = comparison.free(traced(0, 2, faults={"gradient/dense_1/bias": on_replica_1(wrong)}))
+    comparison = StepComparer(SPEC, ref, LAYERS)
+    assert all(seen.agrees for seen in comparison.as_trained(traced(0, 2)))
+    faulty = comparison.as_trained(traced(0, 2, faults={"gradient/dense_1/bias": on_replica_1(wrong)}))
     first = next(seen for seen in faulty if not seen.agrees)
     assert (first.name, first.replica) == ("gradient/dense_1/bias", 1)
-    faulty = comparison.free(traced(0, 2, faults={"forward/dense_1": wrong}))
+    faulty = comparison.as_trained(traced(0, 2, faults={"forward/dense_1": wrong}))
     assert next(seen for seen in faulty if not seen.agrees).name == "forward/dense_1"
 
 
@@ -266,10 +268,10 @@ def test_statistics_of_each_replicas_own_are_no_deviation() -> None:
         ref = Trace(
             tuple({**r, **{n: moved(v, i) for n, v in buffers.items()}} for i, r in enumerate(ref.replicas))
         )
-        injected = injected_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
-        forced = traced(0, 2, injected)
-        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.injected_ids)
-        seen = StepComparison(spec, ref, LAYERS).forced(injected, forced)
+        fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
+        forced = traced(0, 2, fed)
+        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.fed_ids)
+        seen = StepComparer(spec, ref, LAYERS).injected(fed, forced)
         assert expected <= {s.name for s in seen if not s.agrees}
         if not expected:
             assert all(s.agrees for s in seen)
@@ -334,7 +336,7 @@ def test_a_clean_pair_is_at_parity(run_cache: RunCache, replayer: Replayer, tmp_
     found = diagnose(*records, replayer, tmp_path / "replays")
     assert (found.verdict, found.findings, found.when) == ("parity", (), None)
     assert [step.step for step in found.steps] == [0, 1, None]
-    assert all(step.forced and step.free and step.first is None for step in found.steps)
+    assert all(step.injected and step.as_trained and step.first is None for step in found.steps)
     assert not (tmp_path / "replays").exists()
 
 
@@ -425,22 +427,22 @@ def test_sharded_gradients_are_held_against_the_references() -> None:
 
     ref, fault = traced(0, 1), {"gradient/dense_1/bias": wrong}
     plan = BatchPlan.of(SPEC, placement(2))
-    injected = injected_of(ref, plan, 0)
+    fed = injections_of(ref, plan, 0)
     for of_ref, of_candidate in ((without, without), (without, lambda t: t), (lambda t: t, without)):
-        comparison = StepComparison(SPEC, of_ref(ref), LAYERS)
+        comparison = StepComparer(SPEC, of_ref(ref), LAYERS)
         for faults, wrong_ones in (({}, set()), (fault, {"gradient/dense_1/bias"})):
-            forced = of_candidate(traced(0, 2, injected, faults))
-            seen = [s.name for s in comparison.forced(injected, forced) if not s.agrees]
+            forced = of_candidate(traced(0, 2, fed, faults))
+            seen = [s.name for s in comparison.injected(fed, forced) if not s.agrees]
             assert set(seen) == wrong_ones
-            assert all(s.agrees for s in comparison.free(of_candidate(traced(0, 2))))
+            assert all(s.agrees for s in comparison.as_trained(of_candidate(traced(0, 2))))
 
 
 def test_below_float64_what_rounding_does_is_no_deviation() -> None:
     spec = override(SPEC, ["precision=float32"]).resolved()
-    limits = rough_limits(spec, {"forward/dense_1": 1e-3})
+    limits = rough_tolerances(spec, {"forward/dense_1": 1e-3})
     assert limits.of("forward/dense_2") < 1e-5 < limits.of("forward/dense_1") == 1e-3
-    assert rough_limits(SPEC, {"forward/dense_1": 1e-3}).of("forward/dense_1") == 1e-12
-    low = rough_limits(override(spec, ["precision=bfloat16_mixed"]).resolved(), {})
+    assert rough_tolerances(SPEC, {"forward/dense_1": 1e-3}).of("forward/dense_1") == 1e-12
+    low = rough_tolerances(override(spec, ["precision=bfloat16_mixed"]).resolved(), {})
     # Products are rounded to bfloat16, the weights' gradients and what follows them are not.
     assert low.of("forward/dense_2") > 2**-7
     assert low.of("local_gradient/dense_2/kernel") == low.of("clipped/dense_2/kernel") < 1e-5
@@ -448,12 +450,12 @@ def test_below_float64_what_rounding_does_is_no_deviation() -> None:
 
 def test_what_cannot_be_looked_into_is_left_out() -> None:
     placed = torch("ddp", 2, compile=True, options={"static_graph": True}, accumulation=2)
-    simple, left_out = looked_into(placed)
+    simple, left_out = traceable(placed)
     assert left_out == ["compile"]
     assert simple == torch("ddp", 2, options={"static_graph": True}, accumulation=2)
-    assert looked_into(torch("deepspeed", 2)) == (torch("ddp", 2), ["strategy deepspeed"])
-    assert looked_into(tensorflow(2, steps_per_call=4)) == (tensorflow(2), ["steps_per_call 4"])
-    assert looked_into(simple) == (simple, [])
+    assert traceable(torch("deepspeed", 2)) == (torch("ddp", 2), ["strategy deepspeed"])
+    assert traceable(tensorflow(2, steps_per_call=4)) == (tensorflow(2), ["steps_per_call 4"])
+    assert traceable(simple) == (simple, [])
 
 
 def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> None:

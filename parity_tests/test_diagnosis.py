@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.common.diagnosis.diagnose import diagnose
+from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.spec import Placement, TrainSpec
@@ -27,7 +27,7 @@ class CachedReplayer(Replayer):
 
     def run(self, spec: TrainSpec, placement: Placement, folder: Path, inside: str | None = None) -> Path:
         replay = placement.replay
-        if inside is not None or (replay is not None and (replay.forced or replay.begin or replay.history)):
+        if inside is not None or (replay is not None and (replay.injected or replay.begin or replay.history)):
             return super().run(spec, placement, folder, inside)
         return self._run_cache.begin(spec, placement).result()
 

@@ -21,10 +21,10 @@ from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
 from parity.common.external.pairs.setup import LoadedPair, bench_of, copy_weights, map_pair, open_pair
-from parity.common.external.pairs.zero_gradient import zero_gradient_directions
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
+from parity.common.state.zero_gradient import measured_zero_gradients
 from parity_tests.command_line import Cli
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,7 +113,7 @@ def test_a_faithful_port_agrees_in_every_stage_of_a_step(live: Live) -> None:
     found = live.diagnosed()
     assert found.verdict == "parity" and not found.findings
     (step,) = found.steps
-    assert {one.stage for one in step.forced} == {
+    assert {one.stage for one in step.injected} == {
         "before",
         "forward",
         "loss",
@@ -121,9 +121,9 @@ def test_a_faithful_port_agrees_in_every_stage_of_a_step(live: Live) -> None:
         "gradient",
         "evaluation",
     }
-    names = {one.name for one in step.forced}
+    names = {one.name for one in step.injected}
     assert {"forward/conv2", "forward/square/before_activation", "gradient/norm/gamma"} <= names
-    assert max(one.deviation for one in (*step.forced, *step.free)) < 1e-13
+    assert max(one.deviation for one in (*step.injected, *step.as_trained)) < 1e-13
 
 
 FAULTS = {
@@ -196,7 +196,7 @@ def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
 
 def test_gradients_of_rounding_are_told_from_small_ones() -> None:
     gradients = {"a": np.array([1.0]), "b": np.array([1e-16]), "c": np.array([1e-9]), "d": np.array([0.0])}
-    assert list(zero_gradient_directions(gradients)) == ["b"]
+    assert list(measured_zero_gradients(gradients)) == ["b"]
 
 
 def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from parity.common.diagnosis.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
+from parity.common.diagnosis.result import (
+    Diagnosis,
+    Explanation,
+    Finding,
+    StepComparison,
+    TensorComparison,
+    When,
+)
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.report.diagnosis import to_json, write_diagnosis_json
 from parity.common.report.html.diagnosis import level_of, write_diagnosis_html
@@ -25,7 +32,9 @@ pytest.importorskip("jinja2", reason="the page needs jinja2")
 SPEC = recipe_spec("digits_mlp", "steps=30")
 
 
-def seen_of(step: int | None, spoiled: dict[str, float], replica: int | None = None) -> tuple[Seen, ...]:
+def seen_of(
+    step: int | None, spoiled: dict[str, float], replica: int | None = None
+) -> tuple[TensorComparison, ...]:
     """Everything a step has, in order, all but `spoiled` in agreement."""
     layers = [layer.path for layer in layers_of(SPEC.model.tree())]
     parameters = tapped_parameters(SPEC)
@@ -47,14 +56,18 @@ def seen_of(step: int | None, spoiled: dict[str, float], replica: int | None = N
     if step is None:
         names = {stage: names[stage] for stage in ("ids", "inputs", "forward", "loss")}
     return tuple(
-        Seen(stage, name, replica, spoiled.get(name, 0.0 if stage == "ids" else 2.2e-16), 1e-12)
+        TensorComparison(name, replica, spoiled.get(name, 0.0 if stage == "ids" else 2.2e-16), 1e-12)
         for stage, group in names.items()
         for name in group
     )
 
 
 def finding(
-    step: int | None, seen: tuple[Seen, ...], name: str, why: Explanation | None = None, **changes: object
+    step: int | None,
+    seen: tuple[TensorComparison, ...],
+    name: str,
+    why: Explanation | None = None,
+    **changes: object,
 ) -> Finding:
     """A finding at `name`, with the two tensors before it."""
     place = next(number for number, one in enumerate(seen) if one.name == name)
@@ -92,15 +105,15 @@ def synthetic() -> Diagnosis:
             one.name: 0.05 for one in seen_of(step, {}) if one.stage not in ("ids", "inputs", "before")
         }
         steps.append(
-            StepSeen(
+            StepComparison(
                 step, seen_of(step, trained | own, 0) + seen_of(step, trained | own, 1), seen_of(step, own)
             )
         )
-    first, second, _ = (one.forced for one in steps)
+    first, second, _ = (one.injected for one in steps)
     return Diagnosis(
         reference="tensorflow mirrored x1",
         candidate="torch ddp x2",
-        spec_name=SPEC.name,
+        name=SPEC.name,
         verdict="divergent",
         when=When(0, "loss 0.31 apart where 1e-12 is allowed", "looked for from the curves of 30 steps"),
         steps=tuple(steps),
@@ -166,17 +179,17 @@ def test_every_finding_has_its_cause_confidence_evidence_and_fix() -> None:
 
 def test_no_line_is_cut_off_where_names_are_long() -> None:
     name = "forward/" + "/".join(f"quite_a_long_block_{number}" for number in range(12))
-    seen = (Seen("forward", name, 1, 0.5, 1e-12, "row of sample 17"),)
+    seen = (TensorComparison(name, 1, 0.5, 1e-12, "row of sample 17"),)
     found = Finding(0, "forward", name, (1,), seen, ())
-    text = printed(replace(synthetic(), steps=(StepSeen(0, seen, seen),), findings=(found,)))
+    text = printed(replace(synthetic(), steps=(StepComparison(0, seen, seen),), findings=(found,)))
     told = "quite_a_long_block_11  deviation 0.5, allowed 1e-12 (row of sample 17) ◀ finding 1"
     assert told in text
 
 
 def test_many_bad_tensors_are_counted_and_the_findings_own_is_always_shown() -> None:
-    seen = tuple(Seen("forward", f"forward/layer_{n}", None, 0.1, 1e-12) for n in range(40))
+    seen = tuple(TensorComparison(f"forward/layer_{n}", None, 0.1, 1e-12) for n in range(40))
     found = Finding(0, "forward", "forward/layer_33", (), seen[33:34], seen[:0])
-    text = printed(replace(synthetic(), steps=(StepSeen(0, seen, seen),), findings=(found,)))
+    text = printed(replace(synthetic(), steps=(StepComparison(0, seen, seen),), findings=(found,)))
     assert "✗ layer_33  deviation 0.1" in text
     assert "✗ layer_6 … layer_32  27 of 27 differ\n" in text
 
@@ -196,14 +209,17 @@ def test_parity_and_a_divergence_without_findings_are_told_apart() -> None:
 def test_markup_in_what_users_wrote_stays_text() -> None:
     why = replace(ACTIVATION, text="[bold]x[/bold] [/]", evidence="[red]", fix="[/dim]", culprit="[a]")
     found = replace(synthetic().findings[0], explanation=why)
-    text = printed(replace(synthetic(), findings=(found,), notes=("[/]",), spec_name="[green]"))
+    text = printed(replace(synthetic(), findings=(found,), notes=("[/]",), name="[green]"))
     assert all(words in text for words in ("[bold]x[/bold] [/]", "[red]", "[/dim]", "note: [/]", "[green]"))
 
 
 def test_what_is_not_finite_is_said_in_words_and_written_as_json() -> None:
-    seen = Seen("ids", "ids", 0, math.inf, 0.0, "sample 3"), Seen("loss", "loss_sum", 0, math.nan, 1e-12)
+    seen = (
+        TensorComparison("ids", 0, math.inf, 0.0, "sample 3"),
+        TensorComparison("loss_sum", 0, math.nan, 1e-12),
+    )
     found = Finding(0, "ids", "ids", (0,), seen[:1], ())
-    diagnosis = replace(synthetic(), steps=(StepSeen(0, seen, seen),), findings=(found,))
+    diagnosis = replace(synthetic(), steps=(StepComparison(0, seen, seen),), findings=(found,))
     text = printed(diagnosis)
     assert "not equal (sample 3) ◀ finding 1" in text
     assert "deviation not a number, allowed 1e-12" in text
@@ -219,7 +235,7 @@ def test_json_holds_the_whole_diagnosis(tmp_path: Path) -> None:
     assert {field.name for field in fields(Diagnosis)} <= set(data)
     assert data["findings"][0]["explanation"] == asdict(ACTIVATION)
     assert data["findings"][2]["explanation"] is None
-    assert len(data["steps"][1]["free"]) == len(diagnosis.steps[1].free)
+    assert len(data["steps"][1]["free"]) == len(diagnosis.steps[1].as_trained)
 
 
 def write_page(folder: Path, diagnosis: Diagnosis) -> Path:
@@ -262,7 +278,7 @@ def test_every_tensor_of_a_step_has_a_cell(tmp_path: Path) -> None:
     ("deviation", "level"), [(1e-12, 0), (2e-12, 1), (1e-9, 2), (5e-4, 3), (0.5, 4), (1, 5), (math.nan, 5)]
 )
 def test_colours_follow_a_logarithmic_scale(deviation: float, level: int) -> None:
-    assert level_of(Seen("forward", "forward/a", None, deviation, 1e-12)) == level
+    assert level_of(TensorComparison("forward/a", None, deviation, 1e-12)) == level
 
 
 def test_a_parity_page_has_no_findings(tmp_path: Path) -> None:
@@ -276,8 +292,8 @@ def test_a_parity_page_has_no_findings(tmp_path: Path) -> None:
 def test_the_page_loads_nothing_and_keeps_hostile_text_as_text(tmp_path: Path) -> None:
     why = Explanation(HOSTILE, HOSTILE, "likely", HOSTILE, HOSTILE, HOSTILE)
     spoiled = replace(synthetic().findings[0], explanation=why)
-    seen = tuple(replace(one, where=HOSTILE) for one in synthetic().steps[0].forced)
-    step = StepSeen(0, seen, seen)
+    seen = tuple(replace(one, where=HOSTILE) for one in synthetic().steps[0].injected)
+    step = StepComparison(0, seen, seen)
     names = {"reference": HOSTILE, "candidate": HOSTILE, "notes": (HOSTILE,)}
     target = write_page(tmp_path, replace(synthetic(), findings=(spoiled,), steps=(step,), **names))
     page = rendered(target, tmp_path)

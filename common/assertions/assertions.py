@@ -29,7 +29,7 @@ from parity.common.assertions.arguments import (
 )
 from parity.common.assertions.failures import place_of, told_of, where_of, write_page
 from parity.common.base.errors import ExternalModelError, ParityError
-from parity.common.diagnosis.result import Finding, Seen
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import Workers
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.bench import Bench
@@ -276,7 +276,7 @@ def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
     if found is not None:
         lines += [f"  {found.when.evidence}"] if found.when else []
         lines += [line for finding in found.findings[:_SHOWN] for line in told_of(finding, ())]
-        seen = [one for step in found.steps for one in step.free]
+        seen = [one for step in found.steps for one in step.as_trained]
         write_page(
             folder / (REPORT if result is None else "diagnosis_1.html"), [*lines, *found.notes], seen, None
         )
@@ -291,7 +291,9 @@ def _remove_empty(folder: Path) -> None:
         pass  # it is not empty
 
 
-def _outputs(asked: PairRequest, opened: LoadedPair, mapping: Mapping, training: bool) -> list[Seen]:
+def _outputs(
+    asked: PairRequest, opened: LoadedPair, mapping: Mapping, training: bool
+) -> list[TensorComparison]:
     ours = opened.keras.forward(opened.inputs[0], training=training, taps=False)
     theirs = opened.torch.forward(opened.inputs[1], training=training, taps=False)
     return bench_of(asked, opened, mapping).outputs(ours, theirs)
@@ -303,7 +305,7 @@ def _explained(
     mapping: Mapping,
     chosen: Tolerance,
     training: bool,
-    seen: list[Seen],
+    seen: list[TensorComparison],
     scratch: _Scratch,
 ) -> str:
     """Where and why, for a person; and a page of it."""
@@ -324,7 +326,7 @@ def _explained(
     return "\n".join(lines)
 
 
-def _layers(bench: Bench, training: bool) -> list[Seen]:
+def _layers(bench: Bench, training: bool) -> list[TensorComparison]:
     """The pass layer by layer."""
     ours = bench.keras.forward(bench.inputs[0], training=training)
     theirs = bench.torch.forward(bench.inputs[1], training=training)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from parity.common.base.files import replacing
-from parity.common.diagnosis.result import Finding, Seen
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.external.pairs.bench import OUTPUT
 from parity.common.external.pairs.explain import Suspect
 from parity.common.report.files import finite
@@ -26,18 +26,20 @@ def told_of(finding: Finding, suspects: Sequence[Suspect]) -> list[str]:
     ]
 
 
-def place_of(one: Seen) -> str:
+def place_of(one: TensorComparison) -> str:
     """Where a tensor is, without the stage of the step."""
     name = one.name.partition("/")[2]
     return f"the {name}" if name == OUTPUT else name
 
 
-def where_of(one: Seen) -> str:
+def where_of(one: TensorComparison) -> str:
     """' (row of sample 3)', or nothing."""
     return f" ({one.where})" if one.where else ""
 
 
-def write_page(path: Path, lines: list[str], tensors: Sequence[Seen], limit: float | None) -> None:
+def write_page(
+    path: Path, lines: list[str], tensors: Sequence[TensorComparison], limit: float | None
+) -> None:
     """Write an HTML page without scripts, and the same as JSON beside it.
 
     Args:

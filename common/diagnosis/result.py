@@ -1,51 +1,95 @@
-"""What a diagnosis says: when, where and why; what a report shows of it."""
+"""What a diagnosis says: when, where and why. The same for every source of observations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from parity.common.record.trace import stage_of
+
 Confidence = Literal["confirmed", "likely"]
+Source = Literal["replays", "live models", "records"]
+Status = Literal["agrees", "inherits", "differs", "not recorded"]
+Verdict = Literal["parity", "divergent", "inconclusive"]
 
 FINAL_STATE = "final state"  # how the evidence for it begins
+BEFORE_FIRST = -1  # the step of what runs begin with
 
 
 @dataclass(frozen=True)
-class Seen:
+class TensorComparison:
     """One tensor of a step compared with the reference's.
 
     name: as in `parity.common.record.trace`. replica: whose, None where it was compared for the global batch.
-    deviation: relative to the largest element. where: "" or what it was found at ("row of sample 17").
+    deviation: relative to the largest element. where: "" or the element that is farthest off ("row of sample 17").
+    by_replica: the deviation of each replica's part, where that can be known.
     """
 
-    stage: str
     name: str
     replica: int | None
     deviation: float
     allowed: float
     where: str = ""
+    by_replica: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> str:
+        return stage_of(self.name)
 
     @property
     def agrees(self) -> bool:
         return self.deviation <= self.allowed
 
+    @property
+    def replicas(self) -> frozenset[int]:
+        """Those that deviate."""
+        if self.replica is not None:
+            return frozenset({self.replica})
+        return frozenset(replica for replica, value in self.by_replica.items() if value > self.allowed)
+
+    @property
+    def parts(self) -> list[TensorComparison]:
+        """The comparison, followed by each replica's part where there are several."""
+        whole = replace(self, by_replica={})
+        parts = self.by_replica.items() if len(self.by_replica) > 1 else ()
+        return [
+            whole,
+            *(replace(whole, replica=replica, deviation=value, where="") for replica, value in parts),
+        ]
+
 
 @dataclass(frozen=True)
-class StepSeen:
+class StepComparison:
     """All tensors of one step, in the order in which it makes them.
 
-    step: None for the evaluation. free: as trained, each from its own state. forced: fed with the
-    reference's tensors, so that each deviates by what it does itself only.
+    step: None for the evaluation. as_trained: each run from its own state. injected: the candidate was given
+    the reference's tensors, so that each deviates only by what makes it.
     """
 
     step: int | None
-    free: tuple[Seen, ...]
-    forced: tuple[Seen, ...]
+    as_trained: tuple[TensorComparison, ...]
+    injected: tuple[TensorComparison, ...]
 
     @property
-    def first(self) -> Seen | None:
+    def first(self) -> TensorComparison | None:
         """The first tensor outside its budget, as trained."""
-        return next((seen for seen in self.free if not seen.agrees), None)
+        return next((tensor for tensor in self.as_trained if not tensor.agrees), None)
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One stage of a step over all steps that were compared.
+
+    status: "differs" by itself; "inherits" an upstream error. step: the first at which it does not agree;
+    `BEFORE_FIRST` for what the runs begin with; None where it agrees, or only after the last step differs.
+    text: by how much, or what was compared, or why nothing was.
+    """
+
+    name: str
+    status: Status
+    text: str
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,16 +101,16 @@ class Explanation:
     confidence: Confidence
     fix: str
     evidence: str
-    # Which of the two runs is the odd one, by its label; "" where that cannot be told.
+    # Which of the two runs is the odd one, by its label; "" where that cannot be known.
     culprit: str = ""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect: what deviates by itself, though fed the reference's input.
+    """One defect: what deviates by itself, though given the reference's input.
 
     step: the first traced one that shows it (None: the evaluation); stage and name: the first tensor there.
-    seen: all tensors that it explains. agreeing: the last ones before it that still agree.
+    tensors: all that it explains, at least one. agreeing: the last ones before it that still agree.
     explanation: None where no known cause fits.
     """
 
@@ -74,20 +118,21 @@ class Finding:
     stage: str
     name: str
     replicas: tuple[int, ...]
-    seen: tuple[Seen, ...]
-    agreeing: tuple[Seen, ...]
+    tensors: tuple[TensorComparison, ...]
+    agreeing: tuple[TensorComparison, ...]
     explanation: Explanation | None = None
 
     @property
     def deviation(self) -> float:
-        return max(seen.deviation for seen in self.seen)
+        return max(tensor.deviation for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
 class When:
-    """The first step outside the budget; what says so; between which steps it was looked for, and how.
+    """The first step outside the budget; what says so; between which steps it was searched, and how.
 
-    step: None where only what comes after the last step differs: the final state or the evaluation.
+    step: None where only what comes after the last step differs: the final state or the evaluation;
+    `BEFORE_FIRST` where recorded scripts begin otherwise.
     """
 
     step: int | None
@@ -96,28 +141,39 @@ class When:
 
     @property
     def only_state(self) -> bool:
-        """Whether nothing but the final state says that the runs part."""
+        """Whether nothing but the final state shows that the runs diverge."""
         return self.step is None and self.evidence.startswith(FINAL_STATE)
+
+    @property
+    def place(self) -> str:
+        """The step in words."""
+        if self.step is None:
+            return "after the last step"
+        return "before the first step" if self.step == BEFORE_FIRST else f"at step {self.step}"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where two runs part, and why.
+    """Where two runs diverge, and why.
 
-    verdict: "parity" where nothing differs; "inconclusive" where the runs part no farther than rounding takes
-    either of them. when: None in parity. steps: those that were looked into.
-    findings: in the order of the data's way. notes: what a reader must know: another precision or
-    placement replayed than was run, what could not be looked into, breaches recorded by the runs.
-    reproduced: whether the replay parted as the runs did.
+    source: of the observations. verdict: "parity" where nothing differs; "inconclusive" where the runs diverge no
+    farther than rounding takes either of them, or where that cannot be known. when: None where nothing differs.
+    stages: each stage of a step, over all steps. steps: those that were traced, none for recorded scripts.
+    findings: in the order of the data's way. settings: what the two are set to differently, where nothing could be
+    tried. notes: what a reader must know: another precision or placement replayed than was run, what could not be
+    compared, invariant violations recorded by the runs. reproduced: whether the replay diverged as the runs did.
     """
 
+    source: Source
     reference: str
     candidate: str
-    spec_name: str
-    verdict: Literal["parity", "divergent", "inconclusive"]
+    name: str
+    verdict: Verdict
     when: When | None
-    steps: tuple[StepSeen, ...]
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    reproduced: bool
-    seconds: float
+    stages: tuple[StageSummary, ...] = ()
+    steps: tuple[StepComparison, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    settings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    reproduced: bool = True
+    seconds: float = 0.0

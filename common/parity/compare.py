@@ -19,7 +19,8 @@ from parity.common.parity.deviation import Curve, column_deviation, state_deviat
 from parity.common.parity.low_precision import LARGEST_SHARE, low_share
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
 from parity.common.record import RunRecord
-from parity.common.state.canonical import State, tensor_of, zero_gradient_directions
+from parity.common.state.canonical import State, tensor_of
+from parity.common.state.zero_gradient import CLAIMED_ULPS, zero_gradient_directions
 
 Verdict = Literal["parity", "divergent", "inconclusive"]
 EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
@@ -334,7 +335,7 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
 def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
     """A ledger entry must be what it claims: a gradient of nothing but rounding noise.
 
-    Else the ledger would hide a real difference. Noise stays below 1e4 units in the last place of
+    Else the ledger would hide a real difference. Noise stays below `CLAIMED_ULPS` units in the last place of
     the largest gradient: a sum over a batch and its tokens rounds a few thousand times at most.
     """
     if not ledger:
@@ -348,7 +349,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             largest = max(filter(math.isfinite, largest_of.values()), default=0.0)
             here = largest_of.get(f"parameters/{tensor}", math.inf)
             share = here / largest if largest else here
-            limit = 1e4 * float(np.finfo(record.run_info.master_dtype).eps)
+            limit = CLAIMED_ULPS * float(np.finfo(record.terms.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []

@@ -49,17 +49,31 @@ def recorded_rows(name: str, record: RunRecord) -> NDArray[np.bool_]:
     return found
 
 
-def tensor_deviation(reference: NDArray[np.generic], candidate: NDArray[np.generic]) -> float:
-    """max |a - b| / max(|a|, |b|), infinite where shapes or finiteness differ.
+def tensor_deviation(
+    reference: NDArray[np.generic],
+    candidate: NDArray[np.generic],
+    *,
+    largest: float = 0.0,
+    overflow_agrees: bool = False,
+) -> float:
+    """Return max |a - b| / max(|a|, |b|), the relative deviation of two tensors of any shape and dtype.
 
     The largest difference over the largest element: sees a permutation, which a comparison of means
-    or of norms would not.
+    or of norms would not. Infinite where shapes differ, or where an element is not finite.
+
+    Args:
+        largest: the largest absolute value of the whole tensor, where these two are parts of one.
+        overflow_agrees: leave out elements that are finite in neither: one overflow is like another.
     """
-    a = np.asarray(reference, np.float64)
-    b = np.asarray(candidate, np.float64)
-    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    a, b = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
+    if a.shape != b.shape:
         return float("inf")
-    scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
+    finite = np.isfinite(a)
+    if not finite.all() and overflow_agrees and np.array_equal(finite, np.isfinite(b)):
+        a, b, finite = a[finite], b[finite], finite[finite]
+    if not (finite.all() and np.isfinite(b).all()):
+        return float("inf")
+    scale = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0), largest)
     return float(np.abs(a - b).max(initial=0.0) / scale) if scale else 0.0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parity import __version__
-from parity.common.diagnosis.result import Diagnosis, Finding, Seen, StepSeen
+from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
 from parity.common.record.trace import STAGES
 from parity.common.report.files import finite, write_data
 
@@ -41,8 +41,8 @@ class StageSeen:
     """One stage of a step. by_itself: fed the reference's input; trained: as trained."""
 
     stage: str
-    by_itself: tuple[Seen, ...]
-    trained: tuple[Seen, ...]
+    by_itself: tuple[TensorComparison, ...]
+    trained: tuple[TensorComparison, ...]
 
     @property
     def title(self) -> str:
@@ -58,7 +58,7 @@ class StageSeen:
         return "follows" if self.by_itself else "differs"
 
 
-def stages_of(step: StepSeen) -> list[StageSeen]:
+def stages_of(step: StepComparison) -> list[StageSeen]:
     """The stages of a step that have tensors, in execution order; of each tensor the worst replica."""
     found = {seen.stage for seen in (*step.forced, *step.free)}
     return [
@@ -70,12 +70,12 @@ def stages_of(step: StepSeen) -> list[StageSeen]:
     ]
 
 
-def worst_by_name(seen: Iterable[Seen]) -> tuple[Seen, ...]:
+def worst_by_name(seen: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
     """Of each tensor the entry furthest outside its budget, in the order of first appearance.
 
     It names a replica only where another one agrees.
     """
-    found: dict[str, list[Seen]] = {}
+    found: dict[str, list[TensorComparison]] = {}
     for one in seen:
         found.setdefault(one.name, []).append(one)
     worst = {name: max(entries, key=excess) for name, entries in found.items()}
@@ -85,7 +85,7 @@ def worst_by_name(seen: Iterable[Seen]) -> tuple[Seen, ...]:
     )
 
 
-def excess(seen: Seen) -> float:
+def excess(seen: TensorComparison) -> float:
     """Deviation in units of what is allowed; infinite where that is nothing."""
     if not seen.deviation:
         return 0.0
@@ -99,7 +99,7 @@ def number(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.2g}"
 
 
-def amount(seen: Seen) -> str:
+def amount(seen: TensorComparison) -> str:
     """How far a tensor is off, in words."""
     if math.isinf(seen.deviation) and not seen.allowed:
         return "not equal"
@@ -140,12 +140,12 @@ def place(finding: Finding) -> str:
     return f"{step_name(finding.step)}, {stage}: {finding.name}"
 
 
-def first_seen(finding: Finding) -> Seen:
+def first_seen(finding: Finding) -> TensorComparison:
     """The entry of a finding's first tensor."""
     return next((seen for seen in finding.seen if seen.name == finding.name), finding.seen[0])
 
 
-def others_of(finding: Finding) -> list[Seen]:
+def others_of(finding: Finding) -> list[TensorComparison]:
     """What a finding explains beside its first tensor; of the same stage first, other layers that is."""
     others = [seen for seen in worst_by_name(finding.seen) if seen.name != finding.name]
     return sorted(others, key=lambda seen: seen.stage != first_seen(finding).stage)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from parity.common.diagnosis.result import Diagnosis, Finding, Seen, StepSeen
+from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
 from parity.common.report.diagnosis import (
     StageSeen,
     amount,
@@ -108,7 +108,7 @@ def _print_tree(tree: Tree, console: Console) -> None:
         console.width = width
 
 
-def _short(step: StepSeen) -> str:
+def _short(step: StepComparison) -> str:
     """A step that shows no finding of its own, in one line."""
     name = f"[bold]{step_name(step.step)}[/bold]"
     again = [stage.title for stage in stages_of(step) if stage.status == "differs"]
@@ -117,7 +117,7 @@ def _short(step: StepSeen) -> str:
     return f"{name}  {_MARK['agrees']} nothing differs by itself"
 
 
-def _agreeing(entries: Sequence[Seen]) -> str:
+def _agreeing(entries: Sequence[TensorComparison]) -> str:
     count = f"{len(entries)} tensor{'s' if len(entries) > 1 else ''}"
     worst = max(seen.deviation for seen in entries)
     return f"{count}, equal" if not worst else f"{count}, at most {number(worst)}"
@@ -127,18 +127,18 @@ def _agreeing(entries: Sequence[Seen]) -> str:
 class _Branch:
     """A part of the tensors' names, up to a slash."""
 
-    here: list[Seen] = field(default_factory=list)
+    here: list[TensorComparison] = field(default_factory=list)
     below: dict[str, _Branch] = field(default_factory=dict)
 
     @property
-    def entries(self) -> list[Seen]:
+    def entries(self) -> list[TensorComparison]:
         return [*self.here, *(seen for branch in self.below.values() for seen in branch.entries)]
 
 
 class _StepTree:
     """The stages of one step; those that differ by themselves with the layers that do."""
 
-    def __init__(self, step: StepSeen, findings: Sequence[Finding]) -> None:
+    def __init__(self, step: StepComparison, findings: Sequence[Finding]) -> None:
         self._step, self._findings = step.step, findings
         self.tree = Tree(f"[bold]{step_name(step.step)}[/bold]")
         for stage in stages_of(step):
@@ -163,12 +163,12 @@ class _StepTree:
             else:
                 self.tree.add(line + self._belonging(bad))
 
-    def _number_at(self, seen: Seen) -> int:
+    def _number_at(self, seen: TensorComparison) -> int:
         """The finding whose first tensor this is; 0 where it is none's."""
         at = [(finding.step, finding.name) for finding in self._findings]
         return at.index((self._step, seen.name)) + 1 if (self._step, seen.name) in at else 0
 
-    def _numbers_of(self, seen: Seen) -> set[int]:
+    def _numbers_of(self, seen: TensorComparison) -> set[int]:
         """The findings that explain a tensor, in this step or another one."""
         return {
             count
@@ -176,7 +176,7 @@ class _StepTree:
             if any(one.name == seen.name for one in finding.seen)
         }
 
-    def _belonging(self, entries: Sequence[Seen]) -> str:
+    def _belonging(self, entries: Sequence[TensorComparison]) -> str:
         """', of finding 1', ', of findings 1, 3'; nothing where no finding has any."""
         counts = sorted(set().union(*map(self._numbers_of, entries)))
         numbers = ", ".join(map(str, counts))
@@ -209,7 +209,7 @@ class _StepTree:
         else:
             tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{_agreeing(entries)}[/dim]")
 
-    def _off(self, seen: Seen) -> str:
+    def _off(self, seen: TensorComparison) -> str:
         where = [] if seen.replica is None else [f"replica {seen.replica}"]
         where += [seen.where] if seen.where else []
         beside = f" [dim]({escape(', '.join(where))})[/dim]" if where else ""
@@ -219,7 +219,7 @@ class _StepTree:
         return f"  [red]{amount(seen)}[/red]{beside}{flag}"
 
 
-def _branched(entries: Sequence[Seen]) -> _Branch:
+def _branched(entries: Sequence[TensorComparison]) -> _Branch:
     root = _Branch()
     for seen in entries:
         branch = root
@@ -229,7 +229,7 @@ def _branched(entries: Sequence[Seen]) -> _Branch:
     return root
 
 
-def _kind(entries: Sequence[Seen], told: set[str]) -> str:
+def _kind(entries: Sequence[TensorComparison], told: set[str]) -> str:
     if all(seen.agrees for seen in entries):
         return "agree"
     return "told" if any(seen.name in told for seen in entries) else "known"

@@ -110,19 +110,6 @@ def _given(layer: Imported, specs: dict[str, ParameterSpec]) -> dict[str, NDArra
     return {names[name]: value.astype(np.float64) for name, value in held.items()}
 
 
-def zero_gradient_directions(spec: TrainSpec) -> dict[str, str]:
-    """The ledger of tensors whose gradient is only rounding noise, and of what follows them: name -> reason.
-
-    An optimizer that normalises gradients turns that noise into steps, so two exact runs differ
-    there and nowhere else; their loss does not see it. Names leave out `parameters/` and `buffers/`.
-    """
-    return {
-        name.partition("/")[2]: p.null_direction
-        for name, p in parameter_specs(spec).items()
-        if p.null_direction is not None
-    }
-
-
 def tensor_of(name: str) -> str:
     """'slots/first_moment/a/b' and 'parameters/a/b' are both the tensor 'a/b'."""
     head, _, rest = name.partition("/")

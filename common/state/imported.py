@@ -404,28 +404,3 @@ def drawing(layer: Imported, target: Target, name: str, attribute: str, rate: An
             f"{target}: layer {name!r} has {attribute} {rate}, and the frameworks draw differently; set"
             " stochastic: off, which makes it 0 in both, or build the model without"
         )
-
-
-def mark_zero_gradient_directions(
-    layer: Imported, gradients: Mapping[str, Array], precision: str
-) -> Imported:
-    """The layer, its Keras tensors marked whose gradient is nothing but rounding noise, yet not zero.
-
-    Such are a bias before batch norm, or that of attention's keys. A comparison holds each mark against the first
-    gradients of both runs.
-
-    Args:
-        layer: to be marked.
-        gradients: of a training batch, by Keras name.
-        precision: that they were computed in.
-    """
-    largest = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
-    limit = 1e3 * float(np.finfo(precision).eps) * max(largest.values(), default=0.0)
-    reason = "its gradient on the first batch is rounding noise"
-    tensors = tuple(
-        tensor.model_copy(update={"null_direction": reason})
-        if tensor.null_direction is None and tensor.trainable and 0 < largest.get(tensor.name, 0.0) <= limit
-        else tensor
-        for tensor in layer.keras_tensors
-    )
-    return layer.model_copy(update={"keras_tensors": tensors})

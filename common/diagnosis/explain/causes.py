@@ -25,7 +25,6 @@ import numpy as np
 from parity.common.diagnosis.explain.counterfactuals import Side
 from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.diagnosis.explain.experiments import Outcome, by_size, formula, replay
-from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.diagnosis.explain.signatures import (
     attention,
     backward,
@@ -42,6 +41,7 @@ from parity.common.diagnosis.explain.signatures import (
     variants,
 )
 from parity.common.diagnosis.explain.signatures.base import Case, Match
+from parity.common.diagnosis.result import Confidence, Explanation
 
 _LOG = logging.getLogger(__name__)
 

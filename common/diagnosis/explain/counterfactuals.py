@@ -1,4 +1,4 @@
-"""What an explanation may have tried: single layers, a step fed with a corrected tensor, another spec."""
+"""What an explanation may have tried: single layers, a step with a corrected tensor injected, another spec."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Counterfactuals:
     """Replays on request. Each takes a second or more, so ask for what a signature has made likely.
 
     placements, inside: of the reference and the candidate, as they were replayed. replay: the candidate's,
-    which forced the steps found in its folder `forced`.
+    which injected the steps found in its folder `injected`.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Counterfactuals:
         shutil.rmtree(folder)
         return [state or None for state in found]
 
-    def corrected(self, step: int | None, injected: Sequence[State]) -> Trace:
-        """The candidate's forced step (None: its evaluation) fed exactly `injected`, one state a replica.
+    def corrected(self, step: int | None, injections: Sequence[State]) -> Trace:
+        """The candidate's injected step (None: its evaluation) given exactly `injections`, one state a replica.
 
-        Begins with the same state, after the same steps, as the forced step of the evidence.
+        Begins with the same state, after the same steps, as the injected step of the evidence.
         """
         folder = self._new_folder("corrected")
         inject = folder / "feed"
@@ -113,12 +113,12 @@ class Counterfactuals:
         assert self._replay.forced is not None
         given, here = Path(self._replay.forced), step_folder(inject, step)
         for path in sorted(given.glob("step_*")):
-            # What was forced before may have left something behind in the process.
+            # What was injected before may have left something behind in the process.
             if path.name < here.name:
                 (inject / path.name).symlink_to(path.resolve(), target_is_directory=True)
         here.mkdir()
         save_state(here / "state.safetensors", load_state(step_folder(given, step) / "state.safetensors"))
-        for replica, tensors in enumerate(injected):
+        for replica, tensors in enumerate(injections):
             write_replica(here, replica, tensors)
         changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
         placement = self._placements[1].model_copy(

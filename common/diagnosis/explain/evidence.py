@@ -17,12 +17,12 @@ from parity.common.state.canonical import State
 
 @dataclass(frozen=True)
 class Evidence:
-    """One finding, and all that was seen around it.
+    """One finding, and all that was traced around it.
 
     spec: resolved, as it was replayed. reference, candidate: the placements replayed. step: the finding's,
-    None for the evaluation. ref: the reference's trace of it. forced: the candidate's, fed with the
-    reference's tensors, so that each is what the candidate itself makes of those. free: the candidate's as
-    trained. earlier: (step, ref, forced) of the traced steps before; later: of those after. allowed: the
+    None for the evaluation. ref: the reference's trace of it. injected: the candidate's, given the
+    reference's tensors, so that each is what the candidate itself makes of those. as_trained: the candidate's as
+    trained. earlier: (step, ref, injected) of the traced steps before; later: of those after. allowed: the
     largest deviation that is rounding. layers: of each layer's path the name of the tensor that is its input.
     records: of the runs themselves. state: of the evaluation, the canonical state that it is made with.
     """
@@ -32,14 +32,14 @@ class Evidence:
     candidate: Placement
     step: int | None
     ref: Trace
-    forced: Trace
-    injected: Sequence[State]
-    free: Trace | None
+    injected: Trace
+    injections: Sequence[State]
+    as_trained: Trace | None
     earlier: Sequence[tuple[int, Trace, Trace]]
     finding: Finding
     allowed: float
     layers: Mapping[str, str]
-    lab: Counterfactuals
+    experiments: Counterfactuals
     records: tuple[RunRecord, RunRecord] | None = field(default=None, compare=False)
     later: Sequence[tuple[int, Trace, Trace]] = ()
     state: State | None = field(default=None, compare=False)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import Case, Tensors
 from parity.common.record.taps import layers_of
 from parity.common.record.trace import Array
@@ -15,9 +16,6 @@ from parity.common.reference.losses import loss_sum_and_count
 from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slot_name
-
-# How many directions a gradient is looked at along; one would do, but for bad luck.
-_DIRECTIONS = 3
 
 
 def penalties(case: Case) -> dict[str, Array]:
@@ -165,8 +163,8 @@ def slopes_of_loss(
 
     Exact to rounding: Squire and Trapp, SIAM Review 1998.
     """
-    random, h = np.random.default_rng(0), 1e-30
-    directions = [random.normal(size=outputs.shape) for _ in range(_DIRECTIONS)]
+    random, h = np.random.default_rng(0), limits.COMPLEX_STEP
+    directions = [random.normal(size=outputs.shape) for _ in range(limits.DIRECTIONS)]
     slopes = []
     for loss in losses:
         found = []

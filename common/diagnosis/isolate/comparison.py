@@ -1,13 +1,13 @@
-"""A step of the candidate held against the reference's, tensor by tensor in the order in which it makes them.
+"""A step of the candidate compared with the reference's, tensor by tensor in the order in which a step makes them.
 
-Free traces are compared as they are. A forced one is compared with what it was fed: each tensor is then what
-the candidate itself makes of the reference's tensors. Two kinds of tensors have another standard there:
+Traces as trained are compared as they are. An injected one is compared with what was injected: each tensor is then
+what the candidate itself makes of the reference's tensors. Two kinds of tensors have another standard there:
 
     total       the candidate's own loss sums and counts, added up here
-    gradient    its own local gradients, added up, divided by the count fed and given the penalties, where
+    gradient    its own local gradients, added up, divided by the injected count and given the penalties, where
                 its replicas have local gradients; a wrong one of these is then no wrong reduction
 
-In float64 a forced tensor may deviate by 1e-12 of its largest element. What comes out nearly zero of larger
+In float64 an injected tensor may deviate by 1e-12 of its largest element. What comes out nearly zero of larger
 terms may deviate by a few units in the last place of these: a gradient by the absolute values that it is the
 sum of, an output or what flows back through a layer by what goes in, an update by the parameter it changes, a moving
 mean by what it is a mean of.
@@ -20,56 +20,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import TensorComparison
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record import taps
 from parity.common.record.trace import Array, Trace, is_of_samples, stage_of, tensor_of
 from parity.common.spec import TrainSpec, walk
-from parity.common.state.canonical import State, parameter_specs, zero_gradient_directions
+from parity.common.state.canonical import State, parameter_specs
+from parity.common.state.zero_gradient import zero_gradient_directions
 
-FORCED_FLOAT64 = 1e-12
-# As trained, a step begins with what all steps before have rounded.
-FREE_FLOAT64 = 1e-10
-# Of a sum of terms, so many units in the last place of their absolute values' sum.
-ULPS_OF_TERMS = 16.0
-# In float32, at least so many units in the last place of the largest element: what a sum of some hundred
-# products is rounded by.
-ULPS_OF_FLOAT32 = 64.0
-LOW_ULP = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
-# Of low numbers, of which layers with several products have several.
-FLIPS = 4.0
+LOW_ULP = {"bfloat16": limits.ULP_OF_BFLOAT16, "float16": limits.ULP_OF_FLOAT16}
 OF_REFERENCE = "of the reference"
 _SEVERAL_PRODUCTS = ("attention", "lstm", "gru", "rnn")
 
 
 @dataclass(frozen=True)
-class TensorComparison:
-    """One tensor compared. by_replica: the deviation of each replica's part, where that can be told."""
-
-    name: str
-    replica: int | None
-    deviation: float
-    allowed: float
-    where: str = ""
-    by_replica: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def stage(self) -> str:
-        return stage_of(self.name)
-
-    @property
-    def agrees(self) -> bool:
-        return self.deviation <= self.allowed
-
-    @property
-    def replicas(self) -> frozenset[int]:
-        """Those that deviate."""
-        if self.replica is not None:
-            return frozenset({self.replica})
-        return frozenset(replica for replica, value in self.by_replica.items() if value > self.allowed)
-
-
-@dataclass(frozen=True)
-class Limits:
+class Tolerances:
     """The largest deviations that are rounding: of every tensor, and more by stage and by name.
 
     ulp: a unit in the last place of 1, of what the sums are made in.
@@ -85,23 +51,26 @@ class Limits:
 
     def of_terms(self, name: str, terms: float, largest: float) -> float:
         """Of a tensor with this largest element, that is a sum of terms this large."""
-        by_terms = ULPS_OF_TERMS * self.ulp * terms / largest if largest else 0.0
+        by_terms = limits.ULPS_OF_TERMS * self.ulp * terms / largest if largest else 0.0
         return max(self.of(name), by_terms)
 
 
-FORCED_LIMITS, FREE_LIMITS = Limits(FORCED_FLOAT64), Limits(FREE_FLOAT64)
+INJECTED_TOLERANCES, AS_TRAINED_TOLERANCES = (
+    Tolerances(limits.INJECTED_FLOAT64),
+    Tolerances(limits.AS_TRAINED_FLOAT64),
+)
 
 
-def rough_limits(spec: TrainSpec, floors: Mapping[str, float]) -> Limits:
+def rough_tolerances(spec: TrainSpec, floors: Mapping[str, float]) -> Tolerances:
     """Of a precision below float64. floors: what rounding was seen to do, by name."""
     if spec.master_dtype == "float64":
-        return FORCED_LIMITS
+        return INJECTED_TOLERANCES
     ulp = float(np.finfo(np.float32).eps)
     by_stage: dict[str, float] = {}
     by_name = dict(floors)
     if spec.low_dtype is not None:
         # A product that lies between two low numbers goes to one here and to the other there.
-        flip = FLIPS * LOW_ULP[spec.low_dtype]
+        flip = limits.FLIPS * LOW_ULP[spec.low_dtype]
         by_stage = dict.fromkeys(("forward", "backward"), flip)
         # A weight's gradient is not rounded; but products within a layer may flip what it is made of.
         for node in walk(spec.model.tree()):
@@ -110,7 +79,7 @@ def rough_limits(spec: TrainSpec, floors: Mapping[str, float]) -> Limits:
                     for head in ("local_gradient", "gradient"):
                         name = f"{head}/{node.path}/{tensor.name}"
                         by_name[name] = max(flip, by_name.get(name, 0.0))
-    return Limits(ULPS_OF_FLOAT32 * ulp, by_stage, by_name, ulp)
+    return Tolerances(limits.ULPS_OF_FLOAT32 * ulp, by_stage, by_name, ulp)
 
 
 class Order:
@@ -145,7 +114,7 @@ class Order:
         return sorted(names, key=self.key)
 
 
-class StepComparison:
+class StepComparer:
     """One step, or for None the evaluation, of both runs.
 
     ref: the reference's trace. layers: of each layer's path the name of its input.
@@ -156,7 +125,9 @@ class StepComparison:
         self._order = Order(spec)
         self._null = set(zero_gradient_directions(spec))
 
-    def free(self, trace: Trace, limits: Limits = FREE_LIMITS) -> list[TensorComparison]:
+    def as_trained(
+        self, trace: Trace, tolerances: Tolerances = AS_TRAINED_TOLERANCES
+    ) -> list[TensorComparison]:
         """The candidate's step as trained."""
         found = []
         for name in self._names(trace):
@@ -167,34 +138,34 @@ class StepComparison:
             elif is_of_samples(name) or stage_of(name) in ("loss", "local_gradient"):
                 if is_of_samples(name) and not np.array_equal(self.ref.ids, trace.ids):
                     continue  # of other samples
-                deviation = deviation_of(self.ref.whole(name), trace.whole(name))
-                found.append(TensorComparison(name, None, deviation, limits.of(name)))
+                deviation = _deviation(self.ref.whole(name), trace.whole(name))
+                found.append(TensorComparison(name, None, deviation, tolerances.of(name)))
             else:
-                found += self._copies(name, None, trace, limits.of(name))
+                found += self._copies(name, None, trace, tolerances.of(name))
         return found
 
-    def forced(
-        self, injected: Sequence[State], trace: Trace, limits: Limits = FORCED_LIMITS
+    def injected(
+        self, injections: Sequence[State], trace: Trace, tolerances: Tolerances = INJECTED_TOLERANCES
     ) -> list[TensorComparison]:
-        """The candidate's step fed with `injected`, of each of its replicas."""
+        """The candidate's step given `injections`, one state for each of its replicas."""
         kinds: dict[str, Callable[[str], Iterable[TensorComparison]]] = {
             "ids": lambda name: (
                 _ids(given[name], tensors[name], replica)
-                for replica, (given, tensors) in enumerate(zip(injected, trace.replicas, strict=True))
+                for replica, (given, tensors) in enumerate(zip(injections, trace.replicas, strict=True))
             ),
-            "inputs": lambda name: self._samples(name, injected, trace, limits),
-            "forward": lambda name: [self._rows(name, injected, trace, limits)],
-            "backward": lambda name: [self._rows(name, injected, trace, limits)],
-            "loss": lambda name: [self._loss(name, trace, limits)],
-            "local_gradient": lambda name: self._local_gradient(name, trace, limits),
+            "inputs": lambda name: self._samples(name, injections, trace, tolerances),
+            "forward": lambda name: [self._rows(name, injections, trace, tolerances)],
+            "backward": lambda name: [self._rows(name, injections, trace, tolerances)],
+            "loss": lambda name: [self._loss(name, trace, tolerances)],
+            "local_gradient": lambda name: self._local_gradient(name, trace, tolerances),
             "total": lambda name: self._copies(
-                name, trace.summed(name.partition("/")[2]), trace, limits.of(name)
+                name, trace.summed(name.partition("/")[2]), trace, tolerances.of(name)
             ),
-            "gradient": lambda name: self._gradient(name, trace, limits),
-            "update": lambda name: self._update(name, trace, limits),
+            "gradient": lambda name: self._gradient(name, trace, tolerances),
+            "update": lambda name: self._update(name, trace, tolerances),
         }
         found: list[TensorComparison] = []
-        parted = ""  # the stage in which the reference's replicas part; what follows is no other defect
+        diverged = ""  # the stage in which the reference's replicas diverge; what follows is no other defect
         for name in self._names(trace):
             kind = kinds.get(stage_of(name))
             with np.errstate(invalid="ignore"):  # where gradients have overflowed
@@ -202,17 +173,19 @@ class StepComparison:
                     found += kind(name)
                 elif self.spec.per_replica_statistics and stage_of(name) == "buffers":
                     # All replicas began with replica 0's.
-                    found += list(self._copies(name, self.ref.replicas[0][name], trace, limits.of(name)))[:1]
+                    found += list(self._copies(name, self.ref.replicas[0][name], trace, tolerances.of(name)))[
+                        :1
+                    ]
                 else:
                     due = self.ref.replicas[0][name]
-                    allowed = limits.of_terms(name, self._terms_of_mean(name), _largest(due))
+                    allowed = tolerances.of_terms(name, self._terms_of_mean(name), _largest(due))
                     found += self._copies(name, due, trace, allowed)
-                wrong = list(self._of_reference(name, limits, trace))
-            if wrong and parted in ("", stage_of(name)):
-                found, parted = found + wrong, stage_of(name)
+                wrong = list(self._of_reference(name, tolerances, trace))
+            if wrong and diverged in ("", stage_of(name)):
+                found, diverged = found + wrong, stage_of(name)
         return found
 
-    def _of_reference(self, name: str, limits: Limits, trace: Trace) -> Iterator[TensorComparison]:
+    def _of_reference(self, name: str, tolerances: Tolerances, trace: Trace) -> Iterator[TensorComparison]:
         """What the reference made wrong of its own tensors, which the candidate is right not to make.
 
         Its replicas may hold different copies, and its totals and gradients may not be the sums of its own.
@@ -222,15 +195,17 @@ class StepComparison:
             return
         if self.spec.per_replica_statistics and "/buffers/" in name:
             return
-        expected, allowed = first[name], limits.of(name)
+        expected, allowed = first[name], tolerances.of(name)
         if stage == "total":
             expected = self.ref.summed(name.partition("/")[2])
         elif stage == "gradient" and all(f"local_{name}" in tensors for tensors in self.ref.replicas):
             count = float(first["total/count"])
             expected = self.ref.summed(f"local_{name}") / count + self._penalty(name)
-            allowed = limits.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
+            allowed = tolerances.of_terms(
+                name, self._terms(name) / count if count else 0.0, _largest(expected)
+            )
         for replica, value in enumerate(self.ref.each(name)):
-            deviation = deviation_of(expected, value)
+            deviation = _deviation(expected, value)
             if deviation > allowed:
                 where = f"replica {replica} {OF_REFERENCE}"
                 everywhere = dict.fromkeys(range(len(trace.replicas)), deviation)
@@ -255,14 +230,14 @@ class StepComparison:
         if not (self.spec.per_replica_statistics and len(theirs) == len(trace.replicas)):
             theirs = [theirs[0]] * len(trace.replicas)
         for replica, (due, value) in enumerate(zip(theirs, trace.each(name), strict=True)):
-            yield TensorComparison(name, replica, deviation_of(due, value), allowed)
+            yield TensorComparison(name, replica, _deviation(due, value), allowed)
 
     def _samples(
-        self, name: str, injected: Sequence[State], trace: Trace, limits: Limits
+        self, name: str, injections: Sequence[State], trace: Trace, tolerances: Tolerances
     ) -> Iterator[TensorComparison]:
         """Inputs or targets, by the ids of the candidate's own loader: of the same samples the same."""
-        ids = np.concatenate([given["ids"] for given in injected])
-        rows = np.concatenate([given[name] for given in injected])
+        ids = np.concatenate([given["ids"] for given in injections])
+        rows = np.concatenate([given[name] for given in injections])
         first = dict(zip(ids[::-1].tolist(), range(len(ids) - 1, -1, -1), strict=True))
         for replica, tensors in enumerate(trace.replicas):
             known = [(at, first[i]) for at, i in enumerate(tensors["ids"].tolist()) if i in first]
@@ -271,26 +246,28 @@ class StepComparison:
             mine, theirs = np.array(known, np.int64).reshape(-1, 2).T
             a, b = rows[theirs], tensors[name][mine] if len(tensors["ids"]) else tensors[name]
             where = _worst_row(a, b, ids[theirs])
-            yield TensorComparison(name, replica, deviation_of(a, b), limits.of(name), where)
+            yield TensorComparison(name, replica, _deviation(a, b), tolerances.of(name), where)
 
-    def _rows(self, name: str, injected: Sequence[State], trace: Trace, limits: Limits) -> TensorComparison:
+    def _rows(
+        self, name: str, injections: Sequence[State], trace: Trace, tolerances: Tolerances
+    ) -> TensorComparison:
         """What a layer puts out, or what flows back to it, of all samples."""
         own = trace.each(name)
         if self.spec.per_replica_statistics and not any(n.startswith("before/") for n in self.ref.names):
-            # Each replica evaluates with moving statistics of its own; those fed are replica 0's.
-            injected, own = injected[:1], own[:1]
-        expected = np.concatenate([given[name] for given in injected])
+            # Each replica evaluates with moving statistics of its own; those injected are replica 0's.
+            injections, own = injections[:1], own[:1]
+        expected = np.concatenate([given[name] for given in injections])
         largest = _largest(expected)
         by_replica = {
-            replica: _relative(given[name], value, largest)
-            for replica, (given, value) in enumerate(zip(injected, own, strict=True))
+            replica: _deviation(given[name], value, largest)
+            for replica, (given, value) in enumerate(zip(injections, own, strict=True))
         }
-        ids = np.concatenate([given["ids"] for given in injected])
+        ids = np.concatenate([given["ids"] for given in injections])
         return TensorComparison(
             name,
             None,
             max(by_replica.values()),
-            limits.of_terms(name, self._going_in(name), largest),
+            tolerances.of_terms(name, self._going_in(name), largest),
             _worst_row(expected, np.concatenate(own), ids),
             by_replica,
         )
@@ -305,11 +282,11 @@ class StepComparison:
         tensors = [self.ref.whole(source) for source in sources if source in self.ref.replicas[0]]
         return max((_largest(tensor) for tensor in tensors if tensor.dtype.kind == "f"), default=0.0)
 
-    def _loss(self, name: str, trace: Trace, limits: Limits) -> TensorComparison:
-        deviation = deviation_of(self.ref.summed(name), trace.summed(name))
-        return TensorComparison(name, None, deviation, limits.of(name))
+    def _loss(self, name: str, trace: Trace, tolerances: Tolerances) -> TensorComparison:
+        deviation = _deviation(self.ref.summed(name), trace.summed(name))
+        return TensorComparison(name, None, deviation, tolerances.of(name))
 
-    def _local_gradient(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+    def _local_gradient(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """Summed over the replicas, since the reference's replicas had other samples."""
         if any(name not in tensors for tensors in trace.replicas):
             return
@@ -322,8 +299,8 @@ class StepComparison:
             expected = (mean - self._penalty(gradient)) * count
         own = trace.summed(name)
         largest = max(_largest(expected), _largest(own))
-        allowed = limits.of_terms(name, self._terms(name), largest)
-        yield TensorComparison(name, None, deviation_of(expected, own), allowed)
+        allowed = tolerances.of_terms(name, self._terms(name), largest)
+        yield TensorComparison(name, None, _deviation(expected, own), allowed)
 
     def _terms(self, name: str) -> float:
         """The absolute values that a parameter's gradient is a sum of: of what flows back to its layer."""
@@ -355,30 +332,30 @@ class StepComparison:
         penalty: Array = loss.l1 * np.sign(weight) + 2 * loss.l2 * weight
         return penalty
 
-    def _gradient(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+    def _gradient(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """The reduction of a gradient."""
         expected, local = self.ref.replicas[0][name], f"local_{name}"
         count = float(self.ref.replicas[0]["total/count"])
         if all(local in tensors for tensors in trace.replicas):
             expected = trace.summed(local) / count + self._penalty(name)
-        allowed = limits.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
+        allowed = tolerances.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
         return self._copies(name, expected, trace, allowed)
 
-    def _update(self, name: str, trace: Trace, limits: Limits) -> Iterator[TensorComparison]:
+    def _update(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """A parameter's change, relative to the largest change: relative to itself little is seen."""
         after, before = self.ref.replicas[0][name], self.ref.replicas[0].get(f"before{name[5:]}")
         if before is None or not name.startswith("after/parameters/"):
-            yield from self._copies(name, after, trace, limits.of(name))
+            yield from self._copies(name, after, trace, tolerances.of(name))
             return
         change = np.subtract(after, before, dtype=np.float64)
-        allowed = limits.of_terms(name, _largest(after), _largest(change))
+        allowed = tolerances.of_terms(name, _largest(after), _largest(change))
         for replica, own in enumerate(trace.each(name)):
             moved = (
                 np.subtract(own, before, dtype=np.float64)
                 if own.shape == before.shape
                 else np.full(1, np.nan)
             )
-            deviation = 0.0 if np.array_equal(own, after) else deviation_of(change, moved)
+            deviation = 0.0 if np.array_equal(own, after) else _deviation(change, moved)
             yield TensorComparison(name, replica, deviation, allowed)
 
 
@@ -409,28 +386,14 @@ def _ids(expected: Array, own: Array, replica: int | None) -> TensorComparison:
     return TensorComparison("ids", replica, (len(wrong) + size - common) / size, 0.0, where)
 
 
-def deviation_of(expected: Array, own: Array) -> float:
-    """As of tensors that are to be finite; but where both have overflowed, one overflow is like another."""
-    if expected.shape != own.shape or expected.dtype.kind != "f" or own.dtype.kind != "f":
-        return tensor_deviation(expected, own)
-    finite = np.isfinite(expected)
-    if finite.all() or not np.array_equal(finite, np.isfinite(own)):
-        return tensor_deviation(expected, own)
-    return tensor_deviation(expected[finite], own[finite])
-
-
 def _largest(values: Array) -> float:
     sizes = np.abs(np.asarray(values, np.float64))
     return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 
 
-def _relative(expected: Array, own: Array, scale: float) -> float:
-    """The largest difference of a part of a tensor, relative to the largest element of the whole."""
-    finite = np.isfinite(expected)
-    if expected.shape != own.shape or not np.array_equal(finite, np.isfinite(own)):
-        return float("inf")
-    apart = _largest(np.subtract(expected, own, where=finite, out=np.zeros(own.shape)))
-    return apart / max(scale, _largest(own)) if apart else 0.0
+def _deviation(expected: Array, own: Array, largest: float = 0.0) -> float:
+    """Of tensors that should be finite; where both have overflowed, one overflow is like another."""
+    return tensor_deviation(expected, own, largest=largest, overflow_agrees=True)
 
 
 def _worst_row(expected: Array, own: Array, ids: Array) -> str:

@@ -1,6 +1,6 @@
-"""From forced tensors that deviate to findings: one for each defect.
+"""From injected tensors that deviate to findings: one for each defect.
 
-Fed with the reference's tensors, a defect shows in what it touches only: a layer in its output, in what flows
+Given the reference's tensors, a defect shows in what it touches only: a layer in its output, in what flows
 back through it, in its parameters' gradients and in its buffers; these are one finding. What flows back to
 a layer's output was made by the layer after it, or after the last one by the loss.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parity.common.diagnosis.result import Finding, Seen
-from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, Order, TensorComparison, consumers
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, Order, consumers
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.record import taps
 from parity.common.record.trace import tensor_of
 from parity.common.spec import TrainSpec
@@ -19,13 +20,12 @@ from parity.common.spec import TrainSpec
 # What a finding is about: ("layer", its path), ("loss", ""), or a stage by itself.
 Key = tuple[str, str]
 
-_AGREEING = 3  # tensors before a finding that are shown
 _BY_STAGE = {"ids": "ids", "inputs": "inputs", "before": "before", "total": "total", "gradient": "gradient"}
 _BY_STAGE |= {"clipped": "clipped", "scalar": "scalar", "loss": "loss", "slots": "update", "update": "update"}
 
 
 @dataclass(frozen=True)
-class Grouped:
+class KeyedFinding:
     """A finding, and what it is about: findings of several steps that are about the same are one."""
 
     key: Key
@@ -39,16 +39,16 @@ class Grouping:
         self._layers, self._order = layers, Order(spec)
         self._paths = [layer.path for layer in taps.layers_of(spec.model.tree())]
 
-    def of_step(self, step: int | None, forced: Sequence[TensorComparison]) -> list[Grouped]:
-        """The findings of one forced step, in execution order."""
+    def of_step(self, step: int | None, injected: Sequence[TensorComparison]) -> list[KeyedFinding]:
+        """The findings of one injected step, in execution order."""
         groups: dict[Key, list[TensorComparison]] = {}
-        deviating = [compared for compared in forced if not compared.agrees]
+        deviating = [compared for compared in injected if not compared.agrees]
         for compared in deviating:
             groups.setdefault(self._key(compared, deviating), []).append(compared)
         self._absorb_starts(groups)
         self._absorb_containers(groups)
-        self._join_gradients(groups, forced)
-        found = [Grouped(key, self._finding(step, group, forced)) for key, group in groups.items()]
+        self._join_gradients(groups, injected)
+        found = [KeyedFinding(key, self._finding(step, group, injected)) for key, group in groups.items()]
         return sorted(found, key=lambda grouped: self._order.key(grouped.finding.name))
 
     def _key(self, compared: TensorComparison, deviating: Sequence[TensorComparison]) -> Key:
@@ -115,11 +115,11 @@ class Grouping:
                 groups[inner] += groups.pop(key)
 
     def _join_gradients(
-        self, groups: dict[Key, list[TensorComparison]], forced: Sequence[TensorComparison]
+        self, groups: dict[Key, list[TensorComparison]], injected: Sequence[TensorComparison]
     ) -> None:
         """Gradients that are wrong of most layers are no layer's defect; and where local ones are not to be
         seen, a wrong layer makes the reduced ones of its parameters wrong."""
-        local = {compared.name for compared in forced if compared.stage == "local_gradient"}
+        local = {compared.name for compared in injected if compared.stage == "local_gradient"}
         wrong = {
             key: group
             for key, group in groups.items()
@@ -139,12 +139,12 @@ class Grouping:
             groups["gradient", ""] = rest
 
     def _finding(
-        self, step: int | None, group: list[TensorComparison], forced: Sequence[TensorComparison]
+        self, step: int | None, group: list[TensorComparison], injected: Sequence[TensorComparison]
     ) -> Finding:
         group = sorted(group, key=lambda compared: self._order.key(compared.name))
         first = group[0]
-        before = forced[: next(place for place, c in enumerate(forced) if c.name == first.name)]
-        agreeing = [c for c in before if c.agrees][-_AGREEING:]
+        before = injected[: next(place for place, c in enumerate(injected) if c.name == first.name)]
+        agreeing = [c for c in before if c.agrees][-limits.AGREEING_SHOWN :]
         stage = first.stage
         if step is None and stage not in ("ids", "inputs", "before"):
             stage = "evaluation"
@@ -154,26 +154,12 @@ class Grouping:
             stage,
             first.name,
             tuple(replicas),
-            tuple(map(seen_of, group)),
-            tuple(map(seen_of, agreeing)),
+            tuple(group),
+            tuple(agreeing),
         )
 
 
-def seen_of(compared: TensorComparison) -> Seen:
-    """What a report shows of a comparison."""
-    return Seen(
-        compared.stage, compared.name, compared.replica, compared.deviation, compared.allowed, compared.where
-    )
-
-
-def seen_by_replica(compared: TensorComparison) -> list[Seen]:
-    """The same, followed by each replica's part where that can be told."""
-    whole = seen_of(compared)
-    parts = compared.by_replica.items() if len(compared.by_replica) > 1 else ()
-    return [whole, *(replace(whole, replica=replica, deviation=value, where="") for replica, value in parts)]
-
-
-def over_steps(found: Iterable[Grouped]) -> list[Finding]:
+def over_steps(found: Iterable[KeyedFinding]) -> list[Finding]:
     """Findings of all steps, those about the same joined at the first.
 
     What replicas evaluate otherwise with a state that they hold otherwise is not another defect.
@@ -191,10 +177,10 @@ def over_steps(found: Iterable[Grouped]) -> list[Finding]:
 
 def _in_reference(finding: Finding) -> bool:
     """Whether the reference's replicas are not alike."""
-    return any(seen.where.endswith(OF_REFERENCE) for seen in finding.seen)
+    return any(tensor.where.endswith(OF_REFERENCE) for tensor in finding.tensors)
 
 
-def _drifted(grouped: Grouped) -> bool:
+def _drifted(grouped: KeyedFinding) -> bool:
     """Whether this is what its replicas have drifted apart by since, as trained."""
     finding = grouped.finding
     return (grouped.key == ("before", "") and _in_reference(finding)) or (
@@ -202,9 +188,11 @@ def _drifted(grouped: Grouped) -> bool:
     )
 
 
-def _follows(start: Finding, grouped: Grouped) -> bool:
+def _follows(start: Finding, grouped: KeyedFinding) -> bool:
     kind, path = grouped.key
-    layers = {tensor_of(seen.name).rpartition("/")[0] for seen in start.seen if seen.stage == "before"}
+    layers = {
+        tensor_of(tensor.name).rpartition("/")[0] for tensor in start.tensors if tensor.stage == "before"
+    }
     inside = any(layer == path or layer.startswith(f"{path}/") for layer in layers)
     return kind == "layer" and inside and set(grouped.finding.replicas) <= set(start.replicas)
 
@@ -224,7 +212,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         joined = replace(
             same,
             replicas=tuple(sorted({*same.replicas, *finding.replicas})),
-            seen=(*same.seen, *finding.seen) if same.step == finding.step else same.seen,
+            tensors=(*same.tensors, *finding.tensors) if same.step == finding.step else same.tensors,
         )
         result[next(place for place, kept in enumerate(result) if kept is same)] = joined
         assert why is not None

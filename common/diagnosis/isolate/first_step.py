@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import FINAL_STATE, When
 from parity.common.parity.budget import FLOAT64, Budget
 from parity.common.parity.compare import count_rounding, unequal_replicas
@@ -15,12 +16,8 @@ from parity.common.parity.deviation import column_deviation, state_deviations, t
 from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
-from parity.common.state.canonical import State, tensor_of, zero_gradient_directions
-
-MOST_STEPS = 8  # that are looked into
-# No farther than this, or than the step outside, does a replay go for the sake of a border.
-FARTHEST_BORDER = 200
-SECTIONS = 8  # of a round of the search, so many states at once
+from parity.common.state.canonical import State, tensor_of
+from parity.common.state.zero_gradient import zero_gradient_directions
 
 _CURVES = {
     "loss_sum": "loss",
@@ -141,9 +138,9 @@ def chosen_steps(spec: TrainSpec, plan: BatchPlan, steps: int, outside: int | No
     )
     if warmup:
         wanted += [warmup - 1, warmup]
-    farthest = min(steps - 1, max(FARTHEST_BORDER, 0 if outside is None else outside + 1))
+    farthest = min(steps - 1, max(limits.FARTHEST_BORDER, 0 if outside is None else outside + 1))
     usable = dict.fromkeys(step for step in wanted if 0 <= step <= farthest)
-    return tuple(sorted(list(usable)[:MOST_STEPS]))
+    return tuple(sorted(list(usable)[: limits.MOST_STEPS]))
 
 
 def states_differ(spec: TrainSpec, reference: State, candidate: State) -> bool:
@@ -179,8 +176,8 @@ def narrowed(
 def _growing(first: int, low: int, stop: int) -> list[int]:
     """The next points after `low`: twice as far from `first` each, the last of all being `stop`."""
     start = max(1, 2 * (low - first))
-    return sorted({min(stop, first + start * 2**power) for power in range(SECTIONS)})
+    return sorted({min(stop, first + start * 2**power) for power in range(limits.SECTIONS)})
 
 
 def _even(low: int, high: int) -> list[int]:
-    return sorted({int(point) for point in np.linspace(low, high, SECTIONS + 1).round()[1:]} - {low})
+    return sorted({int(point) for point in np.linspace(low, high, limits.SECTIONS + 1).round()[1:]} - {low})

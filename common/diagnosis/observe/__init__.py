@@ -1,1 +1,1 @@
-"""What is seen of two runs: replays, and what is injected into them."""
+"""What is observed of two runs: replays, and what is injected into them."""

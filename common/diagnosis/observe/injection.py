@@ -1,4 +1,4 @@
-"""What each replica of the candidate is fed: the reference's tensors of a step, shared out anew.
+"""What is injected into each replica of the candidate: the reference's tensors of a step, shared out anew.
 
 The shares are those of the batch plan, computed here whatever the candidate's own loader does.
 """
@@ -23,8 +23,8 @@ from parity.common.state.canonical import State, save_state
 STATE = "state.safetensors"
 
 
-def injected_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
-    """For each replica of a plan what it is fed in a step; None is the first batch of the evaluation."""
+def injections_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
+    """For each replica of a plan what is injected into it in a step; None is the first batch of the evaluation."""
     own = np.concatenate(ref.each("ids"))
     planned = ref.ids if step is None else plan.global_ids(step)
     places = _places(own, planned)
@@ -38,11 +38,11 @@ def injected_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
         for name in ref.names
         if is_of_samples(name) and all(name in tensors for tensors in ref.replicas)
     }
-    injected = []
+    injections = []
     for replica in range(plan.replicas):
         share = plan.share(places, replica)
-        injected.append({**{name: values[share] for name, values in rows.items()}, **common})
-    return injected
+        injections.append({**{name: values[share] for name, values in rows.items()}, **common})
+    return injections
 
 
 def _places(own: Ids, planned: Ids) -> Ids:
@@ -69,10 +69,10 @@ def state_before(ref: Trace, step: int) -> State:
     return {**state, "step": np.array(step, np.int64)}
 
 
-def write_injected(parent: Path, step: int | None, injected: list[State], state: State) -> list[State]:
-    """Write what a step is fed, and the state that it begins with; returns `injected`, left in its files."""
+def write_injections(parent: Path, step: int | None, injections: list[State], state: State) -> list[State]:
+    """Write what is injected into a step, and the state that it begins with; returns it, left in its files."""
     folder = step_folder(parent, step)
-    for replica, tensors in enumerate(injected):
+    for replica, tensors in enumerate(injections):
         write_replica(folder, replica, tensors)
     save_state(folder / STATE, state)
-    return read_injected(parent, step, range(len(injected)))
+    return read_fed(parent, step, range(len(injections)))

@@ -1,4 +1,4 @@
-"""What of two runs is replayed otherwise than it was run, and what else they differ in, in words."""
+"""Which placements replays use instead of the runs' own, and what else two runs differ in."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from parity.common.record import RunRecord
 from parity.common.spec import Placement
 
-# Of a header, what may matter where two runs part.
-_FACTS = ("versions", "host", "git_revision", "data_hash")
+# Of a header, what may matter where two runs diverge.
+_FACTS = ("versions", "host", "git_revision", "data_digest")
 # What divides layers or gradients in ways of its own.
 _OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
 
 
-def looked_into(placement: Placement) -> tuple[Placement, list[str]]:
-    """The placement nearest to this one that can be looked into, and what it leaves out but for pinning."""
+def traceable(placement: Placement) -> tuple[Placement, list[str]]:
+    """The placement nearest to this one whose steps can be traced, and what it leaves out but for pinning."""
     left_out = []
     fields: dict[str, Any] = {
         name: getattr(placement, name)

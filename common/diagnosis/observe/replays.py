@@ -1,4 +1,4 @@
-"""The replays of a diagnosis, and what is seen in them."""
+"""The replays of a diagnosis, and the steps traced in them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import numpy as np
 
 from parity.common.base import rng
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.isolate import first_step as whens
-from parity.common.diagnosis.isolate.findings import Grouped, Grouping
-from parity.common.diagnosis.observe.injection import fed_of, state_before, write_fed
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import (
-    FORCED_LIMITS,
-    FREE_LIMITS,
-    Limits,
-    StepComparison,
-    TensorComparison,
-    rough_limits,
+    AS_TRAINED_TOLERANCES,
+    INJECTED_TOLERANCES,
+    StepComparer,
+    Tolerances,
+    rough_tolerances,
 )
+from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding
+from parity.common.diagnosis.observe.injection import injections_of, state_before, write_injections
+from parity.common.diagnosis.result import TensorComparison
 from parity.common.execution.checks import feeds_back
 from parity.common.execution.replay import Replayer
 from parity.common.execution.session import MINIMUM_MEMBERS
@@ -33,30 +34,28 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.replay import Replay
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 
-# Below float64, as trained: where rounding has taken a net with kinks by then.
-FREE_ROUGH = 1e-3
-
 Inside = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class StepTrace:
-    """What was seen of one step: the traces, and what they say.
+    """One step traced: what both runs made of it, and the comparisons.
 
-    state: of the evaluation, what it was made with. replay: the candidate's, which forced the step.
+    injections: of each of the candidate's replicas. state: of the evaluation, what it was made with. replay: the
+    candidate's, in which the step was repeated with the injections.
     """
 
     step: int | None
     ref: Trace
-    injected: tuple[State, ...]
-    forced: Trace
-    free: Trace
+    injections: tuple[State, ...]
+    injected: Trace
+    as_trained: Trace
     layers: Mapping[str, str]
     state: State | None
     replay: Replay
-    free_seen: Sequence[TensorComparison] = ()
-    forced_seen: Sequence[TensorComparison] = ()
-    found: Sequence[Grouped] = ()
+    compared_as_trained: Sequence[TensorComparison] = ()
+    compared_injected: Sequence[TensorComparison] = ()
+    findings: Sequence[KeyedFinding] = ()
 
 
 class Replays:
@@ -101,33 +100,37 @@ class Replays:
             runs.append(read_record(self._run(placement.model_copy(update=update), which)))
         return runs
 
-    def looked_at(self, steps: int, outside: int | None) -> list[StepTrace]:
-        """The steps to look into, of so many, where this one is the first outside; and the evaluation.
+    def traced(self, steps: int, outside: int | None) -> list[StepTrace]:
+        """Trace the steps that matter, of so many, where `outside` is the first outside; and the evaluation.
 
         Far from the beginning, both runs go on from states of their own.
         """
         plan, evaluates = BatchPlan.of(self.spec, self.placements[1]), bool(self.spec.data.eval_samples)
-        if outside is None or outside <= whens.FARTHEST_BORDER or feeds_back(self.spec):
-            return self._looked(whens.chosen_steps(self.spec, plan, steps, outside), evaluates)
-        early = self._looked(whens.chosen_steps(self.spec, plan, steps, None), evaluates)
+        if outside is None or outside <= limits.FARTHEST_BORDER or feeds_back(self.spec):
+            return self._traced(first_step.chosen_steps(self.spec, plan, steps, outside), evaluates)
+        early = self._traced(first_step.chosen_steps(self.spec, plan, steps, None), evaluates)
         around = tuple(step for step in range(outside - 1, outside + 2) if step < steps)
         self._say(f"going to step {around[0]}")
         self._find_states((around[0],))
-        late = self._looked(around, False, around[0])
-        before = [look for look in early if look.step is not None and look.step < around[0]]
-        return [*before, *late, *(look for look in early if look.step is None)]
+        late = self._traced(around, False, around[0])
+        before = [step for step in early if step.step is not None and step.step < around[0]]
+        return [*before, *late, *(step for step in early if step.step is None)]
 
     def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
         """Whether the states before some steps differ; from those before `begin` on, which are known."""
         self._say(f"searching steps {begin} to {points[-1]}")
         self._find_states(points, begin)
         return {
-            point: whens.states_differ(self.spec, *map(load_state, self._known[point])) for point in points
+            point: first_step.states_differ(self.spec, *map(load_state, self._known[point]))
+            for point in points
         }
 
-    def alone(self, step: int) -> Trace:
-        """A step of the candidate on one replica, as trained."""
-        placement = Placement.parse({**self.placements[1].to_dict(), "replicas": 1})
+    def step_of(self, placement: Placement, step: int) -> Trace:
+        """A step of the candidate on one replica, as trained.
+
+        Raises:
+            RunError: it failed.
+        """
         replay = Replay.parse({"stop": step + 1, "trace": (step,)})
         run = self._run(placement.model_copy(update={"replay": replay}), 1)
         return Trace.read(step_folder(run / TRACE, step), 1)
@@ -169,33 +172,33 @@ class Replays:
         for point in points:
             self._known[point] = (state_file(runs[0], point), state_file(runs[1], point))
 
-    def _looked(self, chosen: Sequence[int], evaluates: bool, begin: int = 0) -> list[StepTrace]:
+    def _traced(self, chosen: Sequence[int], evaluates: bool, begin: int = 0) -> list[StepTrace]:
         """Replay both runs, trace the chosen steps, and compare."""
         plan, stop = BatchPlan.of(self.spec, self.placements[1]), chosen[-1] + 1
         common = {"stop": stop, "trace": tuple(chosen), "states": (stop,), "evaluation": evaluates}
         self._say(f"replaying {self.placements[0].label}, {stop - begin} steps")
         first = self._run(self._replaying(0, **common, **self._beginning(0, begin)), 0)
-        inject = self._folder / f"feed_{self._count:02d}"
+        parent = self._folder / f"injections_{self._count:02d}"
         steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
         refs: dict[int | None, Trace] = {}
-        feds: dict[int | None, list[State]] = {}
+        injections: dict[int | None, list[State]] = {}
         evaluated = load_state(state_file(first, stop))
         for step in steps:
             ref = refs[step] = Trace.read(step_folder(first / TRACE, step), self.placements[0].replicas)
             before = evaluated if step is None else state_before(ref, step)
-            feds[step] = write_injected(inject, step, injected_of(ref, plan, step), before)
+            injections[step] = write_injections(parent, step, injections_of(ref, plan, step), before)
         self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
         history = str(first) if feeds_back(self.spec) else None
-        forcing = {**common, **self._beginning(1, begin), "forced": str(inject), "history": history}
-        placement = self._replaying(1, **forcing)
+        fields = {**common, **self._beginning(1, begin), "forced": str(parent), "history": history}
+        placement = self._replaying(1, **fields)
         second = self._run(placement, 1)
         assert placement.replay is not None
         traced = [
             StepTrace(
                 step,
                 refs[step],
-                tuple(feds[step]),
-                self._forced(second, step, feds[step]),
+                tuple(injections[step]),
+                self._injected(second, step, injections[step]),
                 Trace.read(step_folder(second / TRACE, step), self.placements[1].replicas),
                 read_layers(step_folder(first / TRACE, step)),
                 state=evaluated if step is None else None,
@@ -203,12 +206,12 @@ class Replays:
             )
             for step in steps
         ]
-        limits = rough_limits(self.spec, {})
-        looked = [self._compared(look, limits) for look in traced]
-        if limits is FORCED_LIMITS or not any(step.found for step in looked):
-            return looked
-        limits = rough_limits(self.spec, self._floors(refs))
-        return [self._compared(look, limits) for look in traced]
+        tolerances = rough_tolerances(self.spec, {})
+        compared = [self._compared(step, tolerances) for step in traced]
+        if tolerances is INJECTED_TOLERANCES or not any(step.findings for step in compared):
+            return compared
+        tolerances = rough_tolerances(self.spec, self._floors(refs))
+        return [self._compared(step, tolerances) for step in traced]
 
     def _floors(self, refs: Mapping[int | None, Trace]) -> dict[str, float]:
         """What rounding does to each tensor: the reference's own steps, their samples in other orders."""
@@ -217,38 +220,38 @@ class Replays:
         largest: dict[str, float] = {}
         for seed in range(MINIMUM_MEMBERS):
             placement = self.placements[0].model_copy(update={"sample_order_seed": seed})
-            plan, inject = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
-            feds = {
-                step: write_injected(inject, step, injected_of(ref, plan, step), state_before(ref, step))
+            plan, parent = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
+            injections = {
+                step: write_injections(parent, step, injections_of(ref, plan, step), state_before(ref, step))
                 for step, ref in traced.items()
             }
-            replay = Replay.parse({"stop": 0, "forced": str(inject)})
+            replay = Replay.parse({"stop": 0, "forced": str(parent)})
             run = self._run(placement.model_copy(update={"replay": replay}), 0)
             for step, ref in traced.items():
                 trace = Trace.read(step_folder(run / FORCED, step), placement.replicas)
-                for seen in StepComparison(self.spec, ref, {}).forced(feds[step], trace):
-                    # The schedule was told of no steps before.
-                    if np.isfinite(seen.deviation) and seen.stage != "scalar":
-                        largest[seen.name] = max(seen.deviation, largest.get(seen.name, 0.0))
+                for tensor in StepComparer(self.spec, ref, {}).injected(injections[step], trace):
+                    # The schedule has seen no steps before.
+                    if np.isfinite(tensor.deviation) and tensor.stage != "scalar":
+                        largest[tensor.name] = max(tensor.deviation, largest.get(tensor.name, 0.0))
         return {name: FLOOR_MULTIPLE * deviation for name, deviation in largest.items()}
 
-    def _forced(self, run: Path, step: int | None, injected: Sequence[State]) -> Trace:
+    def _injected(self, run: Path, step: int | None, injections: Sequence[State]) -> Trace:
         return replace(
             Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
-            injected_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injected),
+            fed_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injections),
         )
 
-    def _compared(self, look: StepTrace, limits: Limits) -> StepTrace:
-        """What was traced of a step, with what it says."""
-        forced = _begun_as(look.free, look.forced) if look.step == 0 else look.forced
-        comparison = StepComparison(self.spec, look.ref, look.layers)
-        seen = comparison.forced(look.injected, forced, limits)
+    def _compared(self, step: StepTrace, tolerances: Tolerances) -> StepTrace:
+        """A traced step, with its comparisons and its findings."""
+        injected = _begun_as(step.as_trained, step.injected) if step.step == 0 else step.injected
+        comparer = StepComparer(self.spec, step.ref, step.layers)
+        compared = comparer.injected(step.injections, injected, tolerances)
         return replace(
-            look,
-            forced=forced,
-            free_seen=comparison.free(look.free, as_trained(limits)),
-            forced_seen=seen,
-            found=Grouping(self.spec, look.layers).of_step(look.step, seen),
+            step,
+            injected=injected,
+            compared_as_trained=comparer.as_trained(step.as_trained, as_trained_tolerances(tolerances)),
+            compared_injected=compared,
+            findings=Grouping(self.spec, step.layers).of_step(step.step, compared),
         )
 
 
@@ -260,15 +263,19 @@ def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:
     return value + drawn * np.spacing(np.abs(value))
 
 
-def _begun_as(free: Trace, forced: Trace) -> Trace:
-    """The first step fed, but for what it begins with: the initial state is what each replica made itself."""
+def _begun_as(as_trained: Trace, injected: Trace) -> Trace:
+    """The injected first step, but for what it begins with: the initial state is what each replica made itself."""
     replicas = tuple(
-        {**injected, **{name: value for name, value in own.items() if name.startswith("before/")}}
-        for own, injected in zip(free.replicas, forced.replicas, strict=True)
+        {**given, **{name: value for name, value in own.items() if name.startswith("before/")}}
+        for own, given in zip(as_trained.replicas, injected.replicas, strict=True)
     )
-    return replace(forced, replicas=replicas)
+    return replace(injected, replicas=replicas)
 
 
-def as_trained(limits: Limits) -> Limits:
+def as_trained_tolerances(tolerances: Tolerances) -> Tolerances:
     """Of a step as trained: it begins with what all steps before have rounded."""
-    return FREE_LIMITS if limits is FORCED_LIMITS else replace(limits, every=FREE_ROUGH)
+    return (
+        AS_TRAINED_TOLERANCES
+        if tolerances is INJECTED_TOLERANCES
+        else replace(tolerances, every=limits.AS_TRAINED_ROUGH)
+    )

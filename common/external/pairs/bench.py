@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.diagnosis.result import Seen
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.external.pairs.points import Point
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
 from parity.common.external.process.pass_result import PassResult
@@ -28,24 +29,24 @@ from parity.common.spec.losses import LossBase
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
-LIMIT = 1e-10
-# What float32 in a model of float64 makes is not larger.
-LEAK = 1e-6
-# Of a gradient that comes out nearly zero: so much of the largest of all gradients is rounding.
-ROUNDING_SHARE = 1e-14
 OUTPUT = "output"
 
 
 @dataclass(frozen=True)
-class Look:
-    """Both models once through: Keras's pass, torch's as it is, torch's with each layer given what Keras's was."""
+class PairTrace:
+    """Both models once through: Keras's pass, torch's as it is, and torch's with Keras's activations injected.
+
+    expected: by point what Keras computes there. injections: by torch's tap what takes the place of its output.
+    tensors: each point and output of the injected pass, compared. misshapen: taps of torch whose output has
+    another shape than it should, so that it cannot be replaced.
+    """
 
     reference: PassResult
-    free: PassResult
-    forced: PassResult
+    as_trained: PassResult
+    injected: PassResult
     expected: Arrays
-    inject: Arrays
-    seen: tuple[Seen, ...]
+    injections: Arrays
+    tensors: tuple[TensorComparison, ...]
     misshapen: frozenset[str]
 
 
@@ -67,39 +68,41 @@ class Bench:
     loss: LossBase
     # Whether a loss can be taken of torch's outputs: not where these have the channels before the other axes.
     backward: bool = True
-    # The taps of layers whose output has another shape than it should, so that it cannot be replaced.
-    misshapen: set[str] = field(default_factory=set)
 
     def reference(self, training: bool) -> PassResult:
         """Keras's pass, forward and backward."""
         return self.keras.gradients(self.inputs[0], self.targets, self.loss, training=training)
 
-    def free(self, training: bool) -> PassResult:
-        """Torch's, as it is."""
-        return self._torch(None, training)
+    def torch_pass(self, training: bool, injections: Arrays | None = None) -> PassResult:
+        """Torch's; with `injections` in place of what its layers give."""
+        if self.backward:
+            return self.torch.gradients(
+                self.inputs[1], self.targets, self.loss, training=training, feed=injections
+            )
+        return self.torch.forward(self.inputs[1], training=training, feed=injections)
 
-    def look(self, training: bool) -> Look:
+    def trace(self, training: bool) -> PairTrace:
         """Both once through."""
-        reference, free = self.reference(training), self.free(training)
+        reference, as_trained = self.reference(training), self.torch_pass(training)
         expected = self.expected(reference, training)
-        inject = self.injected(expected, free)
-        forced = self.forced(inject, training)
-        tensors = (*self.activations(expected, forced), *self.outputs(reference, forced))
-        return Look(reference, free, forced, expected, inject, tensors, frozenset(self.misshapen))
+        injections, misshapen = self._injections(expected, as_trained)
+        injected = self.torch_pass(training, injections)
+        tensors = (*self.activations(expected, injected), *self.outputs(reference, injected))
+        return PairTrace(reference, as_trained, injected, expected, injections, tensors, misshapen)
 
     def expected(self, reference: PassResult, training: bool) -> Arrays:
         """By point what Keras computes there."""
         found = {point.name: reference.activations[point.keras] for point in self.points if not point.linear}
         linear = [point for point in self.points if point.linear]
         # What follows is given what it always was.
-        inject = {point.keras: reference.activations[point.keras] for point in linear}
-        return found | self._keras_at(linear, inject, training)
+        injections = {point.keras: reference.activations[point.keras] for point in linear}
+        return found | self._keras_at(linear, injections, training)
 
-    def keras_own(self, point: Point, inject: Arrays, training: bool) -> Array:
-        """What Keras's layer makes at a point as the model is now, with `inject` in place of all outputs."""
-        return self._keras_at([point], inject, training)[point.name]
+    def keras_own(self, point: Point, injections: Arrays, training: bool) -> Array:
+        """What Keras's layer makes at a point as the model is now, with `injections` in place of all outputs."""
+        return self._keras_at([point], injections, training)[point.name]
 
-    def _keras_at(self, points: Sequence[Point], inject: Arrays, training: bool) -> Arrays:
+    def _keras_at(self, points: Sequence[Point], injections: Arrays, training: bool) -> Arrays:
         if not points:
             return {}
         with ExitStack() as stack:
@@ -108,42 +111,33 @@ class Bench:
                 kept = self.keras.set(function, "function", "linear")
                 stack.callback(self.keras.set, function, "function", kept)
             taps = [point.keras for point in points]
-            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, inject=inject)
+            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, feed=injections)
         return {point.name: passed.activations[point.keras] for point in points}
 
-    def injected(self, expected: AnyMapping[str, Array], free: PassResult) -> Arrays:
-        """What torch's layers are given for their outputs so that each works on what Keras's did."""
+    def _injections(
+        self, expected: AnyMapping[str, Array], as_trained: PassResult
+    ) -> tuple[Arrays, frozenset[str]]:
+        """What torch's layers give instead of their own outputs, by tap; and the taps where that cannot be."""
         found: Arrays = {}
-        self.misshapen.clear()
+        misshapen = set()
         for point in self.points:
-            due, own = expected[point.name], free.activations.get(point.torch)
+            due, own = expected[point.name], as_trained.activations.get(point.torch)
             alignment = None if own is None else aligned(due, own)
             if alignment is None:
-                self.misshapen.add(point.torch)
+                misshapen.add(point.torch)
             else:
                 found[point.torch] = back(due, alignment.how)
-        return found
+        return found, frozenset(misshapen)
 
-    def forced(self, inject: Arrays, training: bool) -> PassResult:
-        """Torch's pass, each layer given what Keras's was."""
-        return self._torch(inject, training)
-
-    def _torch(self, inject: Arrays | None, training: bool) -> PassResult:
-        if self.backward:
-            return self.torch.gradients(
-                self.inputs[1], self.targets, self.loss, training=training, inject=inject
-            )
-        return self.torch.forward(self.inputs[1], training=training, inject=inject)
-
-    def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[Seen]:
+    def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[TensorComparison]:
         """Each point of a pass, in order, and the outputs."""
         found = []
         for point in self.points:
             due, own = expected[point.name], passed.activations.get(point.torch)
-            found.append(seen("forward", f"forward/{point.name}", due, own))
+            found.append(compared(f"forward/{point.name}", due, own))
         return found
 
-    def outputs(self, reference: PassResult, passed: PassResult) -> list[Seen]:
+    def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order."""
         ours, theirs = list(reference.outputs.items()), list(passed.outputs.values())
         if len(ours) != len(theirs):
@@ -153,13 +147,13 @@ class Bench:
             )
         names = [OUTPUT if len(ours) == 1 else f"{OUTPUT}/{name}" for name, _ in ours]
         return [
-            seen("forward", f"forward/{name}", due, own)
+            compared(f"forward/{name}", due, own)
             for name, (_, due), own in zip(names, ours, theirs, strict=True)
         ]
 
 
 @contextmanager
-def exactly(bench: Bench) -> Iterator[None]:
+def exact_constants(bench: Bench) -> Iterator[None]:
     """Keras's constants in float64, where it takes them through float32: that is no fault of a port."""
     bench.keras.exact_constants(True)
     try:
@@ -168,30 +162,34 @@ def exactly(bench: Bench) -> Iterator[None]:
         bench.keras.exact_constants(False)
 
 
-def seen(stage: str, name: str, due: Array, own: Array | None, allowed: float = LIMIT) -> Seen:
-    """One tensor of torch's, in its own layout, held against Keras's."""
+def compared(
+    name: str, due: Array, own: Array | None, allowed: float = limits.LIVE_FLOAT64
+) -> TensorComparison:
+    """One tensor of torch's, in its own layout, compared with Keras's."""
     if own is None:
-        return Seen(stage, name, None, float("inf"), allowed, "it was not computed")
+        return TensorComparison(name, None, float("inf"), allowed, "it was not computed")
     alignment = aligned(due, own)
-    if alignment is None:
+        return TensorComparison(
         shape = to_keras_layout(own).shape if own.ndim > 3 else own.shape
-        return Seen(stage, name, None, float("inf"), allowed, f"shape {shape} instead of {due.shape}")
+        return TensorComparison(
+            stage, name, None, float("inf"), allowed, f"shape {shape} instead of {due.shape}"
+        )
     deviation = tensor_deviation(due, alignment.array)
-    return Seen(stage, name, None, deviation, allowed, _where(due, alignment.array, deviation))
+    return TensorComparison(name, None, deviation, allowed, _where(due, alignment.array, deviation))
 
 
-def losses(reference: PassResult, passed: PassResult) -> list[Seen]:
+def losses(reference: PassResult, passed: PassResult) -> list[TensorComparison]:
     """The loss sum and what it counts."""
     if passed.loss_sum is None:
         return []
     pairs = {"loss_sum": (reference.loss_sum, passed.loss_sum), "count": (reference.count, passed.count)}
     return [
-        Seen("loss", name, None, tensor_deviation(np.array(ours), np.array(theirs)), LIMIT)
+        TensorComparison(name, None, tensor_deviation(np.array(ours), np.array(theirs)), limits.LIVE_FLOAT64)
         for name, (ours, theirs) in pairs.items()
     ]
 
 
-def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[Seen]:
+def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
     """Of every trained Keras tensor that both have a gradient of, the last layer's first."""
     if not bench.backward:
         return []
@@ -205,35 +203,39 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[S
         if name not in mapped:
             continue
         size = float(np.abs(due).max(initial=0.0))
-        allowed = LIMIT + (ROUNDING_SHARE * largest / size if size else 0.0)
+        allowed = limits.LIVE_FLOAT64 + (limits.ROUNDING_SHARE * largest / size if size else 0.0)
         own = theirs.get(name)
         if own is None and not size:
             continue
-        one = seen("gradient", f"gradient/{name}", due, own, allowed)
+        one = compared(f"gradient/{name}", due, own, allowed)
         found.append(replace(one, where="" if own is not None else "no gradient arrives there in torch"))
     for name, own in theirs.items():
         if name not in reference.gradients and np.any(own):
             found.append(
-                Seen(
-                    "gradient",
+                TensorComparison(
                     f"gradient/{name}",
                     None,
                     float("inf"),
-                    LIMIT,
+                    limits.LIVE_FLOAT64,
                     "no gradient arrives there in Keras",
                 )
             )
     return found
 
 
-def of_stage(one: Seen, stage: str) -> Seen:
-    """The same, told as of another stage."""
-    return replace(one, stage=stage, name=f"{stage}/{one.name.partition('/')[2]}")
+def of_stage(tensor: TensorComparison, stage: str) -> TensorComparison:
+    """The same, reported as of another stage."""
+    return replace(tensor, name=f"{stage}/{place_of(tensor)}")
+
+
+def place_of(tensor: TensorComparison | Finding) -> str:
+    """The name without its stage: a point's, or a tensor's."""
+    return tensor.name.partition("/")[2]
 
 
 def _where(due: Array, own: Array, deviation: float) -> str:
     """The sample of which a tensor is off the most; nothing where it agrees."""
-    if deviation <= LIMIT or not due.ndim:
+    if deviation <= limits.LIVE_FLOAT64 or not due.ndim:
         return ""
     if not np.isfinite(own).all() or not np.isfinite(due).all():
         return "not finite"

@@ -1,52 +1,52 @@
-"""Where two external models part, and why: each layer of torch's given what Keras's was, on live models in float64.
+"""The source of two live models in float64: where they diverge, each layer of torch's given what Keras's was, and why.
 
-One fault is one finding: a layer is fed Keras's tensors, so that what a fault before it made does not count; a
-setting that is found to be the cause is put right on the live model before the search goes on.
+One fault is one finding: Keras's tensors are injected into a layer, so that what a fault before it made does not
+count; a setting that is found to be the cause is put right on the live model before the search goes on.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.diagnosis.result import Diagnosis, Explanation, Finding, Seen, StepSeen, When
+from parity.common.diagnosis import core, limits
+from parity.common.diagnosis.result import (
+    Diagnosis,
+    Explanation,
+    Finding,
+    StepComparison,
+    TensorComparison,
+    When,
+)
 from parity.common.external.pairs.bench import (
-    LEAK,
-    LIMIT,
     OUTPUT,
     Arrays,
     Bench,
-    Look,
-    exactly,
+    PairTrace,
+    compared,
+    exact_constants,
     gradients,
     losses,
     of_stage,
-    seen,
+    place_of,
 )
 from parity.common.external.pairs.experiments import Change, keep, ways_of, worker_of
-from parity.common.external.pairs.explain import Case, Found, Suspect, explained, likely
+from parity.common.external.pairs.explain import Attribution, Case, Suspect, explained, likely
 from parity.common.external.pairs.points import Segment, segments_of
 from parity.common.external.pairs.updates import Updates
 from parity.common.external.process.pass_result import PassResult
 from parity.common.parity.deviation import tensor_deviation
 
-_MOST_ROUNDS = 40  # as many faults are looked for
-_AGREEING = 2
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
 _PASSES = ("forward", "evaluation")
-_SETTLED = {
-    "initial values": "the weights were copied, so that it does not count here",
-    "layout": "the mapping permutes the weights behind it, so that it does not count here",
-}
 _NAMED = 4
 _RULE = "every stage of one step agrees by itself, and the rule says that an update does not"
-_LEAK_FIX = "none: it is rounding of Keras's own, below what float32 resolves; the port is right"
+_ROUNDING_FIX = "none: it is rounding of Keras's own, below what float32 resolves; the port is right"
 _STEP = 0
 
 
@@ -57,238 +57,203 @@ def diagnose_pair(
     when: When | None = None,
     console: Console | None = None,
 ) -> Diagnosis:
-    """Say where and why two models part; their settings are left as the search has changed them.
+    """Return where and why two models diverge; their settings are left as the search has changed them.
 
     Args:
         bench: both, with equal weights.
         suspects: differences of their settings.
         updates: of the users' own optimizers, where these were compared.
-        when: what a training saw; None: nothing was trained.
-        console: where progress is told.
+        when: what a training showed; None: nothing was trained.
+        console: where progress is reported.
     """
-    return _Search(bench, suspects, console or Console(quiet=True)).diagnosed(updates, when)
+    return core.run(PairSource(bench, suspects, updates, when, console))
 
 
-class _Search:
-    """One diagnosis at work."""
+class PairSource(core.ObservationSource):
+    """Two live models; the arguments are those of `diagnose_pair`."""
 
-    def __init__(self, bench: Bench, suspects: Sequence[Suspect], console: Console) -> None:
-        self.bench, self.suspects, self.console = bench, list(suspects), console
-        self.began = time.monotonic()
-        self.findings: list[Finding] = []
+    def __init__(
+        self,
+        bench: Bench,
+        suspects: Sequence[Suspect],
+        updates: Updates | None,
+        when: When | None,
+        console: Console | None,
+    ) -> None:
+        super().__init__(console)
+        self.bench, self.suspects = bench, list(suspects)
+        self.updates, self.when = updates, when
         self.used: set[Suspect] = set()
-        self.notes: list[str] = []
         self.segments = segments_of(bench.outlines, bench.points)
-        # The last point, in order, that deviates for a reason that could not be put right.
-        self.barrier = -1
+        self.as_trained: list[TensorComparison] = []
+        self.injected: list[TensorComparison] = []
+        # What can be tried of the finding that is isolated now, whether what is found is kept, and what was.
+        self._trial: tuple[Case, bool] | None = None
+        self._attributed: Sequence[Attribution] = ()
+        # The last point, in order, that deviates for a reason that could not be put right; its finding's name.
+        self._barrier = -1
         self._barred = ""
 
-    def diagnosed(self, updates: Updates | None, when: When | None) -> Diagnosis:
-        """All of it."""
-        before = self._weights()
-        first = self.bench.look(True)
-        free = [*before, *self._free(first)]
-        with exactly(self.bench):
-            forced = [*before, *self._by_themselves()]
-        self._float32()
-        order = {
-            (f"{stage}/{one.name.partition('/')[2]}"): n
-            for stage in _PASSES
-            for n, one in enumerate(first.seen)
-        }
-        self.findings.sort(key=lambda finding: (_STAGES.index(finding.stage), order.get(finding.name, 0)))
+    def observe(self) -> None:
+        weights = self._weights()
+        first = self.bench.trace(True)
+        self.as_trained = [*weights, *self._as_trained(first)]
+        self.injected = [*weights]
+        places = [(stage, place_of(tensor)) for stage in _PASSES for tensor in first.tensors]
+        self._order = {f"{stage}/{place}": number for number, (stage, place) in enumerate(places)}
+
+    def isolate(self) -> Iterator[Finding]:
+        off = [tensor for tensor in self.injected if not tensor.agrees]
+        if off:
+            yield _finding("before", off)
+        # Constants that Keras takes through float32 are no fault of a port.
+        with exact_constants(self.bench):
+            first = self.bench.trace(True)
+            self.injected += first.tensors
+            last = yield from self._forward("forward", first)
+            yield from self._loss(last)
+            yield from self._backward(last)
+            yield from self._buffers(last)
+            evaluated = self.bench.trace(False)
+            tensors = [of_stage(tensor, "evaluation") for tensor in evaluated.tensors]
+            self._claim([tensor for tensor in tensors if not tensor.agrees])
+            yield from self._forward("evaluation", evaluated)
+            self.injected += tensors
+        yield from self._float32()
+
+    def explain(self, finding: Finding) -> Sequence[Finding]:
+        self._attributed = ()
+        if self._trial is None:
+            return [finding]
+        self.say(f"{finding.stage}: {finding.name} deviates by {finding.deviation:.2g}; trying why")
+        case, kept = self._trial
+        self._trial, self._attributed = None, explained(case)
+        texts = {attribution.explanation.text for attribution in self._attributed}
+        self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
+        for attribution in self._attributed if kept else ():
+            keep(self.bench, attribution.changes)
+        return [replace(finding, explanation=a.explanation) for a in self._attributed] or [finding]
+
+    def conclude(self) -> Diagnosis:
+        findings, when, updates = self.findings, self.when, self.updates
+        findings.sort(key=lambda finding: (_STAGES.index(finding.stage), self._order.get(finding.name, 0)))
         if updates is not None:
-            forced += updates.seen
-            free += updates.seen
-            self.findings += updates.findings
+            self.injected += updates.tensors
+            self.as_trained += updates.tensors
+            findings += updates.findings
             self.notes += updates.notes
-        if when is not None and not self.findings:
-            self._by_rules()
-        if when is not None and not self.findings:
+        if when is not None and not findings:
+            findings += self._by_rules()
+        if when is not None and not findings:
             self.notes.append(
-                "by itself every stage of one step agrees: what made the runs part is in how they were run"
+                "no isolated stage of one step deviates: what made the runs diverge is in how they were run"
             )
         if not self.bench.backward:
             self.notes.append(
                 "torch's outputs have the channels first, so that no loss was taken of them by itself"
             )
         self._note_the_rest()
-        parted = bool(self.findings) or when is not None or any(not one.agrees for one in free)
+        diverge = bool(findings) or when is not None or any(not tensor.agrees for tensor in self.as_trained)
         keras, torch = self.bench.outlines
         return Diagnosis(
+            "live models",
             f"keras {keras.target}",
             f"torch {torch.target}",
             "pair",
-            "divergent" if parted else "parity",
-            (when or _when(free, self.findings)) if parted else None,
-            (StepSeen(_STEP, tuple(free), tuple(forced)),),
-            tuple(self.findings),
-            tuple(self.notes),
-            parted,
-            time.monotonic() - self.began,
+            "divergent" if diverge else "parity",
+            (when or _when(self.as_trained, findings)) if diverge else None,
+            steps=(StepComparison(_STEP, tuple(self.as_trained), tuple(self.injected)),),
+            findings=tuple(findings),
+            notes=tuple(self.notes),
+            reproduced=diverge,
         )
 
-    def _by_themselves(self) -> list[Seen]:
-        """Every stage, and why it deviates; the constants of Keras in float64."""
-        first = self.bench.look(True)
-        found = list(first.seen)
-        last = self._forward("forward", first)
-        found += [*self._loss(last), *self._backward(last), *self._gradients(last), *self._buffers(last)]
-        evaluated = self.bench.look(False)
-        told = [of_stage(one, "evaluation") for one in evaluated.seen]
-        self._claim([one for one in told if not one.agrees])
-        self._forward("evaluation", evaluated)
-        return [*found, *told]
+    # What is observed.
 
-    def _float32(self) -> None:
-        """What deviates only by constants that Keras takes through float32."""
-        known = {finding.name for finding in self.findings if finding.explanation is None}
-        seen_now = self.bench.look(True).seen
-        off = [one for one in seen_now if not one.agrees and one.name not in known]
-        if not off or max(one.deviation for one in off) > LEAK:
-            return
-        places = [self.segments[seen_now.index(one)] for one in off[:_NAMED]]
-        names = [self._suspected(place, one) for place, one in zip(places, off, strict=False)]
-        text = f"Keras takes constants of {', '.join(names)} through float32, which float64 shows"
-        evidence = (
-            f"by experiment: with Keras's constants kept in float64 it agrees; off by {off[0].deviation:.2g}, and a unit"
-            " in the last place of float32 is 6e-8"
-        )
-        if self.findings:
-            self.notes.append(f"{text}: {evidence}; no fault of the port")
-            return
-        why = Explanation("float32_leak", text, "confirmed", _LEAK_FIX, evidence)
-        self.findings.append(Finding(_STEP, "forward", off[0].name, (), tuple(off), (), why))
-
-    @staticmethod
-    def _suspected(segment: Segment, one: Seen) -> str:
-        """What computes before a point without being looked at itself, else the point."""
-        return " or ".join(segment.unpaired[0]) or one.name.partition("/")[2]
-
-    def _claim(self, off: Sequence[Seen]) -> None:
-        """Count what deviates in inference to the finding of the same place in training."""
-        for number, finding in enumerate(self.findings):
-            place = finding.name.partition("/")[2]
-            mine = tuple(one for one in off if one.name.partition("/")[2] == place)
-            if mine and finding.stage == "forward":
-                self.findings[number] = replace(finding, seen=(*finding.seen, *mine))
-
-    def _say(self, text: str) -> None:
-        self.console.print(f"[dim]{text}[/dim]", highlight=False, soft_wrap=True)
-
-    def _free(self, look: Look) -> list[Seen]:
-        """The pass as it is, tensor by tensor."""
-        bench = self.bench
-        found = [*bench.activations(look.expected, look.free), *bench.outputs(look.reference, look.free)]
-        found += losses(look.reference, look.free)
-        return found + gradients(bench, look.reference, look.free)
-
-    def _weights(self) -> list[Seen]:
+    def _weights(self) -> list[TensorComparison]:
         """The state that both begin with."""
         bench = self.bench
         ours, theirs = bench.keras.read(), bench.mapping.to_keras(bench.torch.read())
-        found = [
-            Seen(
-                "before", f"before/parameters/{name}", None, tensor_deviation(ours[name], theirs[name]), 1e-12
-            )
-            for name in ours
-            if name in theirs
+        deviations = {name: tensor_deviation(ours[name], theirs[name]) for name in ours if name in theirs}
+        return [
+            TensorComparison(f"before/parameters/{name}", None, deviation, limits.INJECTED_FLOAT64)
+            for name, deviation in deviations.items()
         ]
-        off = [one for one in found if not one.agrees]
-        if off:
-            self.findings.append(Finding(_STEP, "before", off[0].name, (), tuple(off), ()))
-        return found
 
-    def _forward(self, stage: str, look: Look) -> Look:
-        """Explain every point that deviates by itself, in order; gives the last look."""
-        training = stage == "forward"
-        known: set[str] = {finding.name.partition("/")[2] for finding in self.findings}
-        for _ in range(_MOST_ROUNDS):
-            number = next(
-                (
-                    n
-                    for n, one in enumerate(look.seen)
-                    if not one.agrees and one.name.partition("/")[2] not in known
-                ),
-                None,
-            )
-            if number is None or self._blocked(look, number, known):
-                return look
-            one = look.seen[number]
-            known.add(one.name.partition("/")[2])
-            self._say(f"{stage}: {one.name.partition('/')[2]} deviates by {one.deviation:.2g}; trying why")
-            found = explained(self._case(look, number, training))
-            agreeing = tuple(s for s in look.seen[:number] if s.agrees)[-_AGREEING:]
-            if self._took(found, of_stage(one, stage), tuple(of_stage(s, stage) for s in agreeing)):
-                look = self._elsewhere(found, stage, look, known)
+    def _as_trained(self, trace: PairTrace) -> list[TensorComparison]:
+        """The pass as it is, tensor by tensor."""
+        bench, passed = self.bench, trace.as_trained
+        found = [*bench.activations(trace.expected, passed), *bench.outputs(trace.reference, passed)]
+        return [*found, *losses(trace.reference, passed), *gradients(bench, trace.reference, passed)]
+
+    # What deviates by itself.
+
+    def _forward(self, stage: str, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
+        """Yield every point that deviates by itself, in order; return the last trace."""
+        known: set[str] = {place_of(finding) for finding in self.findings}
+        for _ in range(limits.MOST_REPAIRS):
+            off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
+            number = next(off, None)
+            if number is None or self._blocked(trace, number, known):
+                return trace
+            tensor = of_stage(trace.tensors[number], stage)
+            known.add(place_of(tensor))
+            agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
+            self._trial = (self._case(trace, number, stage == "forward"), True)
+            yield _finding(stage, [tensor], agreeing)
+            if any(attribution.changes for attribution in self._attributed):
+                trace = self._repair_alike(stage, trace, known)
             else:
-                self.barrier = max(self.barrier, number)
-                self._barred = of_stage(look.seen[self.barrier], stage).name
-        return look
+                self._barrier = max(self._barrier, number)
+                self._barred = of_stage(trace.tensors[self._barrier], stage).name
+        return trace
 
-    def _blocked(self, look: Look, number: int, known: set[str]) -> bool:
-        """Whether a layer before has given another shape, so that what follows could not be given what is due."""
-        for before in look.seen[:number]:
-            name = before.name.partition("/")[2]
+    def _blocked(self, trace: PairTrace, number: int, known: set[str]) -> bool:
+        """Whether a layer before has another shape, so that what follows could not be given what is due."""
+        for before in trace.tensors[:number]:
+            name = place_of(before)
             point = next((p for p in self.bench.points if p.name == name), None)
-            if name in known and point is not None and point.torch in look.misshapen:
+            if name in known and point is not None and point.torch in trace.misshapen:
                 self.notes.append(
-                    f"what comes after {name} could not be looked at by itself: its output has another shape"
+                    f"what comes after {name} could not be compared by itself: its output has another shape"
                 )
                 return True
         return False
 
-    def _took(self, found: Sequence[Found], one: Seen, agreeing: tuple[Seen, ...]) -> bool:
-        """Note findings; whether what they name could be put right."""
-        if not found:
-            self.findings.append(Finding(_STEP, one.stage, one.name, (), (one,), agreeing))
-        for each in found:
-            why = each.explanation
-            self.findings.append(Finding(_STEP, one.stage, one.name, (), (one,), agreeing, why))
-            keep(self.bench, each.changes)
-        self.used |= {s for s in self.suspects for each in found if each.explanation.text == s.text}
-        return any(each.changes for each in found)
-
-    def _elsewhere(self, found: Sequence[Found], stage: str, before: Look, known: set[str]) -> Look:
-        """Put the same right in all layers that have it too, at once: a default differs everywhere. The next look."""
-        alike = {
-            (s.setting, s.ours, s.theirs) for s in self.used for f in found if f.explanation.text == s.text
-        }
-        tried: dict[Suspect, tuple[Change, Change]] = {}
+    def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
+        """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
+        texts = {attribution.explanation.text for attribution in self._attributed}
+        alike = {(s.setting, s.ours, s.theirs) for s in self.used if s.text in texts}
+        tried: dict[Suspect, Change] = {}  # and what takes the change back
         for suspect in self.suspects:
             if suspect not in self.used and (suspect.setting, suspect.ours, suspect.theirs) in alike:
-                for way in ways_of(
-                    suspect.keras, suspect.torch, suspect.setting, suspect.ours, suspect.theirs
-                ):
-                    old = self._set(way)
-                    if old is not None:
-                        tried[suspect] = (way, old)
-                        break
-        look = self.bench.look(stage == "forward")
+                ways = ways_of(suspect.keras, suspect.torch, suspect.setting, suspect.ours, suspect.theirs)
+                undo = next(filter(None, map(self._set, ways)), None)
+                if undo is not None:
+                    tried[suspect] = undo
+        trace = self.bench.trace(stage == "forward")
         if not tried:
-            return look
-        told: set[Suspect] = set()
-        for was, one, segment in zip(before.seen, look.seen, self.segments, strict=True):
-            name = one.name.partition("/")[2]
-            if was.agrees or not one.agrees or name in known:
+            return trace
+        repaired: set[Suspect] = set()
+        for was, tensor, segment in zip(before.tensors, trace.tensors, self.segments, strict=True):
+            name = place_of(tensor)
+            if was.agrees or not tensor.agrees or name in known:
                 continue
-            for suspect in (s for s in tried if s not in told and segment.holds(s.keras, s.torch)):
+            for suspect in (s for s in tried if s not in repaired and segment.holds(s.keras, s.torch)):
                 evidence = (
-                    f"by experiment: set in {len(tried)} more layers at once, with it the deviation is {one.deviation:.2g}"
-                    f" instead of {was.deviation:.2g}"
+                    f"by experiment: set in {len(tried)} more layers at once, with it the deviation is"
+                    f" {tensor.deviation:.2g} instead of {was.deviation:.2g}"
                 )
                 why = Explanation(
                     f"setting:{suspect.setting}", suspect.text, "confirmed", suspect.fix, evidence
                 )
-                self.findings.append(
-                    Finding(_STEP, stage, f"{stage}/{name}", (), (of_stage(was, stage),), (), why)
-                )
-                told.add(suspect)
+                self.findings.append(_finding(stage, [of_stage(was, stage)], why=why))
+                repaired.add(suspect)
                 known.add(name)
-        self.used |= told
-        others = [old for suspect, (_, old) in tried.items() if suspect not in told]
+        self.used |= repaired
+        others = [undo for suspect, undo in tried.items() if suspect not in repaired]
         keep(self.bench, others)
-        return self.bench.look(stage == "forward") if others else look
+        return self.bench.trace(stage == "forward") if others else trace
 
     def _set(self, way: Change) -> Change | None:
         """Make a change; the one that takes it back, None where it cannot be made."""
@@ -298,15 +263,13 @@ class _Search:
             return None
         return replace(way, value=old)
 
-    def _case(self, look: Look, number: int, training: bool) -> Case:
-        segment = self.segments[number]
-        one = look.seen[number]
-        inject = dict(look.inject)
+    def _case(self, trace: PairTrace, number: int, training: bool) -> Case:
+        segment, injections = self.segments[number], dict(trace.injections)
 
         def measured(more: Arrays) -> float:
-            return self._by_itself(segment, look, {**inject, **more}, training)
+            return self._by_itself(segment, trace, {**injections, **more}, training)
 
-        def injected(more: Arrays) -> float | None:
+        def measured_safely(more: Arrays) -> float | None:
             try:
                 return measured(more)
             except ExternalModelError:
@@ -317,137 +280,124 @@ class _Search:
             segment,
             [s for s in self.suspects if s.changes in ("forward", "layout") and s not in self.used],
             lambda: measured({}),
-            one.deviation,
-            injected,
-            look.reference.activations,
-            look.free.activations,
+            trace.tensors[number].deviation,
+            measured_safely,
+            trace.reference.activations,
+            trace.as_trained.activations,
         )
 
-    def _by_itself(self, segment: Segment, look: Look, inject: Arrays, training: bool) -> float:
+    def _by_itself(self, segment: Segment, trace: PairTrace, injections: Arrays, training: bool) -> float:
         """The deviation of a segment's point, or of the outputs, with the models as they are now."""
         bench, point = self.bench, segment.point
         due = {
-            p.keras: look.reference.activations[p.keras]
+            p.keras: trace.reference.activations[p.keras]
             for p in bench.points
             # A function that belongs to the segment is at the end of the layer before it.
             if f"{p.keras_layer}/activation" not in segment.keras or p == point
         }
         if point is None:
-            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, inject=inject)
-            return max(one.deviation for one in bench.outputs(ours, theirs))
+            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, feed=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, feed=injections)
+            return max(tensor.deviation for tensor in bench.outputs(ours, theirs))
         own = bench.keras_own(point, due, training)
-        passed = bench.torch.forward(bench.inputs[1], training=training, taps=[point.torch], inject=inject)
-        return seen("forward", point.name, own, passed.activations.get(point.torch)).deviation
+        passed = bench.torch.forward(bench.inputs[1], training=training, taps=[point.torch], feed=injections)
+        return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
 
-    def _loss(self, look: Look) -> list[Seen]:
-        found = losses(look.reference, look.forced)
-        off = [one for one in found if not one.agrees]
-        if off and self.barrier >= 0:
-            self._blame_barrier(off)
+    def _loss(self, trace: PairTrace) -> Iterator[Finding]:
+        tensors = losses(trace.reference, trace.injected)
+        self.injected += tensors
+        off = [tensor for tensor in tensors if not tensor.agrees]
+        if off and self._barrier >= 0:
+            # What a layer that could not be put right makes of what is behind it.
+            self._add_to(next(n for n, f in enumerate(self.findings) if f.name == self._barred), off)
         elif off:
-            self.findings.append(Finding(_STEP, "loss", off[0].name, (), tuple(off), ()))
-        if look.reference.penalty:
+            yield _finding("loss", off)
+        if trace.reference.penalty:
             penalties = [s for s in self.suspects if s.setting.endswith("_regularizer")]
             self.notes.append(
-                f"Keras's model adds {look.reference.penalty:.3g} to its loss by regularizers or add_loss, which this"
+                f"Keras's model adds {trace.reference.penalty:.3g} to its loss by regularizers or add_loss, which this"
                 " comparison leaves out" + "".join(f"; {s.text}: {s.fix}" for s in penalties)
             )
             self.used |= set(penalties)
-        return found
 
-    def _backward(self, look: Look) -> list[Seen]:
-        """What flows back to each layer's output; from the loss on, so that the first that deviates is the fault."""
-        found = []
-        for number in range(len(self.bench.points) - 1, -1, -1):
-            point = self.bench.points[number]
-            due = look.reference.activation_gradients.get(point.keras)
-            own = look.forced.activation_gradients.get(point.torch)
-            if point.linear or due is None or own is None or point.torch in look.misshapen:
+    def _backward(self, trace: PairTrace) -> Iterator[Finding]:
+        """What flows back to each layer's output, from the loss on, then the gradients of the parameters."""
+        flowing = []
+        for point in reversed(self.bench.points):
+            due = trace.reference.activation_gradients.get(point.keras)
+            own = trace.injected.activation_gradients.get(point.torch)
+            if point.linear or due is None or own is None or point.torch in trace.misshapen:
                 continue
-            found.append(seen("backward", f"backward/{point.name}", due, own))
-        self._first_of("backward", found)
-        return found
+            flowing.append(compared(f"backward/{point.name}", due, own))
+        self.injected += flowing
+        yield from self._first_of("backward", flowing)
+        reduced = gradients(self.bench, trace.reference, trace.injected)
+        self.injected += reduced
+        if not any(finding.stage == "backward" for finding in self.findings):
+            yield from self._first_of("gradient", reduced)
 
-    def _gradients(self, look: Look) -> list[Seen]:
-        found = gradients(self.bench, look.reference, look.forced)
-        if not any(f.stage == "backward" for f in self.findings):
-            self._first_of("gradient", found)
-        return found
-
-    def _first_of(self, stage: str, found: Sequence[Seen]) -> None:
-        """Note the first of a backward pass that deviates, with the others, which may follow from it."""
-        off = [one for one in found if not one.agrees]
+    def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
+        """The first of a backward pass that deviates, with the others, which may follow from it."""
+        off = [tensor for tensor in tensors if not tensor.agrees]
         if not off:
             return
-        if self.barrier >= 0:
+        if self._barrier >= 0:
             # A layer that could not be put right is wrong in its backward pass, too.
-            place = next(
-                n for n, f in enumerate(self.findings) if f.explanation is None or f.stage == "forward"
-            )
-            old = self.findings[place]
-            self.findings[place] = replace(old, seen=(*old.seen, *off))
+            places = enumerate(self.findings)
+            self._add_to(next(n for n, f in places if f.explanation is None or f.stage == "forward"), off)
             return
         layer = self._layer_of(off[0])
-        suspect = next(
-            (s for s in self.suspects if layer in (s.keras, s.torch) and s.setting == "trainable"), None
-        )
-        why = None
-        if suspect is not None:
-            why = likely(suspect)
-            self.used.add(suspect)
-        agreeing = tuple(one for one in found[: found.index(off[0])] if one.agrees)[-_AGREEING:]
-        self.findings.append(Finding(_STEP, stage, off[0].name, (), tuple(off), agreeing, why))
+        frozen = [s for s in self.suspects if layer in (s.keras, s.torch) and s.setting == "trainable"][:1]
+        self.used |= set(frozen)
+        agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
+        yield _finding(stage, off, agreeing, likely(frozen[0]) if frozen else None)
 
-    def _blame_barrier(self, off: Sequence[Seen]) -> None:
-        """What a layer that could not be put right makes of what is behind it, and of what flows back through it."""
-        name = self._barred
-        number = next(n for n, finding in enumerate(self.findings) if finding.name == name)
+    def _add_to(self, number: int, off: Sequence[TensorComparison]) -> None:
+        """Count deviations to an earlier finding."""
         old = self.findings[number]
-        self.findings[number] = replace(old, seen=(*old.seen, *off))
+        self.findings[number] = replace(old, tensors=(*old.tensors, *off))
 
-    def _layer_of(self, one: Seen) -> str:
-        name = one.name.partition("/")[2].removeprefix("buffers/")
+    def _claim(self, off: Sequence[TensorComparison]) -> None:
+        """Count what deviates in inference to the finding of the same place in training."""
+        for number, finding in enumerate(self.findings):
+            mine = [tensor for tensor in off if place_of(tensor) == place_of(finding)]
+            if mine and finding.stage == "forward":
+                self._add_to(number, mine)
+
+    def _layer_of(self, tensor: TensorComparison) -> str:
+        name = place_of(tensor).removeprefix("buffers/")
         info = next((t for t in self.bench.outlines[0].tensors if t.name == name), None)
         return name if info is None else info.layer
 
-    def _buffers(self, look: Look) -> list[Seen]:
+    def _buffers(self, trace: PairTrace) -> Iterator[Finding]:
         """What a pass in training made of them, each layer by itself."""
-        found = self._buffers_now(look, look.reference, look.forced)
-        done: set[str] = set()
-        for one in found:
-            layer = self._layer_of(one)
-            if one.agrees or layer in done:
-                continue
-            done.add(layer)
-            self._say(f"buffers: {one.name} deviates by {one.deviation:.2g}; trying why")
-            mine = [other for other in found if self._layer_of(other) == layer and not other.agrees]
-            names = {other.name for other in mine}
-            due = {p.keras: look.reference.activations[p.keras] for p in self.bench.points}
+        tensors = self._buffers_now(trace.reference, trace.injected)
+        self.injected += tensors
+        by_layer: dict[str, list[TensorComparison]] = {}
+        for tensor in tensors:
+            if not tensor.agrees:
+                by_layer.setdefault(self._layer_of(tensor), []).append(tensor)
+        for layer, mine in by_layer.items():
+            suspects = [s for s in self.suspects if s.changes == "training mode" and s.keras == layer]
+            torch = frozenset(s.torch for s in suspects if s.torch)
+            segment = Segment(None, (), frozenset({layer}), torch)
+            measure = self._buffer_measure(trace, {tensor.name for tensor in mine})
+            worst = max(tensor.deviation for tensor in mine)
+            self._trial = (Case(self.bench, segment, suspects, measure, worst), False) if suspects else None
+            yield _finding("buffers", mine)
 
-            def measure(names: set[str] = names, due: Arrays = due) -> float:
-                bench = self.bench
-                ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
-                theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=look.inject)
-                return max(s.deviation for s in self._buffers_now(look, ours, theirs) if s.name in names)
+    def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[], float]:
+        bench = self.bench
+        due = {p.keras: trace.reference.activations[p.keras] for p in bench.points}
 
-            self._explain_buffer(layer, mine, measure)
-        return found
+        def measure() -> float:
+            ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, feed=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, feed=trace.injections)
+            return max(t.deviation for t in self._buffers_now(ours, theirs) if t.name in names)
 
-    def _explain_buffer(self, layer: str, mine: Sequence[Seen], measure: Callable[[], float]) -> None:
-        suspects = [s for s in self.suspects if s.changes == "training mode" and s.keras == layer]
-        torch = frozenset(s.torch for s in suspects if s.torch)
-        segment = Segment(None, (), frozenset({layer}), torch)
-        worst = max(one.deviation for one in mine)
-        found = explained(Case(self.bench, segment, suspects, measure, worst)) if suspects else []
-        if not found:
-            self.findings.append(Finding(_STEP, "buffers", mine[0].name, (), tuple(mine), ()))
-        for each in found:
-            why = each.explanation
-            self.findings.append(Finding(_STEP, "buffers", mine[0].name, (), tuple(mine), (), why))
-        self.used |= {s for s in suspects for each in found if each.explanation.text == s.text}
+        return measure
 
-    def _buffers_now(self, look: Look, ours: PassResult, theirs: PassResult) -> list[Seen]:
+    def _buffers_now(self, ours: PassResult, theirs: PassResult) -> list[TensorComparison]:
         bench = self.bench
         kept = bench.keras.read()
         torch = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
@@ -456,10 +406,35 @@ class _Search:
         }
         buffers = [info.name for info in bench.outlines[0].tensors if info.buffer and info.name in changed]
         return [
-            seen("buffers", f"after/buffers/{name}", ours.buffers.get(name, kept[name]), torch.get(name))
+            compared(f"after/buffers/{name}", ours.buffers.get(name, kept[name]), torch.get(name))
             for name in buffers
             if name in torch
         ]
+
+    def _float32(self) -> Iterator[Finding]:
+        """What deviates only by constants that Keras takes through float32."""
+        known = {finding.name for finding in self.findings if finding.explanation is None}
+        tensors = self.bench.trace(True).tensors
+        off = [tensor for tensor in tensors if not tensor.agrees and tensor.name not in known]
+        if not off or max(tensor.deviation for tensor in off) > limits.KERAS_FLOAT32:
+            return
+        segments = [self.segments[tensors.index(tensor)] for tensor in off[:_NAMED]]
+        # What computes before a point without being compared itself, else the point.
+        names = [
+            " or ".join(segment.unpaired[0]) or place_of(tensor)
+            for segment, tensor in zip(segments, off, strict=False)
+        ]
+        text = f"Keras takes constants of {', '.join(names)} through float32, which float64 shows"
+        evidence = (
+            f"by experiment: with Keras's constants kept in float64 it agrees; off by {off[0].deviation:.2g}, and a unit"
+            " in the last place of float32 is 6e-8"
+        )
+        if self.findings:
+            self.notes.append(f"{text}: {evidence}; no fault of the port")
+            return
+        yield _finding(
+            "forward", off, why=Explanation("float32_leak", text, "confirmed", _ROUNDING_FIX, evidence)
+        )
 
     def _note_the_rest(self) -> None:
         """Differences of settings that make no difference here, alike ones in one line."""
@@ -473,28 +448,37 @@ class _Search:
                 f"{group[0].text}{more}: the weights were copied, so that it does not count here"
             )
 
-    def _by_rules(self) -> None:
+    def _by_rules(self) -> Iterator[Finding]:
         """Where one step agrees and a training does not: tensors of which one side has more than the other."""
         for pair in self.bench.mapping.tensors:
             if pair.note is None:
                 continue
-            name = f"update/{(pair.keras or pair.torch)[0]}"
             text = f"{pair.label} (rule {pair.rule}): {pair.note}"
             fix = "freeze what only torch has (requires_grad_(False)), or give both sides the same tensors"
             why = Explanation(f"rule:{pair.rule.partition('(')[0]}", text, "likely", fix, _RULE)
-            self.findings.append(
-                Finding(_STEP, "update", name, (), (Seen("update", name, None, math.inf, LIMIT),), (), why)
-            )
+            name = f"update/{(pair.keras or pair.torch)[0]}"
+            yield _finding("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
 
 
-def _when(free: Sequence[Seen], findings: Sequence[Finding]) -> When:
-    """Where nothing was trained: what one pass says."""
-    output = next((one for one in free if one.name.startswith(f"forward/{OUTPUT}")), None)
+def _finding(
+    stage: str,
+    tensors: Sequence[TensorComparison],
+    agreeing: Sequence[TensorComparison] = (),
+    why: Explanation | None = None,
+) -> Finding:
+    shown = tuple(agreeing)[-limits.AGREEING_SHOWN :]
+    return Finding(_STEP, stage, tensors[0].name, (), tuple(tensors), shown, why)
+
+
+def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -> When:
+    """Where nothing was trained: what one pass shows."""
+    outputs = (tensor for tensor in as_trained if tensor.name.startswith(f"forward/{OUTPUT}"))
+    output = next(outputs, None)
     if output is not None and not output.agrees:
         return When(
             _STEP, f"before training: the outputs of one batch differ by {output.deviation:.2g} in float64"
         )
-    first = next((one for one in free if not one.agrees), None)
+    first = next((tensor for tensor in as_trained if not tensor.agrees), None)
     if first is not None:
         return When(_STEP, f"with equal weights, {first.name} differs by {first.deviation:.2g} in float64")
     return When(_STEP, f"with equal weights, {findings[0].name} differs")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.lint.settings import ROWS, said
-from parity.common.external.pairs.bench import LIMIT, Arrays, Bench
+from parity.common.external.pairs.bench import Arrays, Bench
 from parity.common.external.pairs.experiments import (
     Change,
     Measure,
@@ -25,7 +26,6 @@ from parity.common.external.pairs.points import Segment
 from parity.common.external.process.layouts import aligned, back
 from parity.common.spec.external.rules import parse_rule
 
-_SWAPS_TRIED = 12
 _BACK = "by experiment: with it the deviation is"
 
 
@@ -81,7 +81,7 @@ class Suspect:
 class Case:
     """A tensor that deviates by itself.
 
-    segment: what computes it. measure: its deviation now. deviation: as found. measure_fed: its deviation with
+    segment: what computes it. measure: its deviation now. deviation: as found. measure_injected: its deviation with
     something else in place of what some torch layers give, by tap; None where that cannot be. reference: Keras's
     activations by tap. inputs: torch's, as it is.
     """
@@ -91,13 +91,13 @@ class Case:
     suspects: Sequence[Suspect]
     measure: Measure
     deviation: float
-    measure_injected: Callable[[Arrays], float | None] = field(default=lambda injected: None)
+    measure_injected: Callable[[Arrays], float | None] = field(default=lambda injections: None)
     reference: Arrays = field(default_factory=dict)
     inputs: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Found:
+class Attribution:
     """An explanation, and the changes of live settings that make good what it names."""
 
     explanation: Explanation
@@ -105,13 +105,13 @@ class Found:
 
 
 def likely(suspect: Suspect) -> Explanation:
-    """Where nothing could be tried: a difference that stands where the two part."""
+    """Where nothing could be tried: a difference of settings where the two diverge."""
     return Explanation(
-        f"setting:{suspect.setting}", suspect.text, "likely", suspect.fix, "it stands where they part"
+        f"setting:{suspect.setting}", suspect.text, "likely", suspect.fix, "it is where the two diverge"
     )
 
 
-def explained(case: Case) -> list[Found]:
+def explained(case: Case) -> list[Attribution]:
     """The causes of a case, all that it takes; none where no known cause fits."""
     for explain in (_by_settings, _by_weights, _by_connections):
         found = explain(case)
@@ -120,11 +120,11 @@ def explained(case: Case) -> list[Found]:
     return []
 
 
-def _by_settings(case: Case) -> list[Found]:
+def _by_settings(case: Case) -> list[Attribution]:
     here = [suspect for suspect in case.suspects if case.segment.holds(suspect.keras, suspect.torch)]
     for tried in (here, [suspect for suspect in case.suspects if suspect not in here]):
         candidates = [ways_of(s.keras, s.torch, s.setting, s.ours, s.theirs) for s in tried]
-        result = needed(case.bench, candidates, case.measure, LIMIT)
+        result = needed(case.bench, candidates, case.measure, limits.LIVE_FLOAT64)
         if result is None:
             continue
         numbers, deviation = result
@@ -132,15 +132,15 @@ def _by_settings(case: Case) -> list[Found]:
     return []
 
 
-def _confirmed(suspect: Suspect, ways: Sequence[Change], case: Case, deviation: float) -> Found:
+def _confirmed(suspect: Suspect, ways: Sequence[Change], case: Case, deviation: float) -> Attribution:
     way = next(way for way in ways if deviation_with(case.bench, [way], lambda: 0.0) is not None)
     other = "Keras's" if way.side == "torch" else "torch's"
     evidence = f"{_BACK} {deviation:.2g} instead of {case.deviation:.2g}: {other} value set in {way.layer}"
     explanation = Explanation(f"setting:{suspect.setting}", suspect.text, "confirmed", suspect.fix, evidence)
-    return Found(explanation, (way,))
+    return Attribution(explanation, (way,))
 
 
-def _by_weights(case: Case) -> list[Found]:
+def _by_weights(case: Case) -> list[Attribution]:
     """Torch's weights of the layer in another order or place than they should be."""
     if case.segment.point is None:
         return []
@@ -155,11 +155,11 @@ def _by_weights(case: Case) -> list[Found]:
                 continue
             with rewritten(case.bench, {name: value}):
                 deviation = _safely(case.measure)
-            if deviation <= LIMIT:
+            if deviation <= limits.LIVE_FLOAT64:
                 pair = next((p for p in case.bench.mapping.tensors if name in p.torch), None)
                 fix = "correct its line in mapping.yaml" + (f": {pair.label}" if pair is not None else "")
                 evidence = f"{_BACK} {deviation:.2g} instead of {case.deviation:.2g}"
-                return [Found(Explanation(cause, text, "confirmed", fix, evidence))]
+                return [Attribution(Explanation(cause, text, "confirmed", fix, evidence))]
     return []
 
 
@@ -176,7 +176,7 @@ def _rearranged(case: Case, name: str, state: Arrays) -> Iterator[tuple[str, str
         )
     yield from _other_rules(case, name)
     alike = [other for other, array in state.items() if other != name and array.shape == value.shape]
-    for other in alike[:_SWAPS_TRIED]:
+    for other in alike[: limits.SWAPS_TRIED]:
         yield "weights_swapped", f"{name} has the values that {other} should have", state[other]
 
 
@@ -202,14 +202,14 @@ def _other_rules(case: Case, name: str) -> Iterator[tuple[str, str, Any]]:
         yield "weights_permuted", f"{name} is mapped by {pair.rule!r}, and {rule!r} is right", value
 
 
-def _by_connections(case: Case) -> list[Found]:
+def _by_connections(case: Case) -> list[Attribution]:
     """A layer of one side that the other leaves out: a connection, a function, a normalisation."""
     ours, theirs = case.segment.unpaired
     kinds = {info.path: info.kind or info.type for outline in case.bench.outlines for info in outline.layers}
     for tap in ours:
         for point in reversed(case.segment.before):
-            deviation = _injected_with(case, point.torch, case.reference.get(tap))
-            if deviation is not None and deviation <= LIMIT:
+            deviation = _injected_deviation(case, point.torch, case.reference.get(tap))
+            if deviation is not None and deviation <= limits.LIVE_FLOAT64:
                 layer = tap.partition("#")[0]
                 what = f"{layer} ({kinds.get(layer, 'a layer')})"
                 text = f"torch's model leaves out what {what} of Keras's does"
@@ -218,22 +218,24 @@ def _by_connections(case: Case) -> list[Found]:
                     f" of {point.torch}"
                 )
                 fix = f"do behind {point.torch} in torch what {what} does"
-                return [Found(Explanation("left_out", text, "confirmed", fix, evidence))]
+                return [Attribution(Explanation("left_out", text, "confirmed", fix, evidence))]
     for tap in theirs:
         for point in reversed(case.segment.before):
-            deviation = _injected_with(case, tap, case.reference.get(point.keras), like=point.torch)
-            if deviation is not None and deviation <= LIMIT:
+            deviation = _injected_deviation(case, tap, case.reference.get(point.keras), like=point.torch)
+            if deviation is not None and deviation <= limits.LIVE_FLOAT64:
                 layer = tap.partition("#")[0]
                 what = f"{layer} ({kinds.get(layer, 'a layer')})"
                 text = f"torch's model has {what}, of which Keras's has nothing"
                 evidence = f"{_BACK} {deviation:.2g} instead of {case.deviation:.2g}: {layer} passed over"
                 return [
-                    Found(Explanation("added", text, "confirmed", f"take {layer} out of torch", evidence))
+                    Attribution(
+                        Explanation("added", text, "confirmed", f"take {layer} out of torch", evidence)
+                    )
                 ]
     return []
 
 
-def _injected_with(case: Case, tap: str, value: Any, like: str | None = None) -> float | None:
+def _injected_deviation(case: Case, tap: str, value: Any, like: str | None = None) -> float | None:
     """The deviation with a Keras activation in place of what a torch layer gives; None where that cannot be."""
     own = case.inputs.get(like or tap)
     if value is None or own is None:

@@ -17,11 +17,12 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
-from parity.common.diagnosis.result import Diagnosis, Seen, When
+from parity.common.diagnosis.result import Diagnosis, TensorComparison, When
 from parity.common.execution import session
 from parity.common.external.lint.lint import Difference, lint
-from parity.common.external.pairs.bench import LEAK, Bench, exactly
+from parity.common.external.pairs.bench import Bench, exact_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.request import PairRequest
@@ -216,7 +217,7 @@ class _Flow:
         self._say("comparing updates by the optimizers")
         reference = bench.reference(training=True)
         updates = compare_updates(bench, self.asked.optimizers, reference.gradients, suspects)
-        worst = max((one.deviation for one in updates.seen), default=0.0)
+        worst = max((one.deviation for one in updates.tensors), default=0.0)
         self._tell(f"optimizers: three updates by the same gradients differ by at most {worst:.2g}")
         return updates
 
@@ -238,9 +239,9 @@ class _Flow:
 
     def _is_rounding(self, bench: Bench, training: bool, worst: float) -> bool:
         """Whether all that differs is what Keras takes through float32, in a training that is float32 anyway."""
-        if self.asked.precision == "float64" or worst > LEAK:
+        if self.asked.precision == "float64" or worst > limits.KERAS_FLOAT32:
             return False
-        with exactly(bench):
+        with exact_constants(bench):
             exact = all(one.agrees for one in _compared(bench, training))
         if exact:
             self._tell(
@@ -309,12 +310,12 @@ class _Flow:
         return diagnose_pair(bench, suspects, updates, when, self.console)
 
 
-def _compared(bench: Bench, training: bool) -> list[Seen]:
+def _compared(bench: Bench, training: bool) -> list[TensorComparison]:
     """Every point and the outputs of a pass of both as they are."""
-    reference, free = bench.reference(training), bench.free(training)
+    reference, as_trained = bench.reference(training), bench.torch_pass(training)
     return [
-        *bench.activations(bench.expected(reference, training), free),
-        *bench.outputs(reference, free),
+        *bench.activations(bench.expected(reference, training), as_trained),
+        *bench.outputs(reference, as_trained),
     ]
 
 

@@ -18,7 +18,6 @@ from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import points_of
 from parity.common.external.pairs.request import Arrays, PairRequest
-from parity.common.external.pairs.zero_gradient import zero_gradient_directions
 from parity.common.external.process.pass_result import same
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec import TrainSpec
@@ -29,6 +28,7 @@ from parity.common.spec.layers import Pair as SpecPair
 from parity.common.spec.layers.imported import TorchLayout
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import save_state
+from parity.common.state.zero_gradient import measured_zero_gradients
 
 Array = NDArray[Any]
 
@@ -291,7 +291,7 @@ def spec_of(
     reference = bench.reference(training=True)
     (output,) = list(reference.outputs.values())[:1]
     first_out = not bench.backward
-    null = zero_gradient_directions(reference.gradients)
+    null = measured_zero_gradients(reference.gradients)
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
         torch=f"{asked.torch.module}:{asked.torch.attribute}",

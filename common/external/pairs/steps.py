@@ -14,12 +14,12 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.pairs.bench import Arrays, Bench
 from parity.common.external.pairs.formulas import slots_of, updated
 from parity.common.external.pairs.request import PairRequest
-from parity.common.external.pairs.zero_gradient import zero_gradient_directions
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.pass_result import PassResult
 from parity.common.parity.budget import FLOAT64
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.zero_gradient import measured_zero_gradients
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
             raise ExternalModelError(f"{bench.keras.target}: the loss of step {step} is {float(losses[0])}")
         worst = max(worst, tensor_deviation(losses[0], losses[1]))
         gradients = [passes[0].gradients, bench.mapping.gradients_to_keras(passes[1].gradients)]
-        null = null or zero_gradient_directions(gradients[0])
+        null = null or measured_zero_gradients(gradients[0])
         for side in range(2):
             states[side], slots[side] = updated(optimizer, step, states[side], gradients[side], slots[side])
         bench.keras.write(states[0])

@@ -14,15 +14,16 @@ import numpy as np
 from pydantic import ValidationError
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.diagnosis.result import Explanation, Finding, Seen
-from parity.common.external.pairs.bench import LIMIT, Arrays, Bench, exactly
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.pairs.bench import Arrays, Bench, exact_constants
 from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.formulas import slots_of, updated
-from parity.common.external.pairs.zero_gradient import zero_gradient_directions
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.outline import OptimizerInfo
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+from parity.common.state.zero_gradient import measured_zero_gradients
 
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
 
@@ -31,10 +32,10 @@ _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
 class Updates:
     """What the optimizers made of the same gradients.
 
-    seen: of every tensor, the change after three updates. findings: why, one each. notes: what else was seen.
+    tensors: of every tensor, the change after three updates. findings: why, one each. notes: what else was found.
     """
 
-    seen: tuple[Seen, ...]
+    tensors: tuple[TensorComparison, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
 
@@ -55,31 +56,33 @@ def compare_updates(
     """
     before = _mapped(bench, bench.keras.read())
     # An optimizer that divides by a gradient's size makes steps of what is only rounding.
-    null = zero_gradient_directions(gradients)
-    named = {name: value for name, value in gradients.items() if name in before and name not in null}
+    zero = measured_zero_gradients(gradients)
+    named = {name: value for name, value in gradients.items() if name in before and name not in zero}
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
     rounded = bench.keras.update(optimizers[0], sets)
-    with exactly(bench):
+    with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], sets)
     given = [bench.mapping.to_torch(each, partial=True) for each in sets]
     theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given))
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
     other = {name: np.subtract(theirs[name], before[name]) for name in named}
-    seen = tuple(
-        Seen("update", f"update/{name}", None, tensor_deviation(moved[name], other[name]), LIMIT)
+    tensors = tuple(
+        TensorComparison(
+            f"update/{name}", None, tensor_deviation(moved[name], other[name]), limits.LIVE_FLOAT64
+        )
         for name in named
     )
-    off = [one for one in seen if not one.agrees]
+    off = [one for one in tensors if not one.agrees]
     infos = [outline.optimizer for outline in bench.outlines]
     notes: list[str] = []
     leak = max(tensor_deviation(np.subtract(rounded[name], before[name]), moved[name]) for name in named)
-    if leak > LIMIT:
+    if leak > limits.LIVE_FLOAT64:
         notes.append(
             f"Keras's optimizer takes constants through float32: in float64 its updates are off by {leak:.2g}, whatever"
             " its settings; compared without that"
         )
     if not off:
-        return Updates(seen, (), tuple(notes))
+        return Updates(tensors, (), tuple(notes))
     causes: list[Explanation] = []
     specs = [None if info is None else spec_of(info) for info in infos]
     if specs[0] is not None and specs[1] is not None:
@@ -88,9 +91,9 @@ def compare_updates(
         notes += formula.notes
     if not causes:
         finding = Finding(0, "update", off[0].name, (), tuple(off), ())
-        return Updates(seen, (finding,), tuple(notes))
+        return Updates(tensors, (finding,), tuple(notes))
     found = tuple(Finding(0, "update", off[0].name, (), tuple(off), (), cause) for cause in causes)
-    return Updates(seen, found, tuple(notes))
+    return Updates(tensors, found, tuple(notes))
 
 
 def spec_of(info: OptimizerInfo) -> OptimizerBase | None:
@@ -142,9 +145,9 @@ class _Formula:
 
     def causes(self, suspects: Sequence[Suspect]) -> list[Explanation]:
         """The settings without which the two would still differ."""
-        if self._off(self.other, self._changes(self.theirs)) > LIMIT:
+        if self._off(self.other, self._changes(self.theirs)) > limits.LIVE_FLOAT64:
             return []  # torch's does not do what its settings say
-        if self._off(self.moved, self._changes(self.ours)) > LIMIT:
+        if self._off(self.moved, self._changes(self.ours)) > limits.LIVE_FLOAT64:
             return []
         fields = {s.setting: s for s in suspects if s.setting in type(self.ours).model_fields}
         if type(self.ours) is not type(self.theirs):
@@ -156,7 +159,7 @@ class _Formula:
             if without is None:
                 continue
             deviation = self._off(due, self._changes(without))
-            if deviation > LIMIT:
+            if deviation > limits.LIVE_FLOAT64:
                 evidence = (
                     f"by formula: with Keras's value of all other settings the updates still differ by {deviation:.2g},"
                     " and with this one too they are equal"
@@ -167,7 +170,9 @@ class _Formula:
             else:
                 self.notes.append(f"{suspect.text}: of no consequence for these updates")
         every = _with(self.theirs, {field: getattr(self.ours, field) for field in fields})
-        return found if every is not None and self._off(due, self._changes(every)) <= LIMIT else []
+        return (
+            found if every is not None and self._off(due, self._changes(every)) <= limits.LIVE_FLOAT64 else []
+        )
 
     def _changes(self, spec: OptimizerBase) -> Arrays:
         """What the formula makes of the weights."""

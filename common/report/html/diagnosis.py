@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity import __version__
-from parity.common.diagnosis.result import Diagnosis, Finding, Seen, StepSeen
+from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
 from parity.common.record import RunRecord
 from parity.common.record.trace import STAGES
 from parity.common.report.diagnosis import (
@@ -125,12 +125,12 @@ def cell_of(stage: str, name: str, layers: Sequence[Drawn]) -> str:
     return f"stage-{stage}"
 
 
-def level_of(seen: Seen) -> int:
+def level_of(seen: TensorComparison) -> int:
     """The colour of a deviation, an index of LEGEND."""
     return 0 if seen.agrees else 1 + sum(not seen.deviation < bound for bound in BOUNDS)
 
 
-def _all(steps: Sequence[StepSeen]) -> Iterator[Seen]:
+def _all(steps: Sequence[StepComparison]) -> Iterator[TensorComparison]:
     for step in steps:
         yield from step.forced
         yield from step.free
@@ -142,7 +142,7 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
 
     index = {key: count for count, key in enumerate(names)}
 
-    def entries(seen: Sequence[Seen]) -> list[list[Any]]:
+    def entries(seen: Sequence[TensorComparison]) -> list[list[Any]]:
         return [
             [index[s.stage, s.name], level_of(s), number(s.deviation), number(s.allowed), s.replica, s.where]
             for s in seen
@@ -232,7 +232,7 @@ def _shown(diagnosis: Diagnosis) -> int:
     return _step_index(diagnosis, diagnosis.findings[0]) if diagnosis.findings else 0
 
 
-def _status(step: StepSeen) -> str:
+def _status(step: StepComparison) -> str:
     found = {stage.status for stage in stages_of(step)}
     return next(
         status for status in ("differs", "follows", "agrees") if status in found or status == "agrees"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import (
     LOW_TYPES,
     Case,
     Match,
-    deviation,
     lies_on,
     named_ratio,
     ratio_of,
 )
-from parity.common.diagnosis.explain.signatures.layers import LIMIT, base, layer_of
+from parity.common.diagnosis.explain.signatures.layers import base, layer_of
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 
 
@@ -22,17 +23,19 @@ def wrong_gradients(case: Case) -> dict[str, tuple[Array, Array]]:
     layer, due = layer_of(case), base(case)
     if layer is None or due is None:
         return {}
-    far = {n: deviation(due[n], layer.made[n]) for n in layer.made if n in due}
-    if far.get("y", 0.0) > LIMIT:
+    far = {n: tensor_deviation(due[n], layer.made[n]) for n in layer.made if n in due}
+    if far.get("y", 0.0) > limits.FITS:
         return {}
-    wrong = [n for n, value in far.items() if value > max(LIMIT, case.allowed) and not n.startswith("after/")]
+    wrong = [
+        n for n, value in far.items() if value > max(limits.FITS, case.allowed) and not n.startswith("after/")
+    ]
     return {n: (np.asarray(due[n], np.float64), np.asarray(layer.made[n], np.float64)) for n in wrong}
 
 
 def backward_match(case: Case, after: float, tried_words: str, **facts: str) -> Match:
     layer, wrong = layer_of(case), wrong_gradients(case)
     assert layer is not None
-    before = max(deviation(*pair) for pair in wrong.values())
+    before = max(tensor_deviation(*pair) for pair in wrong.values())
     return Match({"layer": layer.node.path, "kind": layer.spec.kind, **facts}, before, after, tried_words)
 
 
@@ -53,7 +56,7 @@ def gradients_rounded(case: Case) -> Match | None:
 
 
 def _is_small(wrong: dict[str, tuple[Array, Array]], bits: int) -> bool:
-    return all(deviation(*pair) < 2.0 ** (4 - bits) for pair in wrong.values())
+    return all(tensor_deviation(*pair) < 2.0 ** (4 - bits) for pair in wrong.values())
 
 
 def gradients_scaled(case: Case) -> tuple[str, str, Match] | None:
@@ -64,8 +67,8 @@ def gradients_scaled(case: Case) -> tuple[str, str, Match] | None:
     ratio = ratio_of([due for due, _ in wrong.values()], [made for _, made in wrong.values()])
     if ratio is None:
         return None
-    far = max(deviation(ratio * due, made) for due, made in wrong.values()) if ratio else 0.0
-    if far > LIMIT or (not ratio and any(np.any(made) for _, made in wrong.values())):
+    far = max(tensor_deviation(ratio * due, made) for due, made in wrong.values()) if ratio else 0.0
+    if far > limits.FITS or (not ratio and any(np.any(made) for _, made in wrong.values())):
         return None
     key, words = named_ratio(case, ratio) if ratio else ("scaled_by_constant", "0")
     names = ", ".join(wrong)
@@ -79,7 +82,7 @@ def gradients_transposed(case: Case) -> Match | None:
         if (
             due.ndim >= 2
             and due.shape[-1] == due.shape[-2]
-            and deviation(np.swapaxes(due, -1, -2), made) <= LIMIT
+            and tensor_deviation(np.swapaxes(due, -1, -2), made) <= limits.FITS
         ):
             return backward_match(
                 case, 0.0, f"{name} is the due one, transposed", words=f"with {name} transposed"

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.counterfactuals import Side
 from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.parity.deviation import tensor_deviation
-from parity.common.record.trace import Array, Trace
+from parity.common.record.trace import Array, Trace, tensor_of
 from parity.common.spec import Placement, TrainSpec
-from parity.common.state.canonical import zero_gradient_directions
+from parity.common.state.zero_gradient import zero_gradient_directions
 
 Tensors = Mapping[str, Array]
 
@@ -89,14 +90,14 @@ class Case:
     @property
     def made(self) -> Trace:
         """What the suspect made of them."""
-        return self.evidence.forced if self.suspect == "candidate" else self.evidence.ref
+        return self.evidence.injected if self.suspect == "candidate" else self.evidence.ref
 
     @cached_property
     def ids(self) -> list[Array]:
         """The sample ids that belong to the rows of each of the suspect's replicas."""
-        if self.suspect == "reference" or not any("ids" in injected for injected in self.evidence.injected):
+        if self.suspect == "reference" or not any("ids" in given for given in self.evidence.injections):
             return self.made.each("ids")
-        return [np.asarray(injected["ids"]) for injected in self.evidence.injected]
+        return [np.asarray(given["ids"]) for given in self.evidence.injections]
 
     @property
     def empty(self) -> bool:
@@ -131,14 +132,18 @@ class Case:
         return None if pad is None else self.given.rows("inputs") != pad
 
     @cached_property
-    def null(self) -> frozenset[str]:
+    def zero_gradients(self) -> frozenset[str]:
         """Tensors whose gradient is rounding noise, without `parameters/`."""
         return frozenset(zero_gradient_directions(self.spec))
 
+    def is_zero_gradient(self, name: str) -> bool:
+        """Whether a tensor of a step, by its whole name, belongs to one of these."""
+        return tensor_of(name) in self.zero_gradients
+
     def traced(self) -> Iterable[tuple[int, Trace, Trace]]:
         """(step, given, made) of the other traced steps."""
-        for step, ref, forced in (*self.evidence.earlier, *self.evidence.later):
-            yield step, ref, forced if self.suspect == "candidate" else ref
+        for step, ref, injected in (*self.evidence.earlier, *self.evidence.later):
+            yield step, ref, injected if self.suspect == "candidate" else ref
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """`make()`, computed the first time that this key is asked for."""
@@ -147,14 +152,9 @@ class Case:
         return self.memory[key]
 
 
-def deviation(due: Array, made: Array) -> float:
-    """Relative to the largest element; infinite for other shapes or where one is not finite."""
-    return tensor_deviation(due, made)
-
-
 def farthest(due: Tensors, made: Tensors) -> float:
     """The largest deviation of tensors of the same names."""
-    return max((deviation(due[name], made[name]) for name in due), default=0.0)
+    return max((tensor_deviation(due[name], made[name]) for name in due), default=0.0)
 
 
 def ratio_of(due: Iterable[Array], made: Iterable[Array]) -> float | None:
@@ -171,7 +171,7 @@ def ratio_of(due: Iterable[Array], made: Iterable[Array]) -> float | None:
     return above / below if below else None
 
 
-def named_ratio(case: Case, ratio: float, slack: float = 1e-6) -> tuple[str, str]:
+def named_ratio(case: Case, ratio: float, slack: float = limits.FITS_FACTOR) -> tuple[str, str]:
     """(key of the cause, words) for a factor that is too much.
 
     slack: by how much the factor may be off, relatively: some go through float32.

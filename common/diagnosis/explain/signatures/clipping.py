@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, farthest, ratio_of
 from parity.common.diagnosis.explain.spec_variants import neighbours, said
 from parity.common.record.trace import Array, Trace
@@ -31,7 +32,7 @@ def _clipped(made: Trace) -> list[dict[str, Array]]:
 def _left(case: Case, made: Trace, expected: Sequence[Tensors]) -> float:
     """How far what the replicas made is from what is expected of each."""
     pairs = zip(expected, _clipped(made), strict=True)
-    return max(farthest({n: own[n] for n in own if n not in case.null}, of) for own, of in pairs)
+    return max(farthest({n: own[n] for n in own if n not in case.zero_gradients}, of) for own, of in pairs)
 
 
 def _norm(tensors: Tensors) -> float:
@@ -106,7 +107,7 @@ def clipped_by_part(case: Case) -> Match | None:
     for made in _clipped(case.made):
         flat = np.concatenate([whole[n].ravel() for n in made])
         mine = np.concatenate([made[n].ravel() for n in made])
-        some = np.abs(flat) > np.abs(flat).max() * 1e-9
+        some = np.abs(flat) > np.abs(flat).max() * limits.FITS_READ_OFF
         ratios = np.where(some, mine / np.where(some, flat, 1.0), 0.0)
         factors = np.unique(np.round(ratios[some], 6))
         if not 1 <= len(factors) <= max(case.replicas, 2):
@@ -133,7 +134,7 @@ def clipped_by_part(case: Case) -> Match | None:
 
 
 def _near(whole: Array, made: Array, factor: float) -> Array:
-    inside: Array = np.abs(made - factor * whole) <= 1e-5 * np.abs(whole)
+    inside: Array = np.abs(made - factor * whole) <= limits.FITS_SPEC_NORM * np.abs(whole)
     return inside
 
 

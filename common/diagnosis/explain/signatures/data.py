@@ -12,11 +12,10 @@ from parity.common.data import sources
 from parity.common.data.augment import augmented
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
-from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, deviation, lies_on, ratio_of
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, lies_on, ratio_of
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
-
-# How many steps away a batch is looked for.
-_NEAR_STEPS = 3
 
 
 def plan_of(case: Case) -> BatchPlan:
@@ -88,7 +87,7 @@ def _other_plans(case: Case) -> Iterator[tuple[str, BatchPlan, int]]:
     yield f"a {other} split", replace(plan, split=other), step  # type: ignore[arg-type]
     yield "an order that is not shuffled", replace(plan, shuffle=False), step
     yield "a shuffled order", replace(plan, shuffle=True), step
-    for away in range(1, _NEAR_STEPS + 1):
+    for away in range(1, limits.NEAR_STEPS + 1):
         yield f"the batch {away} later", plan, step + away
         yield f"the batch {away} before", plan, step - away
     yield "another tail", replace(plan, tail="drop" if plan.tail == "keep" else "keep"), step
@@ -182,7 +181,9 @@ def _due_rows(case: Case, which: int) -> list[Array] | None:
 
 
 def _far(due: list[Array], made: list[Array]) -> float:
-    return max((deviation(a, b) for a, b in zip(due, made, strict=True) if len(a) or len(b)), default=0.0)
+    return max(
+        (tensor_deviation(a, b) for a, b in zip(due, made, strict=True) if len(a) or len(b)), default=0.0
+    )
 
 
 def labels_shifted(case: Case) -> Match | None:
@@ -191,7 +192,7 @@ def labels_shifted(case: Case) -> Match | None:
     if due is None or samples is None or case.step is None or _far(due, made) <= case.allowed:
         return None
     plan = plan_of(case)
-    steps = {case.step + away for away in range(-_NEAR_STEPS, _NEAR_STEPS + 1) if away}
+    steps = {case.step + away for away in range(-limits.NEAR_STEPS, limits.NEAR_STEPS + 1) if away}
     steps |= {step for step, _, _ in case.traced()}
     for step in sorted((s for s in steps if s >= 0), key=lambda s: (abs(s - (case.step or 0)), s)):
         ids = [plan.local_ids(step, r) for r in range(plan.replicas)]
@@ -357,12 +358,12 @@ def through_float32(case: Case) -> Match | None:
     if due is None or made[0].dtype != np.float64:
         return None
     far = _far(due, made)
-    if not case.allowed < far < 2e-6:
+    if not case.allowed < far < limits.FLOAT32_LARGEST:
         return None
     narrow = [a.astype(np.float32).astype(np.float64) for a in due]
     on_grid = all(lies_on(b, LOW_TYPES["float32"]) for b in made if len(b))
     after = 0.0 if on_grid else _far(narrow, made)
-    after = after if after < 1e-3 * far else far
+    after = after if after < limits.UNEXPLAINED * far else far
     tried = f"the {what} are those of the same samples to {far:.0e}" + (
         ", and lie on the grid of float32" if on_grid else ""
     )
@@ -378,7 +379,7 @@ def inputs_differ(case: Case) -> Match | None:
     if due is None:
         return None
     far = _far(due, made)
-    if far <= (2e-6 if made[0].dtype == np.float64 else case.allowed):
+    if far <= (limits.FLOAT32_LARGEST if made[0].dtype == np.float64 else case.allowed):
         return None  # as good as right, or through float32
     words = _how(due, made)
     return Match({"what": what, "words": words}, far, 0.0 if words else far, f"the {what} differ{words}")
@@ -388,7 +389,9 @@ def _how(due: list[Array], made: list[Array]) -> str:
     if any(a.shape != b.shape for a, b in zip(due, made, strict=True)):
         return f": their shape is {made[0].shape[1:]} instead of {due[0].shape[1:]}"
     ratio = ratio_of(due, made)
-    if ratio is not None and all(deviation(ratio * a, b) < 1e-12 for a, b in zip(due, made, strict=True)):
+    if ratio is not None and all(
+        tensor_deviation(ratio * a, b) < limits.INJECTED_FLOAT64 for a, b in zip(due, made, strict=True)
+    ):
         return f": they are {ratio:.9g} times what is due"
     for name, bits in LOW_TYPES.items():
         if all(lies_on(b, bits) and not lies_on(a, bits) for a, b in zip(due, made, strict=True) if len(a)):

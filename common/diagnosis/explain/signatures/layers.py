@@ -11,19 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.counterfactuals import Side, Variant
-from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, deviation, lies_on, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, lies_on, ratio_of
 from parity.common.diagnosis.isolate.comparison import consumers
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 from parity.common.spec import Node
 from parity.common.spec.model import walk
-
-# How far two frameworks are apart in a layer by rounding, of its largest output.
-LIMIT = 1e-11
-# By how much a number that has been through float32 is off, relatively; or the product of two.
-FLOAT32 = 2.0**-23
-# A cause that leaves more of the deviation than this explains nothing.
-_LEFT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +97,7 @@ def layer_at(case: Case, path: str) -> Layer | None:
     tensors = {n.removeprefix("before/"): begun[n] for n in names if _below(n, path)}
     if not tensors and case.step is None:
         tensors = _state_tensors(case, path)
-    wrong = f"forward/{path}" in {seen.name for seen in evidence.finding.seen}
+    wrong = f"forward/{path}" in {seen.name for seen in evidence.finding.tensors}
     return Layer(node, x, dy, tensors, _made(case, path, source), wrong)
 
 
@@ -128,7 +123,7 @@ def _path_of(case: Case) -> str:
     head, _, rest = case.name.partition("/")
     if head == "backward":
         after = consumers(case.evidence.layers, rest)
-        wrong = [seen.name for seen in case.evidence.finding.seen]
+        wrong = [seen.name for seen in case.evidence.finding.tensors]
         return next(
             (p for p in after if f"forward/{p}" in wrong or any(_below(n, p) for n in wrong)),
             (after or [""])[0],
@@ -155,9 +150,9 @@ def _made(case: Case, path: str, source: str) -> dict[str, Array]:
         found["dx"] = case.rows(back)
     for name in names:
         head, _, rest = name.partition("/")
-        if head == "local_gradient" and rest.startswith(f"{path}/") and rest not in case.null:
+        if head == "local_gradient" and rest.startswith(f"{path}/") and rest not in case.zero_gradients:
             found[f"gradient/{rest}"] = case.made.summed(name)
-        if name.startswith(f"after/buffers/{path}/") and rest.partition("/")[2] not in case.null:
+        if name.startswith(f"after/buffers/{path}/") and rest.partition("/")[2] not in case.zero_gradients:
             found[name] = case.made.replicas[0][name]
     return found
 
@@ -200,7 +195,7 @@ def divided(case: Case, variant: Variant, ids: Sequence[Array] | None = None) ->
 def results(case: Case, tries: Sequence[Try], side: Side | None = None) -> list[dict[str, Array] | None]:
     """What each try gives; None for one that cannot be computed. side: whose framework tries, if not `_side`'s."""
     variants = [variant for one in tries for variant in one.variants]
-    raw = iter(case.evidence.lab.trial(variants, side or _side(case)))
+    raw = iter(case.evidence.experiments.trial(variants, side or _side(case)))
     found: list[dict[str, Array] | None] = []
     for one in tries:
         parts = [next(raw) for _ in one.variants]
@@ -262,9 +257,9 @@ def left(layer: Layer, result: Tensors | None) -> float:
 
 
 def _far(due: Array, made: Array) -> float:
-    if due.shape == made.shape and not np.abs(made).max(initial=0.0) > 1e-300:
+    if due.shape == made.shape and not np.abs(made).max(initial=0.0) > limits.NEARLY_ZERO:
         return 0.0 if not np.any(due) else 1.0
-    return deviation(due, made)
+    return tensor_deviation(due, made)
 
 
 def is_wrong(case: Case) -> float | None:
@@ -273,7 +268,7 @@ def is_wrong(case: Case) -> float | None:
     if layer is None or base(case) is None:
         return None
     before = left(layer, base(case))
-    return before if before > max(LIMIT, case.allowed) else None
+    return before if before > max(limits.FITS, case.allowed) else None
 
 
 def tried(case: Case, tries: Iterable[Try]) -> Match | None:
@@ -284,7 +279,7 @@ def tried(case: Case, tries: Iterable[Try]) -> Match | None:
     tries = list(tries)
     for one, result in zip(tries, results(case, tries), strict=True):
         after = left(layer, result)
-        if after <= max(LIMIT, case.allowed) and after <= _LEFT * before:
+        if after <= max(limits.FITS, case.allowed) and after <= limits.UNEXPLAINED * before:
             if _coincides(case, layer, tries, one):
                 continue
             facts = {"layer": layer.node.path, "kind": layer.spec.kind, "words": one.words, **one.facts}
@@ -308,7 +303,7 @@ def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bo
     if due is None:
         return False
     for one, result in zip(alike, made[1:], strict=True):
-        moves = result is not None and _far(due["y"], result["y"]) > LIMIT
+        moves = result is not None and _far(due["y"], result["y"]) > limits.FITS
         if one is found and moves:
             return False
         moved.append(moves)
@@ -320,11 +315,11 @@ def computed(case: Case, found: Iterable[tuple[str, Array]], **facts: str) -> Ma
     before, layer, due = is_wrong(case), layer_of(case), base(case)
     if before is None or layer is None or due is None or "y" not in layer.made:
         return None
-    if deviation(due["y"], layer.made["y"]) <= max(LIMIT, case.allowed):
+    if tensor_deviation(due["y"], layer.made["y"]) <= max(limits.FITS, case.allowed):
         return None  # the output is right, and something else is not
     for words, y in found:
-        after = deviation(y, layer.made["y"])
-        if after <= max(LIMIT, case.allowed) and after <= _LEFT * before:
+        after = tensor_deviation(y, layer.made["y"])
+        if after <= max(limits.FITS, case.allowed) and after <= limits.UNEXPLAINED * before:
             more = {"layer": layer.node.path, "kind": layer.spec.kind, "words": words, **facts}
             return Match(
                 more, before, after, f"{layer.node.path}, {words}, gives these numbers to {after:.0e}"
@@ -338,10 +333,15 @@ def in_float32(case: Case) -> Match | None:
     To the bit where all it makes lies on its grid; by one factor, that is off by as much; else by size.
     """
     before, layer = is_wrong(case), layer_of(case)
-    if before is None or layer is None or case.spec.master_dtype != "float64" or before > 2e-6:
+    if (
+        before is None
+        or layer is None
+        or case.spec.master_dtype != "float64"
+        or before > limits.FLOAT32_LARGEST
+    ):
         return None
     tensors = base(case) or {}
-    what = next((n for n in layer.made if _far(tensors[n], layer.made[n]) > LIMIT), "y")
+    what = next((n for n in layer.made if _far(tensors[n], layer.made[n]) > limits.FITS), "y")
     facts = {
         "layer": layer.node.path,
         "kind": layer.spec.kind,
@@ -351,13 +351,13 @@ def in_float32(case: Case) -> Match | None:
     if lies_on(made, 24) and not lies_on(due, 24):
         return Match(facts, before, 0.0, f"{what} of {layer.node.path} lies on the grid of float32")
     factor = ratio_of([due], [made]) or 0.0
-    after = deviation(factor * due, made)
-    if abs(factor - 1) <= FLOAT32 and after <= _LEFT * before:
+    after = tensor_deviation(factor * due, made)
+    if abs(factor - 1) <= limits.FLOAT32_FACTOR and after <= limits.UNEXPLAINED * before:
         by = f"{what} of {layer.node.path} is the due one times a factor that is off by {factor - 1:.1e}, as float32 rounds"
         return Match(facts, before, after, by)
     narrow = results(case, [Try("in float32", (plain(case, layer, dtype="float32"),))])[0]
     after = left(layer, narrow)
-    if after <= _LEFT * before:
+    if after <= limits.UNEXPLAINED * before:
         return Match(facts, before, after, f"{layer.node.path} by itself in float32 gives these numbers")
     by = f"the deviation, {before:.0e}, is that of a float32 number in a float64 path; nothing larger differs"
     return Match(facts, before, before, by)

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
-from parity.common.diagnosis.explain.signatures.base import Case, Match, deviation, low_type_of, named_ratio
+from parity.common.diagnosis.explain.signatures.base import Case, Match, low_type_of, named_ratio
 from parity.common.diagnosis.explain.spec_variants import neighbours, said
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 from parity.common.reference.losses import loss_sum_and_count
 from parity.common.spec.losses import LossBase
-
-# A ratio of rows is fitted over few numbers.
-_RATIO_SLACK = 1e-9
 
 
 def _outputs(case: Case) -> Array:
@@ -28,7 +27,7 @@ def _name(case: Case) -> str:
 
 def _due(case: Case) -> Array:
     """The gradient of the loss with respect to the outputs: the other run's, once it is known to be right."""
-    trace = case.evidence.ref if case.suspect == "candidate" else case.evidence.forced
+    trace = case.evidence.ref if case.suspect == "candidate" else case.evidence.injected
     if case.suspect == "candidate":
         return np.asarray(trace.rows(_name(case)), np.float64)
     other = Case(case.evidence, "candidate")
@@ -55,15 +54,15 @@ def _row_ratios(case: Case) -> tuple[Array, Array] | None:
     left = np.abs(made - ratios[:, None] * due).max(1)
     scale = np.maximum(np.abs(made).max(1), np.abs(due).max(1))
     # Rows that are nearly nothing are all rounding.
-    floor = np.abs(due).max(initial=0.0) * 1e-3
-    if (left > max(case.allowed, 1e-12) * 10 * np.maximum(scale, floor)).any():
+    floor = np.abs(due).max(initial=0.0) * limits.UNEXPLAINED
+    if (left > max(case.allowed, limits.INJECTED_FLOAT64) * 10 * np.maximum(scale, floor)).any():
         return None
     return ratios, some & (scale > floor)
 
 
 def _is_right(case: Case) -> bool:
     """Whether what the suspect made is what NumPy's loss gives, so that the other run is the odd one."""
-    return _fits_gradient(case, case.spec.loss) <= max(case.allowed, 1e-11)
+    return _fits_gradient(case, case.spec.loss) <= max(case.allowed, limits.FITS)
 
 
 def _gradient_match(case: Case, factors: Array, tried: str, **facts: str) -> Match:
@@ -74,7 +73,7 @@ def _gradient_match(case: Case, factors: Array, tried: str, **facts: str) -> Mat
     corrected: list[dict[str, Array]] = []
     if case.suspect == "candidate":
         corrected = [{_name(case): rows} for rows in case.shares(undone)]
-    return Match(facts, deviation(due, made), deviation(due, undone), tried, corrected)
+    return Match(facts, tensor_deviation(due, made), tensor_deviation(due, undone), tried, corrected)
 
 
 def _constant(values: Array) -> float | None:
@@ -82,7 +81,7 @@ def _constant(values: Array) -> float | None:
     if not len(values):
         return None
     middle = float(np.median(values))
-    return middle if np.abs(values - middle).max() <= _RATIO_SLACK * abs(middle) else None
+    return middle if np.abs(values - middle).max() <= limits.FITS_READ_OFF * abs(middle) else None
 
 
 def scaled(case: Case) -> tuple[str, str, Match] | None:
@@ -92,7 +91,7 @@ def scaled(case: Case) -> tuple[str, str, Match] | None:
         return None
     ratios, says = found
     ratio = _constant(ratios[says])
-    if ratio is None or abs(ratio - 1) <= _RATIO_SLACK or not ratio:
+    if ratio is None or abs(ratio - 1) <= limits.FITS_READ_OFF or not ratio:
         return None
     key, words = named_ratio(case, ratio)
     tried = f"the gradient of every sample's loss is {ratio:.9g} times what is due"
@@ -183,7 +182,7 @@ def other_setting(case: Case) -> tuple[str, Match] | None:
             due = fits(case, loss)
         except (ValueError, IndexError, FloatingPointError):
             continue
-        if after <= max(case.allowed, 1e-11) < due:
+        if after <= max(case.allowed, limits.FITS) < due:
             own = said(getattr(loss, field))
             tried = f"NumPy's loss with {field} {said(value)} gives these numbers, with {own} not"
             facts = {"field": field, "value": said(value), "own": own, "where": "loss"}
@@ -201,7 +200,7 @@ def _fits_gradient(case: Case, loss: LossBase) -> float:
     made = np.asarray(case.rows(_name(case)), np.float64)
     directions, (slopes,) = step_reference.slopes_of_loss(case, [loss], outputs, targets)
     own = np.array([(made * direction).sum() for direction in directions])
-    scale = max(float(np.linalg.norm(made)), 1e-300)
+    scale = max(float(np.linalg.norm(made)), limits.NEARLY_ZERO)
     return float(np.abs(own - slopes).max() / scale)
 
 
@@ -211,7 +210,7 @@ def _fits_sum(case: Case, loss: LossBase) -> float:
         total, count = loss_sum_and_count(loss, outputs, targets, case.token_mask)
     made = float(case.made.summed("loss_sum")), float(case.made.summed("count"))
     due = (float(np.real(total)), count)
-    return max(abs(a - b) / max(abs(a), abs(b), 1e-300) for a, b in zip(made, due, strict=True))
+    return max(abs(a - b) / max(abs(a), abs(b), limits.NEARLY_ZERO) for a, b in zip(made, due, strict=True))
 
 
 def sums_scaled(case: Case) -> tuple[str, str, Match] | None:
@@ -242,8 +241,10 @@ def totals_never_summed(case: Case) -> Match | None:
     name = case.name.rpartition("/")[2]
     totals = [float(state[f"total/{name}"]) for state in case.made.replicas]
     own = [float(state[name]) for state in case.made.replicas]
-    far = max(abs(t - sum(own)) for t in totals) / max(abs(sum(own)), 1e-300)
-    left = max(abs(t - o) for t, o in zip(totals, own, strict=True)) / max(map(abs, [*own, 1e-300]))
+    far = max(abs(t - sum(own)) for t in totals) / max(abs(sum(own)), limits.NEARLY_ZERO)
+    left = max(abs(t - o) for t, o in zip(totals, own, strict=True)) / max(
+        map(abs, [*own, limits.NEARLY_ZERO])
+    )
     if far <= case.allowed or left > case.allowed:
         return None
     return Match({"name": name}, far, left, f"the total {name} of every replica is its own")
@@ -253,7 +254,7 @@ def only_reported(case: Case) -> Match | None:
     """The global loss sum is another, and the gradients do not come of it."""
     if case.stage not in ("total", "loss") or not case.name.endswith("loss_sum"):
         return None
-    totals = [seen.name for seen in case.evidence.finding.seen]
+    totals = [seen.name for seen in case.evidence.finding.tensors]
     if any("count" in name or name.startswith("backward/") for name in totals):
         return None
     return Match({}, case.evidence.finding.deviation, 0.0, "gradients and weights agree all the same")
@@ -263,11 +264,11 @@ def gradient_rounded(case: Case) -> Match | None:
     """What flows back from the loss lies on the grid of a narrower type."""
     made, due = np.asarray(case.rows(_name(case)), np.float64), _due(case)
     name = low_type_of([made])
-    if name is None or low_type_of([due]) is not None or deviation(due, made) > 2.0**-6:
+    if name is None or low_type_of([due]) is not None or tensor_deviation(due, made) > limits.CAST_OF_LOSS:
         return None
     return Match(
         {"type": name, "what": "what flows back from the loss"},
-        deviation(due, made),
+        tensor_deviation(due, made),
         0.0,
         f"all of it lies on the grid of {name}",
     )
@@ -276,7 +277,11 @@ def gradient_rounded(case: Case) -> Match | None:
 def leaks_float32(case: Case) -> Match | None:
     """Sum or gradient deviate by about the rounding of float32, where all is to be float64."""
     far = case.evidence.finding.deviation
-    if case.spec.master_dtype != "float64" or not 1e-11 < far < 2e-6 or not _is_of_loss(case):
+    if (
+        case.spec.master_dtype != "float64"
+        or not limits.FITS < far < limits.FLOAT32_LARGEST
+        or not _is_of_loss(case)
+    ):
         return None
     made = np.asarray(case.rows(_name(case)), np.float64) if case.stage == "backward" else None
     if made is not None and low_type_of([made]) == "float32":
@@ -287,7 +292,7 @@ def leaks_float32(case: Case) -> Match | None:
     referee_says = abs(float(np.real(total)) - float(case.evidence.ref.summed("loss_sum")))
     tried = (
         f"the deviation, {far:.0e}, is that of a float32 number in a float64 path;"
-        f" NumPy's loss is the reference's to {referee_says / max(abs(float(np.real(total))), 1e-300):.0e}"
+        f" NumPy's loss is the reference's to {referee_says / max(abs(float(np.real(total))), limits.NEARLY_ZERO):.0e}"
     )
     return Match({}, far, far, tried)
 
@@ -307,9 +312,9 @@ def activity_missing(case: Case) -> Match | None:
         due += node.spec.l1 * float(np.abs(x).sum()) + node.spec.l2 * float((x**2).sum())
     made, whole = _made_and_due_sums(case, "loss_sum")
     ratio = 1 + (made - whole) / due if due else 1.0
-    if abs(ratio - round(ratio, 6)) > 1e-9 or abs(ratio - 1) < 1e-9:
+    if abs(ratio - round(ratio, 6)) > limits.FITS_READ_OFF or abs(ratio - 1) < limits.FITS_READ_OFF:
         return None
-    times = "without" if abs(ratio) < 1e-9 else f"with {ratio:.6g} times"
+    times = "without" if abs(ratio) < limits.FITS_READ_OFF else f"with {ratio:.6g} times"
     return Match(
         {"times": times},
         abs(made / whole - 1),

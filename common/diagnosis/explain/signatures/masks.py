@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import Case, Match
 from parity.common.diagnosis.explain.signatures.layers import (
-    LIMIT,
     Layer,
     Try,
     divided,
@@ -125,7 +125,7 @@ def _any_mask(case: Case, layer: Layer) -> Match | None:
     made, kept = np.asarray(layer.made["y"], np.float64), np.asarray(layer.x) / (1 - layer.spec.rate)
     if before is None or made.shape != kept.shape:
         return None
-    if not np.all((made == 0) | (np.abs(made - kept) <= LIMIT * np.abs(kept))):
+    if not np.all((made == 0) | (np.abs(made - kept) <= limits.FITS * np.abs(kept))):
         return None
     facts = {"layer": layer.node.path, "kind": "dropout", "words": "with masks of other draws"}
     return Match(facts, before, 0.0, "every output is its input scaled, or zero, but not where it should be")

@@ -10,22 +10,20 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.signatures.base import (
     Case,
     Match,
     Tensors,
-    deviation,
     farthest,
     named_ratio,
     ratio_of,
 )
 from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
-
-# A gradient read off weights that it has changed has lost some digits.
-_IMPLIED = 1e-9
 
 
 def _due(case: Case, replica: int) -> dict[str, Array]:
@@ -35,19 +33,14 @@ def _due(case: Case, replica: int) -> dict[str, Array]:
 
 
 def _watched(case: Case, due: Mapping[str, Array]) -> list[str]:
-    """Names of what the optimizer makes, but for the null directions."""
-    return [n for n in due if n in case.made.replicas[0] and not _is_null(case, n)]
+    """Names of what the optimizer makes, but for zero-gradient directions."""
+    return [n for n in due if n in case.made.replicas[0] and not case.is_zero_gradient(n)]
 
 
 def _due_names(case: Case) -> set[str]:
     """What the optimizer makes on every replica."""
     found: set[str] = case.once("due names", lambda: set(step_reference.updated(case, 0)))
     return found
-
-
-def _is_null(case: Case, name: str) -> bool:
-    kind, _, rest = name.removeprefix("after/").partition("/")
-    return (rest.partition("/")[2] if kind == "slots" else rest) in case.null
 
 
 def _left(case: Case, replica: int, expected: Tensors) -> float:
@@ -63,7 +56,7 @@ def _left_of(case: Case, replica: int, expected: Tensors) -> float:
     worst = 0.0
     for name in _watched(case, expected):
         own, other = np.asarray(made[name], np.float64), expected[name]
-        far = deviation(other, own)
+        far = tensor_deviation(other, own)
         before = made.get(f"before{name.removeprefix('after')}")
         if before is not None and name.startswith("after/parameters/") and far:
             change = np.abs(other - before).max(initial=0.0)
@@ -71,7 +64,7 @@ def _left_of(case: Case, replica: int, expected: Tensors) -> float:
             scale = max(change, moved)
             apart = np.abs(own - other).max(initial=0.0)
             # A weight holds its change only to its own last places.
-            rounding = 16 * np.finfo(np.float64).eps * np.abs(own).max(initial=0.0)
+            rounding = limits.ULPS_OF_TERMS * np.finfo(np.float64).eps * np.abs(own).max(initial=0.0)
             far = float(apart / scale) if scale and apart > rounding else 0.0
         worst = max(worst, far)
     return worst
@@ -326,7 +319,7 @@ def scaled(case: Case) -> Match | None:
         expected = {**due, **{n: before[n] + ratio * (due[n] - before[n]) for n in names}}
         if _left(case, replica, expected) > case.allowed:
             return None
-    if not ratios or max(ratios) - min(ratios) > 1e-9 * max(map(abs, ratios)):
+    if not ratios or max(ratios) - min(ratios) > limits.FITS_READ_OFF * max(map(abs, ratios)):
         return None
     _, words = named_ratio(case, ratios[0])
     tried = f"all weights change by {ratios[0]:.9g} times what is due"
@@ -342,7 +335,7 @@ def _implied(case: Case) -> dict[str, Array]:
     replica = (_replicas(case) or [0])[0]
     tensors = case.made.replicas[replica]
     found = step_reference.implied_gradients(case, tensors, tensors, step_reference.case_scalars(case))
-    return {n: v for n, v in found.items() if n not in case.null}
+    return {n: v for n, v in found.items() if n not in case.zero_gradients}
 
 
 def _off_its_gradient(case: Case) -> float | None:
@@ -361,7 +354,7 @@ def accumulated(case: Case) -> Match | None:
         # What is kept has grown by the first's gradient when the second comes.
         kept, grown = _taken(case, *before), _taken(case, *now, less_own=True)
         left = farthest(kept, grown) if kept.keys() == grown.keys() else float("inf")
-        if left <= max(_IMPLIED, case.allowed):
+        if left <= max(limits.FITS_READ_OFF, case.allowed):
             tried = f"what the optimizer took at step {second} is that of step {first} and its own gradient, to {left:.0e}"
             return Match({"step": str(first)}, far, left, tried)
     return None
@@ -375,7 +368,7 @@ def one_step_late(case: Case) -> Match | None:
     for first, second, before, now in _in_a_row(case):
         taken, due = _taken(case, *now), _given_gradients(before[1])
         left = farthest({n: due[n] for n in taken}, taken) if taken else float("inf")
-        if left <= max(_IMPLIED, case.allowed):
+        if left <= max(limits.FITS_READ_OFF, case.allowed):
             tried = f"the gradient that the optimizer took at step {second} is that of step {first}, to {left:.0e}"
             return Match({"step": str(first)}, far, left, tried)
     return None
@@ -407,7 +400,7 @@ def _taken(case: Case, made: Trace, given: Trace, less_own: bool = False) -> dic
     named = given.replicas[0].items()
     scalars = {n.partition("/")[2]: float(v) for n, v in named if n.startswith("scalar/")}
     implied, own = step_reference.implied_gradients(case, tensors, tensors, scalars), _given_gradients(given)
-    return {n: v - own[n] if less_own else v for n, v in implied.items() if n not in case.null}
+    return {n: v - own[n] if less_own else v for n, v in implied.items() if n not in case.zero_gradients}
 
 
 def moments_averaged(case: Case) -> Match | None:
@@ -450,7 +443,7 @@ def _slots_left(case: Case, replica: int, expected: Mapping[str, Array]) -> floa
     names = [n for n in _watched(case, expected) if "/slots/" in n]
     if not names:
         return float("inf")
-    return max(deviation(expected[n], np.asarray(made[n], np.float64)) for n in names)
+    return max(tensor_deviation(expected[n], np.asarray(made[n], np.float64)) for n in names)
 
 
 def not_skipped(case: Case) -> Match | None:
@@ -468,7 +461,7 @@ def leaks_float32(case: Case) -> Match | None:
     """The new state deviates by about the rounding of float32."""
     wrong = _replicas(case)
     far = max((_left(case, r, _due(case, r)) for r in wrong), default=0.0)
-    if not 1e-11 < far < 2e-6:
+    if not limits.FITS < far < limits.FLOAT32_LARGEST:
         return None
     tried = f"the deviation, {far:.0e}, is that of a float32 number in a float64 path"
     return Match({"what": "the optimizer"}, far, far, tried)
@@ -490,5 +483,7 @@ def replicas_apart(case: Case) -> Match | None:
 
 
 def _same_after(case: Case, one: Tensors, other: Tensors) -> bool:
-    names = [n for n in one if n.startswith(("after/parameters/", "after/slots/")) and not _is_null(case, n)]
-    return all(deviation(np.asarray(one[n]), np.asarray(other[n])) <= case.allowed for n in names)
+    names = [
+        n for n in one if n.startswith(("after/parameters/", "after/slots/")) and not case.is_zero_gradient(n)
+    ]
+    return all(tensor_deviation(np.asarray(one[n]), np.asarray(other[n])) <= case.allowed for n in names)

@@ -11,22 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.signatures import layers
 from parity.common.diagnosis.explain.signatures.base import (
     Case,
     Match,
     Tensors,
-    deviation,
     farthest,
     named_ratio,
     ratio_of,
 )
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array, Trace
 from parity.common.spec import walk
-
-# Shares that another framework has computed differ in the last places.
-_FITTED = 1e-11
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,15 @@ def reduction(case: Case) -> Reduction | None:
 
 
 def _reduction(case: Case) -> Reduction | None:
-    all_due = {n: v for n, v in step_reference.due_gradients(case).items() if n not in case.null}
+    all_due = {n: v for n, v in step_reference.due_gradients(case).items() if n not in case.zero_gradients}
     all_made = [
         {name: np.asarray(tensors[f"gradient/{name}"], np.float64) for name in all_due}
         for tensors in case.made.replicas
     ]
     wrong = {
-        name: max(deviation(due, made[name]) for made in all_made)
+        name: max(tensor_deviation(due, made[name]) for made in all_made)
         for name, due in all_due.items()
-        if max(deviation(due, made[name]) for made in all_made) > case.allowed
+        if max(tensor_deviation(due, made[name]) for made in all_made) > case.allowed
     }
     if not wrong:
         return None
@@ -196,13 +194,13 @@ def _own_only(case: Case, every: bool) -> Match | None:
     # A replica without samples has no share, so its own weight says nothing.
     there = [r for r, shares in enumerate(found.shares or []) if _any(shares)]
     own = [weights[r, r] for r in there]
-    if left > max(case.allowed, _FITTED) or not own:
+    if left > max(case.allowed, limits.FITS) or not own:
         return None
-    if max(own) - min(own) > 1e-8 * max(map(abs, own)) or abs(own[0]) < 1e-8:
+    if max(own) - min(own) > limits.FITS_WEIGHT * max(map(abs, own)) or abs(own[0]) < limits.FITS_WEIGHT:
         return None
     # Of a group of replicas that do sum, all have the group's shares and no others.
-    inside = np.abs(weights - own[0]) <= 1e-8 * abs(own[0])
-    outside = np.abs(weights) <= 1e-8
+    inside = np.abs(weights - own[0]) <= limits.FITS_WEIGHT * abs(own[0])
+    outside = np.abs(weights) <= limits.FITS_WEIGHT
     if not (inside | outside)[:, there].all() or inside[:, there].all():
         return None
     alone = inside.sum() == len(there)
@@ -227,11 +225,11 @@ def replicas_left_out(case: Case) -> Match | None:
         return None
     weights, left = fitted
     there = np.array([_any(own) for own in found.shares or []])
-    kept = there & (np.abs(weights[0]) > 1e-8)
-    same = np.abs(weights - weights[0]).max() <= 1e-8
-    if left > max(case.allowed, _FITTED) or not same or kept.sum() == there.sum() or not kept.any():
+    kept = there & (np.abs(weights[0]) > limits.FITS_WEIGHT)
+    same = np.abs(weights - weights[0]).max() <= limits.FITS_WEIGHT
+    if left > max(case.allowed, limits.FITS) or not same or kept.sum() == there.sum() or not kept.any():
         return None
-    if np.ptp(weights[0][kept]) > 1e-8:
+    if np.ptp(weights[0][kept]) > limits.FITS_WEIGHT:
         return None
     out = ", ".join(str(r) for r in np.flatnonzero(there & ~kept))
     tried = f"weights of the replicas' shares: {_said(weights[0])}, where 1 is due for each; left {left:.0e}"
@@ -248,7 +246,10 @@ def weighted_by_share(case: Case) -> Match | None:
     whole = counts > 0
     due = counts.sum() / (case.replicas * np.where(whole, counts, 1.0))
     constant = weights[:, whole] / due[whole]
-    if left > max(case.allowed, _FITTED) or np.ptp(constant) > 1e-8 * np.abs(constant).max():
+    if (
+        left > max(case.allowed, limits.FITS)
+        or np.ptp(constant) > limits.FITS_WEIGHT * np.abs(constant).max()
+    ):
         return None
     if np.ptp(counts[whole]) == 0 and whole.all():
         return None  # with equal counts it is no other than the right mean
@@ -288,11 +289,11 @@ def clipped_first(case: Case) -> Match | None:
     if found is None or fitted is None or found.shares is None or case.replicas == 1:
         return None
     weights, left = fitted
-    if np.ptp(weights[0]) <= 1e-9 * abs(weights[0]).max():
+    if np.ptp(weights[0]) <= limits.FITS_READ_OFF * abs(weights[0]).max():
         return None  # all are scaled alike, as by no norm of their own
     if (
-        left > max(case.allowed, _FITTED)
-        or np.abs(weights - weights[0]).max() > 1e-8
+        left > max(case.allowed, limits.FITS)
+        or np.abs(weights - weights[0]).max() > limits.FITS_WEIGHT
         or (weights[0] <= 0).any()
     ):
         return None
@@ -301,12 +302,20 @@ def clipped_first(case: Case) -> Match | None:
     norms = [count * float(np.sqrt(sum(np.sum(v**2) for v in own.values()))) for own in local]
     # A number for all replicas that the reduction multiplies by takes no part.
     top = max(weights[0])
-    reached = [w * norm for w, norm in zip(weights[0], norms, strict=True) if w < top * (1 - 1e-9)]
-    below = [w * norm for w, norm in zip(weights[0], norms, strict=True) if w >= top * (1 - 1e-9)]
-    if abs(top - 1) > 1e-9:
+    reached = [
+        w * norm for w, norm in zip(weights[0], norms, strict=True) if w < top * (1 - limits.FITS_READ_OFF)
+    ]
+    below = [
+        w * norm for w, norm in zip(weights[0], norms, strict=True) if w >= top * (1 - limits.FITS_READ_OFF)
+    ]
+    if abs(top - 1) > limits.FITS_READ_OFF:
         reached, below = [*reached, *below], []
     limit = reached[0] if reached else 0.0
-    if not reached or max(reached) - min(reached) > 1e-7 * limit or any(b > limit * 1.0001 for b in below):
+    if (
+        not reached
+        or max(reached) - min(reached) > limits.FITS_PLAIN_NORM * limit
+        or any(b > limit * 1.0001 for b in below)
+    ):
         return None
     if len(reached) == 1 and not _is_plain(limit, case, count):
         return None
@@ -321,7 +330,9 @@ def _is_plain(limit: float, case: Case, count: float) -> bool:
     own = case.spec.optimizer.clip_global_norm
     for unit in (1.0, count, count / case.replicas, case.replicas):
         value = limit / unit
-        if abs(value - float(f"{value:.3g}")) < 1e-7 * value or (own and abs(value - own) < 1e-5 * own):
+        if abs(value - float(f"{value:.3g}")) < limits.FITS_PLAIN_NORM * value or (
+            own and abs(value - own) < limits.FITS_SPEC_NORM * own
+        ):
             return True
     return False
 
@@ -329,13 +340,13 @@ def _is_plain(limit: float, case: Case, count: float) -> bool:
 def penalty_missing(case: Case) -> Match | None:
     """The gradient is that of the loss without its penalties."""
     found = _penalty(case)
-    return found[1] if found is not None and abs(found[0]) < 1e-6 else None
+    return found[1] if found is not None and abs(found[0]) < limits.FITS_FACTOR else None
 
 
 def penalty_scaled(case: Case) -> Match | None:
     """The gradient is that of the loss with another multiple of its penalties."""
     found = _penalty(case)
-    return found[1] if found is not None and abs(found[0]) >= 1e-6 else None
+    return found[1] if found is not None and abs(found[0]) >= limits.FITS_FACTOR else None
 
 
 def _penalty(case: Case) -> tuple[float, Match] | None:
@@ -346,7 +357,7 @@ def _penalty(case: Case) -> tuple[float, Match] | None:
     of_loss = {name: found.due[name] - found.added[name] for name in found.due}
     made = [found.made[0][name] - of_loss[name] for name in names]
     ratio = ratio_of([found.added[name] for name in names], made)
-    if ratio is None or not names or abs(ratio - 1) < 1e-9:
+    if ratio is None or not names or abs(ratio - 1) < limits.FITS_READ_OFF:
         return None
     expected = {name: of_loss[name] + ratio * found.added[name] for name in found.due}
     left = found.farthest([expected] * len(found.made))
@@ -354,7 +365,7 @@ def _penalty(case: Case) -> tuple[float, Match] | None:
         return None
     field = "l2" if loss.l2 else "l1"
     own = getattr(loss, field)
-    times = "without" if abs(ratio) < 1e-6 else f"with {ratio:.6g} times"
+    times = "without" if abs(ratio) < limits.FITS_FACTOR else f"with {ratio:.6g} times"
     tried = f"the gradients are the due ones {times} the penalties on the weights, to {left:.0e}"
     facts = {"times": times, "field": field, "own": f"{own:g}", "value": f"{ratio * own:.6g}"}
     return ratio, match(case, left, tried, **facts)
@@ -395,7 +406,7 @@ def accumulates(case: Case) -> Match | None:
             for state in kept
         ]
         left = max(farthest(e, m) for e, m in zip(expected, grown, strict=True))
-        if left <= max(1e-9, case.allowed):
+        if left <= max(limits.FITS_READ_OFF, case.allowed):
             tried = f"the gradient of step {max(step, case.step)} less the due one is all that step {first} left, to {left:.0e}"
             return match(case, left, tried, step=str(first))
     return None
@@ -415,7 +426,7 @@ def _due_there(case: Case, ref: Trace, made: Trace) -> dict[str, Array]:
 
 def local_scaled(case: Case) -> tuple[str, str, Match] | None:
     """(cause, words, match): the replicas' own gradients add up to a multiple of what is due."""
-    seen = case.evidence.finding.seen
+    seen = case.evidence.finding.tensors
     names = [s.name.partition("/")[2] for s in seen if s.name.startswith("local_gradient/")]
     given: Tensors = case.given.replicas[0]
     if not names or case.suspect == "reference":
@@ -426,8 +437,8 @@ def local_scaled(case: Case) -> tuple[str, str, Match] | None:
     ratio = ratio_of(due, made)
     if ratio is None or not ratio:
         return None
-    left = max(deviation(ratio * d, m) for d, m in zip(due, made, strict=True))
-    if left > max(case.allowed, 1e-11):
+    left = max(tensor_deviation(ratio * d, m) for d, m in zip(due, made, strict=True))
+    if left > max(case.allowed, limits.FITS):
         return None
     key, words = named_ratio(case, ratio)
     tried = f"the replicas' own gradients add up to {ratio:.9g} times what is due"

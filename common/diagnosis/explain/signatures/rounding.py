@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, low_type_of, rounded
 from parity.common.diagnosis.explain.signatures.reduction import Reduction, listed, match, reduction
 from parity.common.record.trace import Array
@@ -16,13 +17,17 @@ def in_low_precision(case: Case) -> Match | None:
         return None
     count = float(case.given.replicas[0]["total/count"])
     factors = [1.0, count, count / case.replicas, 1.0 / case.replicas, float(case.replicas)]
-    limits = {"bfloat16": 2.0**-5, "float16": 2.0**-7, "float32": 2.0**-20}
+    most = {
+        "bfloat16": limits.CAST_TO_BFLOAT16,
+        "float16": limits.CAST_TO_FLOAT16,
+        "float32": limits.CAST_TO_FLOAT32,
+    }
     made = [value for state in found.made for value in found.less_added(state)]
     name = low_type_of(made, factors)
     exact = True
     if name is None and found.shares is not None:
         name, exact = _rounded_parts(found, count, case), False
-    if name is None or found.before > limits[name] * case.replicas:
+    if name is None or found.before > most[name] * case.replicas:
         return None
     what = "lie on its grid" if exact else "are the sum of the replicas' own, rounded to it"
     tried = f"the gradients before the division {what}; rounding takes them {found.before:.0e} off"
@@ -50,7 +55,7 @@ def rounded_after(case: Case) -> Match | None:
 
 def _mostly(expected: Array, made: Array) -> bool:
     """Whether nearly all numbers are as expected; what lies between two grid points may be rounded either way."""
-    near = np.abs(expected - made) <= 1e-14 * np.abs(expected)
+    near = np.abs(expected - made) <= limits.FITS_ROUNDED * np.abs(expected)
     return bool(near.mean() > 0.98)
 
 
@@ -71,7 +76,7 @@ def _rounded_parts(found: Reduction, count: float, case: Case) -> str | None:
 def leaks_float32(case: Case) -> Match | None:
     """All gradients deviate by about the rounding of float32."""
     found = reduction(case)
-    if found is None or not 1e-11 < found.before < 2e-6:
+    if found is None or not limits.FITS < found.before < limits.FLOAT32_LARGEST:
         return None
     tried = f"the deviation, {found.before:.0e}, is that of a float32 number in a float64 path"
     return match(case, found.before, tried, what="the reduction of gradients")
@@ -79,7 +84,7 @@ def leaks_float32(case: Case) -> Match | None:
 
 def local_rounded(case: Case) -> Match | None:
     """The replicas' own gradients lie on the grid of a narrower type, before anything is reduced."""
-    seen = case.evidence.finding.seen
+    seen = case.evidence.finding.tensors
     names = list(dict.fromkeys(s.name for s in seen if s.name.startswith("local_gradient/")))
     if not names:
         names = [f"local_{s.name}" for s in seen if s.name.startswith("gradient/")]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import Case, Match, named_ratio
 from parity.common.diagnosis.explain.signatures.optimizer import without_correction
 from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
@@ -16,8 +17,6 @@ from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec
 
 _SCALAR = "scalar/"
-# Scalars are computed by the same formulas in float64.
-_LIMIT = 1e-13
 
 Scalars = dict[str, float]
 
@@ -61,7 +60,7 @@ def _steps(case: Case) -> list[tuple[int, list[Scalars]]]:
 
 def _wrong_here(case: Case) -> bool:
     due = due_scalars(case)
-    return due is not None and any(_apart(due, own) > _LIMIT for own in scalars_of(case.made))
+    return due is not None and any(_apart(due, own) > limits.FITS_SCALAR for own in scalars_of(case.made))
 
 
 def _always(case: Case, of: Any) -> bool:
@@ -70,7 +69,7 @@ def _always(case: Case, of: Any) -> bool:
         return False
     for step, replicas in _steps(case):
         expected = of(step)
-        if expected is None or any(_apart(expected, own) > _LIMIT for own in replicas):
+        if expected is None or any(_apart(expected, own) > limits.FITS_SCALAR for own in replicas):
             return False
     return True
 
@@ -140,7 +139,7 @@ def scaled(case: Case) -> tuple[str, Match] | None:
     if due is None or not _wrong_here(case) or not due["learning_rate"]:
         return None
     ratio = scalars_of(case.made)[0].get("learning_rate", 0.0) / due["learning_rate"]
-    if abs(ratio - 1) <= _LIMIT:
+    if abs(ratio - 1) <= limits.FITS_SCALAR:
         return None
 
     def of(step: int) -> Scalars | None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, deviation, ratio_of
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, ratio_of
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state
@@ -24,7 +26,9 @@ def wrong_starts(case: Case) -> dict[int, list[str]]:
     given: Tensors = case.given.replicas[0]
     found = {}
     for replica, state in enumerate(case.made.replicas):
-        wrong = [n for n in _names(state) if n in given and deviation(given[n], state[n]) > case.allowed]
+        wrong = [
+            n for n in _names(state) if n in given and tensor_deviation(given[n], state[n]) > case.allowed
+        ]
         if wrong:
             found[replica] = wrong
     return found
@@ -37,7 +41,7 @@ def replicas_start_apart(case: Case) -> Match | None:
         return None
     first: Tensors = states[0]
     apart = {
-        r: [n for n in _names(s) if n in first and deviation(first[n], s[n]) > 0]
+        r: [n for n in _names(s) if n in first and tensor_deviation(first[n], s[n]) > 0]
         for r, s in enumerate(states)
     }
     if not any(apart.values()):
@@ -46,7 +50,7 @@ def replicas_start_apart(case: Case) -> Match | None:
     names = wrong[replica]
     given: Tensors = case.given.replicas[0]
     ratio = ratio_of([given[n] for n in names], [states[replica][n] for n in names])
-    far = max(deviation(given[n], states[replica][n]) for n in names)
+    far = max(tensor_deviation(given[n], states[replica][n]) for n in names)
     words = "" if ratio is None or abs(ratio - 1) > 0.1 else f", which are {ratio:.9g} times the others'"
     shown = [n.removeprefix(_BEFORE) for n in names]
     what = ", ".join(shown[:2]) + (f" and {len(shown) - 2} more" if len(shown) > 2 else "")
@@ -65,7 +69,7 @@ def stale_start(case: Case) -> Match | None:
             if all(n in old and np.array_equal(old[n], mine[n]) for n in names):
                 shown = ", ".join(n.removeprefix(_BEFORE) for n in names[:2])
                 given: Tensors = case.given.replicas[0]
-                far = max(deviation(given[n], mine[n]) for n in names)
+                far = max(tensor_deviation(given[n], mine[n]) for n in names)
                 tried = f"replica {replica} begins with the {shown} of step {step}, bit for bit"
                 return Match({"replicas": str(replica), "names": shown}, far, 0.0, tried)
     return None
@@ -83,14 +87,14 @@ def initialized_otherwise(case: Case) -> tuple[str, Match] | None:
         state: Any = initial_state(spec)
         keys = [n.removeprefix(_BEFORE) for n in names]
         if names and all(k in state and _same(state[k], made[n]) for k, n in zip(keys, names, strict=True)):
-            far = max(deviation(given[n], made[n]) for n in names)
+            far = max(tensor_deviation(given[n], made[n]) for n in names)
             facts = {"field": field, "value": value, "own": own, "where": "spec"}
             return field, Match(facts, far, 0.0, f"the initial values are those with {field} {value}")
     return None
 
 
 def _same(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and deviation(a, b) <= 1e-15
+    return a.shape == b.shape and tensor_deviation(a, b) <= limits.FITS_SAME
 
 
 def _other_starts(spec: TrainSpec) -> Iterator[tuple[str, str, str, TrainSpec]]:

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.errors import ParityError
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures import attention
 from parity.common.diagnosis.explain.signatures.backward import backward_match, wrong_gradients
-from parity.common.diagnosis.explain.signatures.base import Case, Match, deviation, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Case, Match, ratio_of
 from parity.common.diagnosis.explain.signatures.layers import (
-    FLOAT32,
-    LIMIT,
     Layer,
     Try,
     base,
@@ -25,6 +24,7 @@ from parity.common.diagnosis.explain.signatures.layers import (
     tried,
 )
 from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 from parity.common.spec.layers.windows import Windowed
 
@@ -53,7 +53,7 @@ def other_setting(case: Case) -> tuple[str, Match] | None:
 def rounded_setting(case: Case) -> Match | None:
     """The layer with a number of its spec, or an attention's scale, that has been through float32."""
     layer, before = layer_of(case), is_wrong(case)
-    if layer is None or before is None or before > 2e-6:
+    if layer is None or before is None or before > limits.FLOAT32_LARGEST:
         return None
     tries = []
     for field, _, changed in rounded_fields(layer.spec):
@@ -113,7 +113,7 @@ def _epsilons(layer: Layer, due: Array, own: float) -> Iterator[float]:
     x = np.asarray(layer.x, np.float64)
     variance = (x**2).mean(-1) if layer.spec.kind == "rms_norm" else x.var(-1)
     a, b = (due - beta) / gamma, (made - beta) / gamma
-    ratio = (a * b).sum(-1) / np.maximum((a * a).sum(-1), 1e-300)
+    ratio = (a * b).sum(-1) / np.maximum((a * a).sum(-1), limits.NEARLY_ZERO)
     at = np.unravel_index(int(np.argmax(np.abs(ratio - 1))), ratio.shape)
     value = float((variance[at] + own) / ratio[at] ** 2 - variance[at])
     if value > 0:
@@ -230,14 +230,14 @@ def _biases(case: Case, factor: float, words: str) -> Match | None:
 def _of_biases(case: Case, factor: float, words: str) -> Match | None:
     """A bias that is still zero shows in its gradient only."""
     wrong = {n: pair for n, pair in wrong_gradients(case).items() if n.endswith(("bias", "beta"))}
-    if not wrong or any(_relative(factor * due, made) > LIMIT for due, made in wrong.values()):
+    if not wrong or any(_relative(factor * due, made) > limits.FITS for due, made in wrong.values()):
         return None
     names = ", ".join(n.rpartition("/")[2] for n in wrong)
     return backward_match(case, 0.0, f"the gradient of {names} is that of a bias {words}", names=names)
 
 
 def _relative(due: Array, made: Array) -> float:
-    return 0.0 if not np.any(made) and not np.any(due) else deviation(due, made)
+    return 0.0 if not np.any(made) and not np.any(due) else tensor_deviation(due, made)
 
 
 # Inputs and outputs.
@@ -330,7 +330,9 @@ def _order_along(due: Array, made: Array, axis: int) -> list[int] | None:
     b = np.moveaxis(made, axis, 0).reshape(made.shape[axis], -1)
     scale = np.abs(a).max(initial=0.0)
     order = [int(np.argmin(np.abs(a - row).max(1))) for row in b]
-    near = all(np.abs(a[place] - row).max() <= LIMIT * scale for place, row in zip(order, b, strict=True))
+    near = all(
+        np.abs(a[place] - row).max() <= limits.FITS * scale for place, row in zip(order, b, strict=True)
+    )
     return order if near and len(set(order)) == len(order) else None
 
 
@@ -340,7 +342,7 @@ def output_scaled(case: Case) -> Match | None:
     if layer is None or due is None or "y" not in layer.made:
         return None
     factor = ratio_of([due["y"]], [layer.made["y"]])
-    if not factor or abs(factor - 1) <= FLOAT32:
+    if not factor or abs(factor - 1) <= limits.FLOAT32_FACTOR:
         return None
     return computed(case, [(f"times {factor:.9g}", factor * due["y"])], factor=f"{factor:.9g}")
 

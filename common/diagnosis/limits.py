@@ -1,0 +1,89 @@
+"""Every limit of a diagnosis, with its reason.
+
+A deviation is `parity.common.parity.deviation.tensor_deviation`: the largest difference over the largest element.
+Limits of whole curves are budgets: `parity.common.parity.budget`. What counts as a zero gradient is
+`parity.common.state.zero_gradient`.
+"""
+
+from __future__ import annotations
+
+
+class Limit(float):
+    """A number that decides something, and why it has this value."""
+
+    reason: str
+
+    def __new__(cls, value: float, reason: str = "") -> Limit:
+        limit = super().__new__(cls, value)
+        limit.reason = reason
+        return limit
+
+
+# A step of the candidate compared with the reference's.
+INJECTED_FLOAT64 = Limit(1e-12, "one part of a step in float64, given equal inputs: a few operations round")
+AS_TRAINED_FLOAT64 = Limit(1e-10, "as trained, a step begins with what all steps before it have rounded")
+AS_TRAINED_ROUGH = Limit(1e-3, "below float64: where rounding takes a net with kinks within some steps")
+ULPS_OF_TERMS = Limit(16, "units in the last place of the absolute terms of a sum that nearly cancels")
+ULPS_OF_FLOAT32 = Limit(64, "units in the last place: what float32 rounds a sum of some hundred products by")
+ULP_OF_BFLOAT16 = Limit(2.0**-7, "8 bits of significand")
+ULP_OF_FLOAT16 = Limit(2.0**-10, "11 bits of significand")
+FLIPS = Limit(
+    4,
+    "units of the low type: a number between two low ones is rounded up here and down there,"
+    " and a layer with several products has several",
+)
+
+# Two live models side by side, in float64.
+LIVE_FLOAT64 = Limit(
+    1e-10, "one layer in two frameworks, given equal inputs: rounding through deep models stays below"
+)
+KERAS_FLOAT32 = Limit(
+    1e-6, "what a constant that Keras takes through float32 changes in a float64 model is not larger"
+)
+ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
+
+# Whether a signature fits what a run made.
+FITS = Limit(1e-11, "a formula in NumPy, or a layer in the other framework, on the same float64 numbers")
+FITS_READ_OFF = Limit(1e-9, "a gradient or factor read off numbers that it has changed has lost some digits")
+FITS_SCALAR = Limit(1e-13, "scalars of a step are computed by the same formulas in float64")
+FITS_WEIGHT = Limit(1e-8, "the weight of a replica's share, by least squares over all gradients")
+FITS_FACTOR = Limit(1e-6, "relative: a factor that may have gone through float32")
+FITS_PLAIN_NORM = Limit(1e-7, "relative: a clipped norm that a person would write with three digits")
+FITS_SPEC_NORM = Limit(1e-5, "relative: a clipped norm is the limit divided by a norm plus 1e-6")
+FITS_ROUNDED = Limit(1e-14, "relative: a number rounded to a narrow type, times an exact factor")
+FITS_SAME = Limit(1e-15, "the same number, maybe through one addition")
+UNEXPLAINED = Limit(
+    1e-3, "share of a deviation that a cause may leave; one that leaves more explains nothing"
+)
+FLOAT32_FACTOR = Limit(
+    2.0**-23, "relative error of a number that has been through float32, or of a product of two"
+)
+FLOAT32_LARGEST = Limit(2e-6, "what a single float32 number on a float64 path changes stays below")
+NEARLY_ZERO = Limit(1e-300, "guards a division; the smallest normal float64 is 2e-308")
+COMPLEX_STEP = Limit(1e-30, "its square vanishes beside 1: Squire and Trapp, SIAM Review 1998")
+CAST_TO_BFLOAT16 = Limit(2.0**-5, "4 units: gradients added up in bfloat16 are not farther off")
+CAST_TO_FLOAT16 = Limit(2.0**-7, "8 units: gradients added up in float16 are not farther off")
+CAST_TO_FLOAT32 = Limit(2.0**-20, "8 units: gradients added up in float32 are not farther off")
+CAST_OF_LOSS = Limit(2.0**-6, "what flows back from a loss in bfloat16 is rounded at most twice")
+
+# Two recorded scripts, which cannot be replayed.
+SCRIPT_ULPS = Limit(
+    1e3, "without a noise floor: units in the last place at the first step and each one after"
+)
+SCRIPT_LARGEST = Limit(1e-2, "without a noise floor: no deviation above this is taken for rounding")
+SCRIPT_FACTOR = Limit(1e-4, "relative: two curves, a known number apart, as scripts round it")
+SCRIPT_GRADIENT_ULPS = Limit(1e4, "units: a gradient's elements, each a sum of many terms")
+SCRIPT_CURVE_ULPS = Limit(8, "units: two numbers of a curve, each rounded a few times")
+SCRIPT_SMALL = Limit(
+    1e-6, "share of the largest gradient: elements below it are too rounded to show a factor"
+)
+
+# How far a search goes. All are counts.
+MOST_STEPS = 8  # traced at once: each is written whole
+FARTHEST_BORDER = 200  # steps: no replay goes farther for the last step of an epoch or of a warm-up
+SECTIONS = 8  # states compared in one round of the search for the step
+NEAR_STEPS = 3  # steps away that a batch is looked for
+DIRECTIONS = 3  # along which a gradient of the loss is compared; one would do, but for bad luck
+MOST_REPAIRS = 40  # faults of a live model that are put right one after the other
+SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one
+AGREEING_SHOWN = 3  # tensors that agree before a finding
