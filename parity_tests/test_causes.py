@@ -74,8 +74,8 @@ class Planted:
             ref = traced(step, 1, faults={**self.right(step, 1), **clipped}, spec=self.spec)
         given = (
             injections_of(ref, BatchPlan.of(self.spec, placement(self.replicas)), step)
-            if fed is None
-            else fed
+            if injected is None
+            else injected
         )
         right = self.right(step, self.replicas)
         faults = {

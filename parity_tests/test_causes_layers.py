@@ -201,7 +201,7 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
     buffers = [n for n in due if n.startswith("after/") and not np.array_equal(due[n], made[0][n])]
     stage, name = ("forward", "forward/tried") if off or not buffers else ("buffers", buffers[0])
     seen = TensorComparison(name, None, 1.0, 1e-12)
-    fed = [{"ids": ids[rows]} for rows in shares]
+    injections = [{"ids": ids[rows]} for rows in shares]
     finding = Finding(step, stage, name, (0, 1), (seen,), ())
     allowed, layers_ = 1e-12, {"reshape": "inputs", "tried": "forward/reshape"}
     return Evidence(
@@ -211,7 +211,7 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
         step,
         ref,
         forced,
-        injected,
+        injections,
         None,
         (),
         finding,

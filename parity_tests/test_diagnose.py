@@ -1,30 +1,36 @@
-"""Diagnosis: what is fed, what deviates by itself, where runs part; each with what must not be found."""
+"""Diagnosis: what is injected, what deviates by itself, where runs diverge; each with what must not be found."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from parity.common.base.errors import RecordError, RunError
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.isolate import first_step
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding, merged, over_steps
 from parity.common.diagnosis.isolate.first_step import chosen_steps, first_outside, narrowed
 from parity.common.diagnosis.observe.injection import injections_of, state_before
 from parity.common.diagnosis.observe.placements import traceable
-from parity.common.diagnosis.replays import diagnose
+from parity.common.diagnosis.observe.replays import StepTrace
+from parity.common.diagnosis.replays import ReplaySource, diagnose
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison, When
 from parity.common.execution.replay import Replayer
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace
-from parity.common.spec import TrainSpec, override
+from parity.common.spec import Placement, TrainSpec, override
 from parity_tests.matrix import small, tensorflow, torch
 from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 from parity_tests.run_cache import RunCache
+from parity_tests.synthetic import Run
 
 LATE = 11  # as in `parity_tests.late_fault`, which imports a framework
 UNEVEN = 4  # the last step of the first epoch: 4 samples
@@ -33,9 +39,9 @@ UNEVEN = 4  # the last step of the first epoch: 4 samples
 def looked_at(faults: Faults, step: int = 0, ref: Trace | None = None) -> list[Finding]:
     """The findings of one forced step on two replicas, of which some places are wrong."""
     ref = ref or traced(step, 1)
-    fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
-    forced = traced(step, 2, fed, faults, state_before(ref, step))
-    seen = StepComparer(SPEC, ref, LAYERS).injected(fed, forced)
+    injections = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+    forced = traced(step, 2, injections, faults, state_before(ref, step))
+    seen = StepComparer(SPEC, ref, LAYERS).injected(injections, forced)
     return over_steps(Grouping(SPEC, LAYERS).of_step(step, seen))
 
 
@@ -59,11 +65,11 @@ def on_replica_1(change):
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("step", [0, UNEVEN])
-def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: int) -> None:
+def test_injected_are_the_plans_shares_of_the_references_rows(replicas: int, step: int) -> None:
     ref, plan = traced(step, 2), BatchPlan.of(SPEC, placement(replicas))
-    fed = injections_of(ref, plan, step)
-    assert len(fed) == replicas
-    for replica, tensors in enumerate(fed):
+    injections = injections_of(ref, plan, step)
+    assert len(injections) == replicas
+    for replica, tensors in enumerate(injections):
         ids = plan.local_ids(step, replica)
         assert tensors["ids"].tolist() == ids.tolist()
         for name in ("inputs", "forward/dense_1", "backward/activation"):
@@ -75,12 +81,12 @@ def test_fed_are_the_plans_shares_of_the_references_rows(replicas: int, step: in
         assert not any(name.startswith(("before", "after", "local", "loss", "count")) for name in tensors)
 
 
-def test_fed_are_the_references_own_rows_where_its_samples_are_not_the_plans() -> None:
+def test_injected_are_the_references_own_rows_where_its_samples_are_not_the_plans() -> None:
     repeated = traced(0, 1, faults={"ids": lambda ids, _: np.repeat(ids[:5], 2)})
-    fed = injections_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
-    together = np.concatenate([tensors["ids"] for tensors in fed])
+    injections = injections_of(repeated, BatchPlan.of(SPEC, placement(2)), 0)
+    together = np.concatenate([tensors["ids"] for tensors in injections])
     assert np.array_equal(together, repeated.replicas[0]["ids"])
-    rows = np.concatenate([tensors["forward/dense_2"] for tensors in injected])
+    rows = np.concatenate([tensors["forward/dense_2"] for tensors in injections])
     assert np.array_equal(rows, repeated.replicas[0]["forward/dense_2"])
 
 
@@ -180,9 +186,9 @@ def test_what_the_references_replicas_drift_apart_by_is_not_another_defect() -> 
     found = []
     for step, faults in ((0, gradients), (1, drifted)):
         ref = traced(step, 2, faults=faults)
-        fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
+        injections = injections_of(ref, BatchPlan.of(SPEC, placement(2)), step)
         seen = StepComparer(SPEC, ref, LAYERS).injected(
-            fed, traced(step, 2, fed, state=state_before(ref, step))
+            injections, traced(step, 2, injections, state=state_before(ref, step))
         )
         found += Grouping(SPEC, LAYERS).of_step(step, seen)
     assert [(f.finding.stage, f.finding.step) for f in found][:2] == [("gradient", 0), ("before", 1)]
@@ -268,10 +274,10 @@ def test_statistics_of_each_replicas_own_are_no_deviation() -> None:
         ref = Trace(
             tuple({**r, **{n: moved(v, i) for n, v in buffers.items()}} for i, r in enumerate(ref.replicas))
         )
-        fed = injections_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
-        forced = traced(0, 2, fed)
-        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.fed_ids)
-        seen = StepComparer(spec, ref, LAYERS).injected(fed, forced)
+        injections = injections_of(ref, BatchPlan.of(SPEC, placement(2)), 0)
+        forced = traced(0, 2, injections)
+        forced = Trace(tuple({**r, **buffers} for r in forced.replicas), forced.injected_ids)
+        seen = StepComparer(spec, ref, LAYERS).injected(injections, forced)
         assert expected <= {s.name for s in seen if not s.agrees}
         if not expected:
             assert all(s.agrees for s in seen)
@@ -389,7 +395,7 @@ def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
     run_cache: RunCache, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Far from the beginning, replays go on from states on the way.
-    monkeypatch.setattr(first_step, "FARTHEST_BORDER", 5)
+    monkeypatch.setattr(limits, "FARTHEST_BORDER", 5)
     spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
     reference = run_cache.record(spec, ALONE)
@@ -427,20 +433,20 @@ def test_sharded_gradients_are_held_against_the_references() -> None:
 
     ref, fault = traced(0, 1), {"gradient/dense_1/bias": wrong}
     plan = BatchPlan.of(SPEC, placement(2))
-    fed = injections_of(ref, plan, 0)
+    injections = injections_of(ref, plan, 0)
     for of_ref, of_candidate in ((without, without), (without, lambda t: t), (lambda t: t, without)):
         comparison = StepComparer(SPEC, of_ref(ref), LAYERS)
         for faults, wrong_ones in (({}, set()), (fault, {"gradient/dense_1/bias"})):
-            forced = of_candidate(traced(0, 2, fed, faults))
-            seen = [s.name for s in comparison.injected(fed, forced) if not s.agrees]
+            forced = of_candidate(traced(0, 2, injections, faults))
+            seen = [s.name for s in comparison.injected(injections, forced) if not s.agrees]
             assert set(seen) == wrong_ones
             assert all(s.agrees for s in comparison.as_trained(of_candidate(traced(0, 2))))
 
 
 def test_below_float64_what_rounding_does_is_no_deviation() -> None:
     spec = override(SPEC, ["precision=float32"]).resolved()
-    limits = rough_tolerances(spec, {"forward/dense_1": 1e-3})
-    assert limits.of("forward/dense_2") < 1e-5 < limits.of("forward/dense_1") == 1e-3
+    rough = rough_tolerances(spec, {"forward/dense_1": 1e-3})
+    assert rough.of("forward/dense_2") < 1e-5 < rough.of("forward/dense_1") == 1e-3
     assert rough_tolerances(SPEC, {"forward/dense_1": 1e-3}).of("forward/dense_1") == 1e-12
     low = rough_tolerances(override(spec, ["precision=bfloat16_mixed"]).resolved(), {})
     # Products are rounded to bfloat16, the weights' gradients and what follows them are not.
@@ -479,3 +485,55 @@ def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> 
     assert found is not None
     assert found.step is None
     assert found.evidence.startswith("evaluation")
+
+
+def on_one_replica(folder: Path, candidate: Placement, answer: Trace | Exception) -> list[str]:
+    """The notes on an unexplained finding of step 0, where the replay on one replica ends with `answer`."""
+    records = [Run.of(SPEC, place).write(folder / place.strategy) for place in (ALONE, candidate)]
+    source = ReplaySource((records[0], records[1]), Replayer(), folder, (None, None), (), None)
+    source.notes.clear()
+    source.traced = [cast(StepTrace, SimpleNamespace(step=0, findings=["unexplained"], ref=traced(0, 1)))]
+
+    def step_of(placement: Placement, step: int) -> Trace:
+        assert (placement.replicas, placement.strategy, step) == (1, candidate.strategy, 0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    source.replays.step_of = step_of  # type: ignore[method-assign]
+    source._try_one_replica()
+    return source.notes
+
+
+def test_only_a_strategy_without_a_single_replica_is_not_tried_on_one(tmp_path: Path) -> None:
+    ddp = torch("ddp", 2)
+    (stays,) = on_one_replica(tmp_path / "a", ddp, traced(0, 1, faults={"forward/dense_2": wrong}))
+    assert "the divergence stays: forward/dense_2 is the first to deviate" in stays
+    (goes,) = on_one_replica(tmp_path / "b", ddp, traced(0, 1))
+    assert "goes away" in goes
+    # A replay that fails is named, and takes away nothing that was found; a defect of ours is not hidden.
+    (failed,) = on_one_replica(tmp_path / "c", ddp, RunError("torch ddp x1: no memory"))
+    assert failed == "the candidate could not be replayed on one replica: torch ddp x1: no memory"
+    with pytest.raises(RecordError, match="damaged"):
+        on_one_replica(tmp_path / "d", ddp, RecordError("the trace is damaged"))
+    grouped = torch("fsdp2", 4, options={"shard_group": 2})
+    assert on_one_replica(tmp_path / "e", grouped, RunError("it was tried")) == []
+
+
+def test_every_limit_stands_in_one_table_with_its_reason() -> None:
+    table = {name: value for name, value in vars(limits).items() if isinstance(value, limits.Limit)}
+    assert len(table) > 20
+    assert not [name for name, limit in table.items() if len(limit.reason) < 10]
+    folder = Path(limits.__file__).parent
+    sources = [*folder.rglob("*.py"), *(folder.parent / "external" / "pairs").glob("*.py")]
+    sources += (folder.parent / "external" / "scripts").glob("*.py")
+    # Values that settings of a spec usually have are no limits.
+    own = {folder / "limits.py", folder / "explain" / "spec_variants.py"}
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in sources
+        if path not in own
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < abs(node.value) < 0.01
+    ]
+    assert not found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.commands import diagnose as command
-from parity.common.diagnosis.result import Diagnosis
+from parity.common.diagnosis.result import Diagnosis, Verdict
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.parity.result import judge, read_session
@@ -131,6 +132,29 @@ def test_a_fault_is_diagnosed_from_the_command_line(
     assert (said["verdict"], said["when"]["step"]) == ("divergent", 0)
     assert Page(tmp_path / "out" / "diagnosis.html").attribute("data-verdict") == ["divergent"]
     assert any((tmp_path / "out" / "replays").rglob("replica_0.safetensors"))
+
+
+@pytest.mark.parametrize(("verdict", "expected"), [("inconclusive", 3), ("divergent", 1), ("parity", 0)])
+def test_every_verdict_has_its_exit_code_and_its_reports(
+    parity: Cli,
+    pair: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verdict: Verdict,
+    expected: int,
+) -> None:
+    """Also where rounding takes either run as far as the two diverge."""
+    found = synthetic()
+    if verdict != "divergent":
+        found = replace(found, verdict=verdict, findings=(), when=found.when if expected else None)
+    monkeypatch.setattr(command, "diagnosis_of", lambda *_: found)
+    code, out, err = parity("diagnose", *pair, "--out", "out", "--json", "all.json")
+    assert code == expected, err
+    assert f" {verdict}  " in out and "report: out/diagnosis.html" in out
+    data = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    assert (data["verdict"], data["exit_code"]) == (verdict, expected)
+    assert data == json.loads((tmp_path / "all.json").read_text())
+    assert Page(tmp_path / "out" / "diagnosis.html").attribute("data-verdict") == [verdict]
 
 
 @pytest.mark.exhaustive

@@ -18,10 +18,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.diagnosis.result import Diagnosis, StageSummary
 from parity.common.external.scripts.factors import factor_between, in_words, named
 from parity.common.external.scripts.layers import deviations
-from parity.common.external.scripts.recorded import RecordedDiagnosis, diagnose_recorded, mapped, unwrapped
-from parity.common.external.scripts.stage import Stage
+from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from parity.common.parity.result import Result, judge
 from parity.common.record import RunRecord, read_record, script
 from parity.common.record.script_taps import TapWriter, is_tapped, read_taps
@@ -62,7 +62,7 @@ class Scripts:
     def judged(self, first: str, second: str, floors: tuple[str, ...] = ()) -> Result:
         return judge([self.record(first), self.record(second)], [self.record(name) for name in floors])
 
-    def diagnosed(self, first: str, second: str) -> RecordedDiagnosis:
+    def diagnosed(self, first: str, second: str) -> Diagnosis:
         return diagnose_recorded(self.record(first), self.record(second))
 
 
@@ -86,8 +86,22 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return Cli(tmp_path, capsys)
 
 
-def stage_of(diagnosis: RecordedDiagnosis, name: str) -> Stage:
+def stage_of(diagnosis: Diagnosis, name: str) -> StageSummary:
     return next(stage for stage in diagnosis.stages if stage.name == name)
+
+
+def first_of(diagnosis: Diagnosis) -> StageSummary | None:
+    """The stage that every finding is about."""
+    names = {finding.stage for finding in diagnosis.findings}
+    assert len(names) <= 1
+    return stage_of(diagnosis, names.pop()) if names else None
+
+
+def why_of(diagnosis: Diagnosis) -> list[str]:
+    """What may explain it; nothing could be tried, so nothing is confirmed."""
+    causes = [finding.explanation for finding in diagnosis.findings]
+    assert all(cause is not None and cause.confidence == "likely" for cause in causes)
+    return [cause.text for cause in causes if cause is not None]
 
 
 # What a recorder must not do.
@@ -132,7 +146,7 @@ def test_the_same_training_is_parity(scripts: Scripts, first: str, second: str) 
     assert checks["final state"].deviation < 1e-14
     assert result.comparisons[0].unjudged == "not recorded: evaluation"
     found = scripts.diagnosed(first, second)
-    assert found.verdict == "parity" and found.first is None
+    assert found.verdict == "parity" and first_of(found) is None
     assert [stage.status for stage in found.stages] == ["agrees"] * 11
 
 
@@ -156,9 +170,9 @@ def test_a_difference_is_divergent_and_named(
     pair = f"{sides[0]}/{ours}", f"{sides[1]}/{theirs}"
     assert scripts.judged(*pair).verdict == "divergent"
     found = scripts.diagnosed(*pair)
-    assert found.verdict == "divergent" and found.first is not None
-    assert (found.first.name, found.first.step) == (stage, step)
-    told = " ".join([found.first.text, *found.why])
+    assert found.verdict == "divergent" and first_of(found) is not None
+    assert (first_of(found).name, first_of(found).step) == (stage, step)
+    told = " ".join([first_of(found).text, *why_of(found)])
     assert words.replace("0.5 times", "1/2 of") in told, told
 
 
@@ -181,8 +195,8 @@ def test_clipping_is_seen_before_it_or_named(scripts: Scripts) -> None:
     assert (told.columns["gradient_norm"] > 0.126).all()
     assert np.allclose(untold.columns["gradient_norm"], 0.125)
     found = scripts.diagnosed("torch/clipped", "torch/clipped_untold")
-    assert found.first is not None and found.first.name == "first gradients"
-    assert any("call recorder.gradients()" in text for text in found.why)
+    assert first_of(found) is not None and first_of(found).name == "first gradients"
+    assert any("call recorder.gradients()" in text for text in why_of(found))
 
 
 # What layers gave.
@@ -214,10 +228,10 @@ def test_layers_give_the_same_numbers_in_either_layout(scripts: Scripts, first: 
 )
 def test_the_first_layer_that_differs_is_named(scripts: Scripts, first: str, second: str, text: str) -> None:
     found = scripts.diagnosed(first, second)
-    assert found.first is not None and (found.first.name, found.first.step) == ("layers", 0)
-    assert found.first.text.startswith(text)
-    assert ("the 1 before it agree, first the last of them" in found.first.text) == ("twice" in text)
-    assert any("this layer's output is the first that differs" in why for why in found.why)
+    assert first_of(found) is not None and (first_of(found).name, first_of(found).step) == ("layers", 0)
+    assert first_of(found).text.startswith(text)
+    assert ("the 1 before it agree, first the last of them" in first_of(found).text) == ("twice" in text)
+    assert any("this layer's output is the first that differs" in why for why in why_of(found))
 
 
 def test_layers_by_other_names_are_not_compared(scripts: Scripts) -> None:
@@ -347,9 +361,10 @@ def test_the_commands_take_records(scripts: Scripts, parity: Cli, tmp_path: Path
     assert json.loads((tmp_path / "report" / "report.json").read_text())["spec"]["kind"] == "script"
     code, out, err = parity("diagnose", keras, other, *mapping, "--json", tmp_path / "found.json")
     assert code == 1, err
-    assert "at step 0: learning rate" in out and "cannot be replayed" in out
+    assert "at step 0\n       learning rate: " in out and "cannot be replayed" in out
     found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["format"], found["first"]["name"]) == ("parity-recorded-diagnosis", "learning rate")
+    assert (found["format"], found["schema_version"], found["source"]) == ("parity-diagnosis", 2, "records")
+    assert (found["findings"][0]["stage"], found["exit_code"]) == ("learning rate", 1)
 
 
 def test_the_page_of_a_diagnosis_shows_stages_and_curves(tmp_path: Path, parity: Cli) -> None:
@@ -366,7 +381,9 @@ def test_the_page_of_a_diagnosis_shows_stages_and_curves(tmp_path: Path, parity:
     assert page.attribute("data-figure") == ["figure-loss_sum"]
     told = dict(zip(page.attribute("data-stage"), page.attribute("data-status"), strict=True))
     assert told["loss"] == "differs" and told["count"] == "agrees" and told["layers"] == "not recorded"
-    assert "Loss, at step 1: 2 and 2.5" in page.text and "did not finish" in page.text
+    assert (
+        "They diverge at step 1" in page.text and "2 and 2.5" in page.text and "did not finish" in page.text
+    )
     assert "a<b> (jax script x1)" in page.text
 
 
@@ -419,7 +436,7 @@ def test_another_tool_writes_a_record_by_the_page(tmp_path: Path, parity: Cli) -
     code, out, _ = parity("compare", "a", "b")
     assert code == 0 and "not recorded: sample ids, learning rate, gradient norm" in out.replace("\n", " ")
     assert parity("compare", "a", "c")[0] == 1
-    assert "at step 2: loss" in parity("diagnose", "a", "c")[1]
+    assert "at step 2\n       loss: " in parity("diagnose", "a", "c")[1]
     assert parity("steps", "a", "--format", "csv")[1].splitlines()[1].startswith("0,3.0,12.0,4.0,nan,")
 
 
@@ -475,9 +492,9 @@ def test_a_schedule_one_step_ahead_is_named(tmp_path: Path) -> None:
         rows.tofile(tmp_path / name / "steps.f64")
     a, b = (read_record(tmp_path / name) for name in "ab")
     found = diagnose_recorded(a, b)
-    assert found.first is not None and found.first.name == "learning rate"
-    assert "the candidate's schedule is one step ahead" in found.first.text
-    back = diagnose_recorded(b, a).first
+    assert first_of(found) is not None and first_of(found).name == "learning rate"
+    assert "the candidate's schedule is one step ahead" in first_of(found).text
+    back = first_of(diagnose_recorded(b, a))
     assert back is not None and "the reference's schedule is one step ahead" in back.text
 
 
@@ -497,7 +514,7 @@ def test_callbacks_record_what_a_loop_by_hand_does(library: str, tmp_path: Path)
         comparison = judge(pair).comparisons[0]
         assert (comparison.verdict, comparison.unjudged) == ("parity", "not recorded: evaluation")
         found = diagnose_recorded(pair[0], pair[1])
-        assert found.first is None and stage_of(found, "layers").status == "agrees"
+        assert first_of(found) is None and stage_of(found, "layers").status == "agrees"
     assert (tmp_path / "runs").is_dir() == (library == "accelerate")
 
 

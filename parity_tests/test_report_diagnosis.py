@@ -22,7 +22,7 @@ from parity.common.diagnosis.result import (
 )
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.report.diagnosis import to_json, write_diagnosis_json
-from parity.common.report.html.diagnosis import level_of, write_diagnosis_html
+from parity.common.report.html.diagnosis import Subject, level_of, write_diagnosis_html
 from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity_tests.synthetic import DDP, TENSORFLOW, Run, recipe_spec
 from parity_tests.test_report_html import HOSTILE, Page, rendered
@@ -111,6 +111,7 @@ def synthetic() -> Diagnosis:
         )
     first, second, _ = (one.injected for one in steps)
     return Diagnosis(
+        source="replays",
         reference="tensorflow mirrored x1",
         candidate="torch ddp x2",
         name=SPEC.name,
@@ -198,11 +199,11 @@ def test_parity_and_a_divergence_without_findings_are_told_apart() -> None:
     agreeing = replace(synthetic(), verdict="parity", when=None, findings=(), notes=())
     assert printed(agreeing).splitlines() == [
         "✓ parity  digits_mlp, torch ddp x2 against tensorflow mirrored x1",
-        "  looked into steps 0, 22 and the evaluation: 89 tensors, as trained off by at most 0.31",
+        "  traced steps 0, 22 and the evaluation: 89 tensors, as trained off by at most 0.31",
         "diagnosed in 12 s",
     ]
     unknown = printed(replace(synthetic(), findings=()))
-    assert "not found: no tensor of the steps looked into deviates by itself" in unknown
+    assert "not found: no isolated tensor of the traced steps deviates" in unknown
     assert unknown.startswith("✗ divergent")
 
 
@@ -224,31 +225,31 @@ def test_what_is_not_finite_is_said_in_words_and_written_as_json() -> None:
     assert "not equal (sample 3) ◀ finding 1" in text
     assert "deviation not a number, allowed 1e-12" in text
     data = json.loads(json.dumps(to_json(diagnosis), allow_nan=False))
-    assert [entry["deviation"] for entry in data["steps"][0]["forced"]] == ["inf", "nan"]
+    assert [entry["deviation"] for entry in data["steps"][0]["injected"]] == ["inf", "nan"]
 
 
 def test_json_holds_the_whole_diagnosis(tmp_path: Path) -> None:
     diagnosis = synthetic()
     write_diagnosis_json(diagnosis, tmp_path / "diagnosis.json")
     data = json.loads((tmp_path / "diagnosis.json").read_text())
-    assert (data["format"], data["schema_version"], data["exit_code"]) == ("parity-diagnosis", 1, 1)
+    assert (data["format"], data["schema_version"], data["exit_code"]) == ("parity-diagnosis", 2, 1)
     assert {field.name for field in fields(Diagnosis)} <= set(data)
     assert data["findings"][0]["explanation"] == asdict(ACTIVATION)
     assert data["findings"][2]["explanation"] is None
-    assert len(data["steps"][1]["free"]) == len(diagnosis.steps[1].as_trained)
+    assert len(data["steps"][1]["as_trained"]) == len(diagnosis.steps[1].as_trained)
 
 
 def write_page(folder: Path, diagnosis: Diagnosis) -> Path:
     """The page of a diagnosis of two records without a framework."""
     records = [Run.of(SPEC, placement).write(folder / placement.framework) for placement in (TENSORFLOW, DDP)]
-    write_diagnosis_html(diagnosis, *records, folder / "diagnosis.html")
+    write_diagnosis_html(diagnosis, Subject.of_records(*records), folder / "diagnosis.html")
     return folder / "diagnosis.html"
 
 
 def test_the_page_leads_from_each_finding_to_its_cell(tmp_path: Path) -> None:
     page = Page(write_page(tmp_path, synthetic()))
     assert page.attribute("data-verdict") == ["divergent"]
-    assert "They part at step 0" in page.text
+    assert "They diverge at step 0" in page.text
     assert "Activation acts as if function were tanh: forward/activation. And 2 more defects" in page.text
     links = [a for tag, a in page.elements if tag == "a"]
     assert [(a["data-step"], a["data-cell"]) for a in links] == [
@@ -269,8 +270,8 @@ def test_every_tensor_of_a_step_has_a_cell(tmp_path: Path) -> None:
     data = json.loads(page.json[0])
     assert set(data["cells"]) <= set(page.attribute("data-cell"))
     assert len(data["steps"]) == 3
-    assert len(data["steps"][0]["free"]) == 2 * len(seen_of(0, {}))
-    bad = next(entry for entry in data["steps"][0]["forced"] if entry[1])
+    assert len(data["steps"][0]["as_trained"]) == 2 * len(seen_of(0, {}))
+    bad = next(entry for entry in data["steps"][0]["injected"] if entry[1])
     assert bad == [data["names"].index("forward/activation"), 4, "0.31", "1e-12", None, ""]
 
 
@@ -331,7 +332,7 @@ def clicked(target: Path, folder: Path, *selectors: str) -> Page:
 
 def test_switches_show_another_step_view_and_replica(tmp_path: Path) -> None:
     target = write_page(tmp_path, synthetic())
-    page = clicked(target, tmp_path, '[data-value="free"]', '[data-view="replica"][data-value="1"]')
+    page = clicked(target, tmp_path, '[data-value="as_trained"]', '[data-view="replica"][data-value="1"]')
     level = {a["data-cell"]: a["data-level"] for tag, a in page.elements if a.get("class") == "cell"}
     assert level["layer-3:update"] == level["stage-backward"] == "4"  # an error is carried on
     assert level["stage-ids"] == level["stage-before"] == "0"
@@ -342,7 +343,7 @@ def test_switches_show_another_step_view_and_replica(tmp_path: Path) -> None:
     pressed = [
         a["data-value"] for _, a in page.elements if a.get("aria-pressed") == "true" and "data-view" in a
     ]
-    assert pressed == ["1", "forced", "all"]
+    assert pressed == ["1", "injected", "all"]
     hidden = [a["id"] for tag, a in page.elements if tag == "tr" and "hidden" in a]
     assert hidden == ["layer-0"]
 
@@ -351,6 +352,6 @@ def test_the_cause_shown_in_the_documentation_is_in_the_catalogue() -> None:
     root = Path(__file__).parent.parent
     shown = re.findall(r"```python\n(.*?)```", (root / "docs" / "diagnosis.md").read_text(), re.DOTALL)
     assert len(shown) == 1
-    catalogue = (root / "common" / "diagnosis" / "causes.py").read_text()
+    catalogue = (root / "common" / "diagnosis" / "explain" / "causes.py").read_text()
     plain = ["".join(text.split()).replace(",)", ")") for text in (shown[0], catalogue)]
     assert plain[0] in plain[1]

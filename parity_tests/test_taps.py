@@ -10,7 +10,7 @@ from parity.common.data import sources
 from parity.common.execution.checks import check_run
 from parity.common.record import RunRecord, taps
 from parity.common.spec import Placement, TrainSpec
-from parity.common.state.canonical import load_state, zero_gradient_directions
+from parity.common.state.canonical import load_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.faults.registry import Tapped, parameters, trials
 from parity_tests.matrix import small, tensorflow, torch

@@ -1,4 +1,4 @@
-"""`parity diagnose`: when, where and why two runs part."""
+"""`parity diagnose`: when, where and why two runs diverge."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from parity.common.base.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import numbered_folders
 from parity.common.commands import add_command, make_folder, recorded, write_json
-from parity.common.diagnosis.diagnose import diagnose
 from parity.common.diagnosis.observe.replays import Inside
+from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import require
@@ -38,9 +38,9 @@ def add(commands: Any) -> None:
         commands,
         "diagnose",
         run,
-        "find the step, the tensor and the cause by which two runs part",
+        "find the step, the tensor and the cause by which two runs diverge",
         "Replays parts of both runs, so it needs their frameworks. Exit codes: 0 parity, 1 divergent, 2 usage or"
-        " run error.",
+        " run error, 3 inconclusive.",
     )
     command.add_argument(
         "reference", type=Path, metavar="RUN_A", help="record of a finished run: the reference"
@@ -70,7 +70,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Diagnose, report; 1 where the runs differ."""
+    """Diagnose, report; 1 where the runs differ, 3 where that cannot be known."""
     inside = _inside("--inside-a", options.inside_a), _inside("--inside-b", options.inside_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
@@ -78,10 +78,11 @@ def run(options: argparse.Namespace) -> int:
     reference, candidate = read(options.reference), read(options.candidate)
     floors = [read(path) for path in options.floor]
     if reference.train_spec is None and candidate.train_spec is None:
-        return recorded.diagnose([reference, candidate, *floors], options)
-    check(reference, candidate)
-    kept = options.out / _REPLAYS if options.keep else None
-    found = diagnosis_of(reference, candidate, inside, floors, kept)
+        found, (reference, candidate) = recorded.diagnose([reference, candidate, *floors], options)
+    else:
+        check(reference, candidate)
+        kept = options.out / _REPLAYS if options.keep else None
+        found = diagnosis_of(reference, candidate, inside, floors, kept)
     shown = None
     if options.out is not None:
         make_folder(options.out)
@@ -172,11 +173,14 @@ def diagnosis_of(
 
 def write_reports(diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    from parity.common.report.html.diagnosis import write_diagnosis_html
+    from parity.common.report.html.diagnosis import Subject, write_diagnosis_html
 
     page, data = path.with_suffix(".html"), path.with_suffix(".json")
     write_diagnosis_json(diagnosis, data)
-    return page_or_data(page, data, lambda: write_diagnosis_html(diagnosis, reference, candidate, page))
+    records = (reference, candidate)
+    return page_or_data(
+        page, data, lambda: write_diagnosis_html(diagnosis, Subject.of_records(*records), page)
+    )
 
 
 def _inside(flag: str, text: str | None) -> str | None:

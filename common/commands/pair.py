@@ -135,12 +135,13 @@ def _concluded(outcome: Outcome, folder: Path) -> int:
 
 def _write(outcome: Outcome, found: Diagnosis, path: Path) -> str:
     """Write path.json and path.html; says where what is for people lies."""
-    from parity.common.report.html.pair import write_pair_html
+    from parity.common.report.html.diagnosis import Subject, write_diagnosis_html
 
     page, data = path.with_suffix(".html"), path.with_suffix(".json")
     write_diagnosis_json(found, data)
     asked = (path.parent / ASKED).read_text()
-    return page_or_data(page, data, lambda: write_pair_html(found, outcome.outlines, asked, page))
+    subject = Subject.of_models((found.reference, found.candidate), outcome.outlines, asked)
+    return page_or_data(page, data, lambda: write_diagnosis_html(found, subject, page))
 
 
 def _asked(options: argparse.Namespace) -> PairRequest:

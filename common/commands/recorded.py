@@ -6,17 +6,12 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from parity.common.base.errors import AlignmentError, SpecError
-from parity.common.commands import make_folder, write_json
+from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from parity.common.parity.align import differences
 from parity.common.parity.result import budget_of
 from parity.common.record import RunRecord, read_record
-from parity.common.report.diagnosis import EXIT_CODES
-from parity.common.report.files import page_or_data
-from parity.common.report.recorded import print_recorded, to_json
 from parity.common.spec.external.mapping import read_mapping
 
 MAPPING_HELP = (
@@ -32,8 +27,10 @@ def reader_of(mapping: Path | None) -> Callable[[Path], RunRecord]:
     return lambda path: mapped(read_record(path), known)
 
 
-def diagnose(records: Sequence[RunRecord], options: argparse.Namespace) -> int:
-    """Diagnose two recorded scripts, report; 1 where they differ, 3 where that cannot be told.
+def diagnose(
+    records: Sequence[RunRecord], options: argparse.Namespace
+) -> tuple[Diagnosis, tuple[RunRecord, RunRecord]]:
+    """Diagnose two recorded scripts; returns their records too, with the names that were compared.
 
     records: the reference, the candidate, and those of `--floor`.
 
@@ -54,17 +51,4 @@ def diagnose(records: Sequence[RunRecord], options: argparse.Namespace) -> int:
         )
     finished = reference.summary is not None
     budget = budget_of([reference], floors) if finished and floors else None
-    found = diagnose_recorded(reference, candidate, budget)
-    shown = None
-    if options.out is not None:
-        make_folder(options.out)
-        told = options.out / "diagnosis.json"
-        write_json(told, to_json(found))
-        from parity.common.report.html.recorded import write_recorded_html
-
-        page = told.with_suffix(".html")
-        shown = page_or_data(page, told, lambda: write_recorded_html(found, reference, candidate, page))
-    if options.json is not None:
-        write_json(options.json, to_json(found))
-    print_recorded(found, Console(emoji=False), shown)
-    return EXIT_CODES.get(found.verdict, 3)
+    return diagnose_recorded(reference, candidate, budget), (reference, candidate)

@@ -60,6 +60,7 @@ FLOAT32_FACTOR = Limit(
 )
 FLOAT32_LARGEST = Limit(2e-6, "what a single float32 number on a float64 path changes stays below")
 NEARLY_ZERO = Limit(1e-300, "guards a division; the smallest normal float64 is 2e-308")
+NEARLY_ZERO_SQUARE = Limit(1e-20, "share of the largest squared row: a row below it is zero up to rounding")
 COMPLEX_STEP = Limit(1e-30, "its square vanishes beside 1: Squire and Trapp, SIAM Review 1998")
 CAST_TO_BFLOAT16 = Limit(2.0**-5, "4 units: gradients added up in bfloat16 are not farther off")
 CAST_TO_FLOAT16 = Limit(2.0**-7, "8 units: gradients added up in float16 are not farther off")

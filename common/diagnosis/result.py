@@ -83,13 +83,16 @@ class StageSummary:
 
     status: "differs" by itself; "inherits" an upstream error. step: the first at which it does not agree;
     `BEFORE_FIRST` for what the runs begin with; None where it agrees, or only after the last step differs.
-    text: by how much, or what was compared, or why nothing was.
+    text: by how much, or what was compared, or why nothing was. deviation, allowed: at that step, the farthest;
+    infinite and 0 for what must be equal.
     """
 
     name: str
     status: Status
     text: str
     step: int | None = None
+    deviation: float = 0.0
+    allowed: float = 0.0
 
 
 @dataclass(frozen=True)

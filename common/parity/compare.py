@@ -349,7 +349,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             largest = max(filter(math.isfinite, largest_of.values()), default=0.0)
             here = largest_of.get(f"parameters/{tensor}", math.inf)
             share = here / largest if largest else here
-            limit = CLAIMED_ULPS * float(np.finfo(record.terms.master_dtype).eps)
+            limit = CLAIMED_ULPS * float(np.finfo(record.run_info.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
             checks.append(Check("null direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []

@@ -1,113 +1,35 @@
-"""What the reports of a diagnosis share: words, the order of a step's stages, JSON."""
+"""What the reports of a diagnosis share: words and JSON. They are the same for every source of observations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from parity import __version__
-from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
-from parity.common.record.trace import STAGES
+from parity.common.diagnosis.isolate.stages import TITLES, number, worst_by_name
+from parity.common.diagnosis.result import BEFORE_FIRST, Diagnosis, Finding, TensorComparison
 from parity.common.report.files import finite, write_data
 
-TITLES = {
-    "ids": "sample ids",
-    "inputs": "inputs and targets",
-    "before": "state before the step",
-    "forward": "forward",
-    "loss": "loss sum and count",
-    "backward": "backward",
-    "local_gradient": "each replica's own gradients",
-    "total": "sums over the replicas",
-    "gradient": "reduced gradients",
-    "clipped": "gradients after clipping",
-    "scalar": "learning rate and other scalars",
-    "slots": "optimizer slots",
-    "update": "updated parameters",
-    "buffers": "buffers",
-    "evaluation": "evaluation",
-}
+FORMAT_VERSION = 2
 UNKNOWN = "first differs here, no known cause fits"
-EXIT_CODES = {"parity": 0, "divergent": 1}
-
-Status = Literal["agrees", "follows", "differs"]
-
-
-@dataclass(frozen=True)
-class StageSeen:
-    """One stage of a step. by_itself: fed the reference's input; trained: as trained."""
-
-    stage: str
-    by_itself: tuple[TensorComparison, ...]
-    trained: tuple[TensorComparison, ...]
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.stage, self.stage)
-
-    @property
-    def status(self) -> Status:
-        """Whether it differs by itself; "follows": only as trained, from what came before it."""
-        if any(not seen.agrees for seen in self.by_itself):
-            return "differs"
-        if all(seen.agrees for seen in self.trained):
-            return "agrees"
-        return "follows" if self.by_itself else "differs"
+NOT_FOUND = "not found: no isolated tensor of the traced steps deviates"
+EXIT_CODES = {"parity": 0, "divergent": 1, "inconclusive": 3}
 
 
-def stages_of(step: StepComparison) -> list[StageSeen]:
-    """The stages of a step that have tensors, in execution order; of each tensor the worst replica."""
-    found = {seen.stage for seen in (*step.forced, *step.free)}
-    return [
-        StageSeen(
-            stage, *(worst_by_name(s for s in seen if s.stage == stage) for seen in (step.forced, step.free))
-        )
-        for stage in [*STAGES, *sorted(found.difference(STAGES))]
-        if stage in found
-    ]
-
-
-def worst_by_name(seen: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
-    """Of each tensor the entry furthest outside its budget, in the order of first appearance.
-
-    It names a replica only where another one agrees.
-    """
-    found: dict[str, list[TensorComparison]] = {}
-    for one in seen:
-        found.setdefault(one.name, []).append(one)
-    worst = {name: max(entries, key=excess) for name, entries in found.items()}
-    return tuple(
-        replace(worst[name], replica=None) if len({one.agrees for one in entries}) == 1 else worst[name]
-        for name, entries in found.items()
-    )
-
-
-def excess(seen: TensorComparison) -> float:
-    """Deviation in units of what is allowed; infinite where that is nothing."""
-    if not seen.deviation:
-        return 0.0
-    return seen.deviation / seen.allowed if seen.allowed and not math.isnan(seen.deviation) else math.inf
-
-
-def number(value: float) -> str:
-    """A deviation for people."""
-    if math.isnan(value):
-        return "not a number"
-    return "infinite" if math.isinf(value) else f"{value:.2g}"
-
-
-def amount(seen: TensorComparison) -> str:
+def amount(tensor: TensorComparison) -> str:
     """How far a tensor is off, in words."""
-    if math.isinf(seen.deviation) and not seen.allowed:
+    if math.isinf(tensor.deviation) and not tensor.allowed:
         return "not equal"
-    return f"deviation {number(seen.deviation)}, allowed {number(seen.allowed)}"
+    return f"deviation {number(tensor.deviation)}, allowed {number(tensor.allowed)}"
 
 
 def step_name(step: int | None) -> str:
     """Of a step or, for None, the evaluation."""
+    if step == BEFORE_FIRST:
+        return "before the first step"
     return "evaluation" if step is None else f"step {step}"
 
 
@@ -119,36 +41,41 @@ def path_of(name: str) -> list[str]:
     return (rest or head).split("/")
 
 
-def looked_into(diagnosis: Diagnosis) -> str:
-    """Which steps, how many tensors, how far apart at most."""
+def traced(diagnosis: Diagnosis) -> str:
+    """Which steps were traced, how many tensors, how far apart at most; or how many stages were compared."""
     numbers = [str(step.step) for step in diagnosis.steps if step.step is not None]
     words = [f"step{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"] if numbers else []
     words += ["the evaluation"] if any(step.step is None for step in diagnosis.steps) else []
     if not words:
-        return "no step was looked into"
-    tensors = [len({(seen.stage, seen.name) for seen in step.free}) for step in diagnosis.steps]
-    worst = max((seen.deviation for step in diagnosis.steps for seen in step.free), default=0.0)
+        compared = sum(stage.status != "not recorded" for stage in diagnosis.stages)
+        return (
+            f"{compared} of {len(diagnosis.stages)} stages were recorded"
+            if compared
+            else "no step was traced"
+        )
+    tensors = [len({tensor.name for tensor in step.as_trained}) for step in diagnosis.steps]
+    worst = max((tensor.deviation for step in diagnosis.steps for tensor in step.as_trained), default=0.0)
     return (
-        f"looked into {' and '.join(words)}: {sum(tensors):,} tensors,"
+        f"traced {' and '.join(words)}: {sum(tensors):,} tensors,"
         f" as trained {f'off by at most {number(worst)}' if worst else 'equal'}"
     )
 
 
 def place(finding: Finding) -> str:
     """Step, stage and tensor of a finding."""
-    stage = TITLES.get(first_seen(finding).stage, finding.stage)
-    return f"{step_name(finding.step)}, {stage}: {finding.name}"
+    stage = TITLES.get(first_tensor(finding).stage, finding.stage)
+    return f"{step_name(finding.step)}, {stage}" + (f": {finding.name}" if finding.name != stage else "")
 
 
-def first_seen(finding: Finding) -> TensorComparison:
-    """The entry of a finding's first tensor."""
-    return next((seen for seen in finding.seen if seen.name == finding.name), finding.seen[0])
+def first_tensor(finding: Finding) -> TensorComparison:
+    """The comparison of a finding's first tensor."""
+    return next((tensor for tensor in finding.tensors if tensor.name == finding.name), finding.tensors[0])
 
 
 def others_of(finding: Finding) -> list[TensorComparison]:
     """What a finding explains beside its first tensor; of the same stage first, other layers that is."""
-    others = [seen for seen in worst_by_name(finding.seen) if seen.name != finding.name]
-    return sorted(others, key=lambda seen: seen.stage != first_seen(finding).stage)
+    others = [tensor for tensor in worst_by_name(finding.tensors) if tensor.name != finding.name]
+    return sorted(others, key=lambda tensor: tensor.stage != first_tensor(finding).stage)
 
 
 def replicas(numbers: Sequence[int]) -> str:
@@ -165,14 +92,26 @@ def title(finding: Finding) -> str:
 
 def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """The whole diagnosis as plain data; deviations that are infinite become the text 'inf'."""
-    data: dict[str, Any] = finite(asdict(diagnosis))
+    data: dict[str, Any] = finite(_plain(diagnosis))
     return {
         "format": "parity-diagnosis",
-        "schema_version": 1,
+        "schema_version": FORMAT_VERSION,
         "parity_version": __version__,
         "exit_code": EXIT_CODES[diagnosis.verdict],
         **data,
     }
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tensors with their stage."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if not is_dataclass(value):
+        return value
+    data = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, TensorComparison):
+        data = {"stage": value.stage, **data, "by_replica": dict(value.by_replica)}
+    return data
 
 
 def write_diagnosis_json(diagnosis: Diagnosis, path: Path) -> None:

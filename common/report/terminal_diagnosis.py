@@ -10,22 +10,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
-from parity.common.report.diagnosis import (
-    StageSeen,
-    amount,
-    excess,
-    first_seen,
-    looked_into,
+from parity.common.diagnosis.isolate.stages import (
+    StageComparison,
+    agreeing_text,
     number,
+    stages_of,
+    worst_by_name,
+)
+from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
+from parity.common.report.diagnosis import (
+    NOT_FOUND,
+    amount,
+    first_tensor,
     others_of,
     path_of,
     place,
     replicas,
-    stages_of,
     step_name,
     title,
-    worst_by_name,
+    traced,
 )
 
 _MOST_BAD = 6  # tensors of one stage
@@ -33,11 +36,12 @@ _MOST_OTHERS = 4  # tensors that a finding explains beside its first
 _TREE_WIDTH = 400  # a long line is better than one cut off
 _MARK = {
     "agrees": "[green]✓[/green]",
-    "follows": "[yellow]~[/yellow]",
+    "inherits": "[yellow]~[/yellow]",
     "differs": "[bold red]✗[/bold red]",
+    "not recorded": "[dim]-[/dim]",
 }
 _LEGEND = (
-    f"{_MARK['agrees']} agrees   {_MARK['follows']} off as trained, from what came before: by itself it agrees"
+    f"{_MARK['agrees']} agrees   {_MARK['inherits']} inherits an upstream error: by itself it agrees"
     f"   {_MARK['differs']} differs by itself"
 )
 _HEADLINE = {
@@ -51,11 +55,10 @@ _BESIDE = {"confirmed": "bold green", "likely": "yellow"}
 def print_diagnosis(diagnosis: Diagnosis, console: Console, shown: str | None) -> None:
     """When, where and why, in this order; `shown` says where the page lies."""
     who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}"
-    parity = diagnosis.verdict == "parity"
     style, mark = _HEADLINE[diagnosis.verdict]
-    _say(console, f"[{style}]{mark} {diagnosis.verdict}[/{style}]  {escape(diagnosis.spec_name)}, {who}")
-    if parity:
-        _say(console, f"  {looked_into(diagnosis)}")
+    _say(console, f"[{style}]{mark} {diagnosis.verdict}[/{style}]  {escape(diagnosis.name)}, {who}")
+    if diagnosis.verdict == "parity" and (diagnosis.steps or not diagnosis.stages):
+        _say(console, f"  {traced(diagnosis)}")
     else:
         _when(diagnosis, console)
         _where(diagnosis, console)
@@ -74,8 +77,7 @@ def _when(diagnosis: Diagnosis, console: Console) -> None:
     when = diagnosis.when
     if when is None:
         return
-    at = "after the last step, in the evaluation" if when.step is None else f"at step {when.step}"
-    _say(console, f"\n[bold]When[/bold]   {at}")
+    _say(console, f"\n[bold]When[/bold]   {when.place}")
     for fact in when.evidence.split("; "):
         _say(console, f"       {escape(fact)}")
     if when.searched:
@@ -84,6 +86,7 @@ def _when(diagnosis: Diagnosis, console: Console) -> None:
 
 def _where(diagnosis: Diagnosis, console: Console) -> None:
     if not diagnosis.steps:
+        _stages(diagnosis, console)
         return
     _say(
         console,
@@ -91,12 +94,24 @@ def _where(diagnosis: Diagnosis, console: Console) -> None:
         f" {escape(diagnosis.reference)} had before it",
     )
     _say(console, f"       {_LEGEND}")
-    told = {finding.step for finding in diagnosis.findings}
+    deviating = {finding.step for finding in diagnosis.findings}
     for step in diagnosis.steps:
-        if step.step in told or not diagnosis.findings:
+        if step.step in deviating or not diagnosis.findings:
             _print_tree(_StepTree(step, diagnosis.findings).tree, console)
         else:
             _say(console, _short(step))
+
+
+def _stages(diagnosis: Diagnosis, console: Console) -> None:
+    """Where no step was traced: each stage over all steps."""
+    if not diagnosis.stages:
+        return
+    first = {finding.stage for finding in diagnosis.findings}
+    _say(console, "\n[bold]Where[/bold]  each stage over all steps, in the order of a step")
+    for stage in diagnosis.stages:
+        at = f" [dim]first {When(stage.step, '').place}[/dim]" if stage.status == "differs" else ""
+        flag = " [bold red]◀ the first[/bold red]" if stage.name in first else ""
+        _say(console, f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
 
 
 def _print_tree(tree: Tree, console: Console) -> None:
@@ -117,12 +132,6 @@ def _short(step: StepComparison) -> str:
     return f"{name}  {_MARK['agrees']} nothing differs by itself"
 
 
-def _agreeing(entries: Sequence[TensorComparison]) -> str:
-    count = f"{len(entries)} tensor{'s' if len(entries) > 1 else ''}"
-    worst = max(seen.deviation for seen in entries)
-    return f"{count}, equal" if not worst else f"{count}, at most {number(worst)}"
-
-
 @dataclass
 class _Branch:
     """A part of the tensors' names, up to a slash."""
@@ -132,7 +141,7 @@ class _Branch:
 
     @property
     def entries(self) -> list[TensorComparison]:
-        return [*self.here, *(seen for branch in self.below.values() for seen in branch.entries)]
+        return [*self.here, *(tensor for branch in self.below.values() for tensor in branch.entries)]
 
 
 class _StepTree:
@@ -144,36 +153,33 @@ class _StepTree:
         for stage in stages_of(step):
             self._add(stage)
 
-    def _add(self, stage: StageSeen) -> None:
+    def _add(self, stage: StageComparison) -> None:
         line = f"{_MARK[stage.status]} {stage.title:<31}"
-        entries = stage.by_itself or stage.trained
-        if stage.status == "agrees":
-            self.tree.add(f"{line} [dim]{_agreeing(entries)}[/dim]")
-        elif stage.status == "follows":
-            worst = max(stage.trained, key=excess)
-            self.tree.add(f"{line} [dim]as trained off by {number(worst.deviation)}[/dim]")
+        entries = stage.injected or stage.as_trained
+        if stage.status != "differs":
+            self.tree.add(f"{line} [dim]{stage.text}[/dim]")
+            return
+        bad = [tensor for tensor in entries if not tensor.agrees]
+        firsts = [tensor for tensor in bad if self._number_at(tensor)]
+        unclaimed = [tensor for tensor in bad if not self._numbers_of(tensor)]
+        shown = {tensor.name for tensor in (*firsts, *unclaimed[:_MOST_BAD])}
+        line = f"{line} {stage.text}"
+        if shown:
+            self._grow(self.tree.add(line), _branched(entries), shown)
         else:
-            bad = [seen for seen in entries if not seen.agrees]
-            firsts = [seen for seen in bad if self._number_at(seen)]
-            unclaimed = [seen for seen in bad if not self._numbers_of(seen)]
-            told = {seen.name for seen in (*firsts, *unclaimed[:_MOST_BAD])}
-            line = f"{line} {len(bad)} of {len(entries)} differ"
-            if told:
-                self._grow(self.tree.add(line), _branched(entries), told)
-            else:
-                self.tree.add(line + self._belonging(bad))
+            self.tree.add(line + self._belonging(bad))
 
-    def _number_at(self, seen: TensorComparison) -> int:
+    def _number_at(self, tensor: TensorComparison) -> int:
         """The finding whose first tensor this is; 0 where it is none's."""
         at = [(finding.step, finding.name) for finding in self._findings]
-        return at.index((self._step, seen.name)) + 1 if (self._step, seen.name) in at else 0
+        return at.index((self._step, tensor.name)) + 1 if (self._step, tensor.name) in at else 0
 
-    def _numbers_of(self, seen: TensorComparison) -> set[int]:
+    def _numbers_of(self, tensor: TensorComparison) -> set[int]:
         """The findings that explain a tensor, in this step or another one."""
         return {
             count
             for count, finding in enumerate(self._findings, start=1)
-            if any(one.name == seen.name for one in finding.seen)
+            if any(one.name == tensor.name for one in finding.tensors)
         }
 
     def _belonging(self, entries: Sequence[TensorComparison]) -> str:
@@ -182,65 +188,69 @@ class _StepTree:
         numbers = ", ".join(map(str, counts))
         return f", of finding{'s' if len(counts) > 1 else ''} {numbers}" if counts else ""
 
-    def _grow(self, tree: Tree, branch: _Branch, told: set[str]) -> None:
-        """Add a part of the names: what is to be told by itself, neighbours that are alike in one line."""
-        kinds = {part: _kind(child.entries, told) for part, child in branch.below.items()}
+    def _grow(self, tree: Tree, branch: _Branch, shown: set[str]) -> None:
+        """Add a part of the names: what is to be shown by itself, neighbours that are alike in one line."""
+        kinds = {part: _kind(child.entries, shown) for part, child in branch.below.items()}
         for kind, group in groupby(branch.below.items(), key=lambda item: kinds[item[0]]):
             parts = list(group)
-            if kind != "told":
+            if kind != "shown":
                 self._fold(tree, parts)
                 continue
             for part, child in parts:
                 while not child.here and len(child.below) == 1:
                     below, child = next(iter(child.below.items()))
                     part = f"{part}/{below}"
-                off = "".join(self._off(seen) for seen in child.here if not seen.agrees)
-                self._grow(tree.add(f"{_MARK['differs']} {escape(part)}{off}"), child, told)
+                off = "".join(self._off(tensor) for tensor in child.here if not tensor.agrees)
+                self._grow(tree.add(f"{_MARK['differs']} {escape(part)}{off}"), child, shown)
 
     def _fold(self, tree: Tree, parts: Sequence[tuple[str, _Branch]]) -> None:
-        """One line for neighbours of which all agree, or each has something that is told elsewhere."""
+        """One line for neighbours of which all agree, or each has something that is shown elsewhere."""
         names = parts[0][0] if len(parts) == 1 else f"{parts[0][0]} … {parts[-1][0]}"
-        entries = [seen for _, branch in parts for seen in branch.entries]
-        bad = [seen for seen in entries if not seen.agrees]
+        entries = [tensor for _, branch in parts for tensor in branch.entries]
+        bad = [tensor for tensor in entries if not tensor.agrees]
         if bad:
             said = amount(bad[0]) if len(entries) == 1 else f"{len(bad)} of {len(entries)} differ"
             said += self._belonging(bad)
             tree.add(f"{_MARK['differs']} {escape(names)}  [dim]{said}[/dim]")
         else:
-            tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{_agreeing(entries)}[/dim]")
+            tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{agreeing_text(entries)}[/dim]")
 
-    def _off(self, seen: TensorComparison) -> str:
-        where = [] if seen.replica is None else [f"replica {seen.replica}"]
-        where += [seen.where] if seen.where else []
+    def _off(self, tensor: TensorComparison) -> str:
+        where = [] if tensor.replica is None else [f"replica {tensor.replica}"]
+        where += [tensor.where] if tensor.where else []
         beside = f" [dim]({escape(', '.join(where))})[/dim]" if where else ""
-        count = self._number_at(seen)
+        count = self._number_at(tensor)
         first = ", the first" if count == 1 else ""
         flag = f" [bold red]◀ finding {count}{first}[/bold red]" if count else ""
-        return f"  [red]{amount(seen)}[/red]{beside}{flag}"
+        return f"  [red]{amount(tensor)}[/red]{beside}{flag}"
 
 
 def _branched(entries: Sequence[TensorComparison]) -> _Branch:
     root = _Branch()
-    for seen in entries:
+    for tensor in entries:
         branch = root
-        for part in path_of(seen.name):
+        for part in path_of(tensor.name):
             branch = branch.below.setdefault(part, _Branch())
-        branch.here.append(seen)
+        branch.here.append(tensor)
     return root
 
 
-def _kind(entries: Sequence[TensorComparison], told: set[str]) -> str:
-    if all(seen.agrees for seen in entries):
+def _kind(entries: Sequence[TensorComparison], shown: set[str]) -> str:
+    if all(tensor.agrees for tensor in entries):
         return "agree"
-    return "told" if any(seen.name in told for seen in entries) else "known"
+    return "shown" if any(tensor.name in shown for tensor in entries) else "known"
 
 
 def _why(diagnosis: Diagnosis, console: Console) -> None:
+    if not diagnosis.findings and not diagnosis.settings and diagnosis.when is None:
+        return
     _say(console, "\n[bold]Why[/bold]")
-    if not diagnosis.findings:
-        _say(console, "  not found: no tensor of the steps looked into deviates by itself")
+    if not diagnosis.findings and diagnosis.when is not None:
+        _say(console, f"  {NOT_FOUND}")
     for count, finding in enumerate(diagnosis.findings, start=1):
         _finding(count, finding, console)
+    for text in diagnosis.settings:
+        _say(console, f"  set differently  {escape(text)}")
 
 
 def _finding(count: int, finding: Finding, console: Console) -> None:
@@ -249,21 +259,21 @@ def _finding(count: int, finding: Finding, console: Console) -> None:
         "" if why is None else f"  [{_BESIDE[why.confidence]}]{why.confidence}[/{_BESIDE[why.confidence]}]"
     )
     _say(console, f"  [bold]{count}. {escape(title(finding))}[/bold]{beside}")
-    first = first_seen(finding)
+    first = first_tensor(finding)
     on = f", on {replicas(finding.replicas)}" if finding.replicas else ""
     facts = {"where": f"{place(finding)}: {amount(first)}{on}{f', at {first.where}' if first.where else ''}"}
     if finding.agreeing:
         facts["agree"] = ", ".join(
-            f"{seen.name} ({number(seen.deviation) if seen.deviation else 'equal'})"
-            for seen in worst_by_name(finding.agreeing)
+            f"{tensor.name} ({number(tensor.deviation) if tensor.deviation else 'equal'})"
+            for tensor in worst_by_name(finding.agreeing)
         )
     others = others_of(finding)
     if others:
         more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
-        facts["with it"] = ", ".join(seen.name for seen in others[:_MOST_OTHERS]) + more
+        facts["with it"] = ", ".join(tensor.name for tensor in others[:_MOST_OTHERS]) + more
     if why is not None:
         facts["cause"] = why.cause + (f", in {why.culprit}" if why.culprit else "")
         facts["evidence"] = why.evidence
-        facts["fix"] = why.fix
+        facts |= {"fix": why.fix} if why.fix else {}
     for name, text in facts.items():
         _say(console, f"     {name:<9} {escape(text)}")

@@ -1,4 +1,4 @@
-"""The catalogue of causes: why two runs part.
+"""The catalogue of causes: why two runs diverge.
 
 A cause is a name, a signature, an experiment and a fix. To add one: write a signature, a function of a
 `Case` (one finding, and the run that is suspected) that returns a `Match` where what the run made is what

@@ -11,7 +11,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors
 from parity.common.diagnosis.result import Confidence
 from parity.common.parity.deviation import tensor_deviation
-from parity.common.record.trace import FED, stage_of
+from parity.common.record.trace import INJECTABLE, stage_of
 from parity.common.state.canonical import State
 
 

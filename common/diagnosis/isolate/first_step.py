@@ -1,4 +1,4 @@
-"""When two runs part: from what they recorded, and else by replaying sections of them."""
+"""When two runs diverge: from what they recorded, and else by replaying sections of them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _worst(
 
 
 def chosen_steps(spec: TrainSpec, plan: BatchPlan, steps: int, outside: int | None) -> tuple[int, ...]:
-    """The steps to look into, ascending: where defects begin to show.
+    """The steps to trace, ascending: where defects begin to show.
 
     The first two; the first outside the budget and the one after; the last of the first epoch, whose batch
     may be smaller, and the one after; the last of the warm-up and the one after.

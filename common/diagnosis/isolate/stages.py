@@ -88,8 +88,16 @@ def summarized(steps: Sequence[StepComparison]) -> tuple[StageSummary, ...]:
     for title in titles + [title for title in by_title if title not in titles]:
         entries = by_title[title]
         first, worst = min(entries, key=lambda entry: _WORST_FIRST.index(entry[1].status))
+        farthest = max(worst.injected or worst.as_trained, key=excess)
         found.append(
-            StageSummary(title, worst.status, worst.text, None if worst.status == "agrees" else first)
+            StageSummary(
+                title,
+                worst.status,
+                worst.text,
+                None if worst.status == "agrees" else first,
+                farthest.deviation,
+                farthest.allowed,
+            )
         )
     return tuple(found)
 

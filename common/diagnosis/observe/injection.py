@@ -75,4 +75,4 @@ def write_injections(parent: Path, step: int | None, injections: list[State], st
     for replica, tensors in enumerate(injections):
         write_replica(folder, replica, tensors)
     save_state(folder / STATE, state)
-    return read_fed(parent, step, range(len(injections)))
+    return read_injected(parent, step, range(len(injections)))

@@ -238,7 +238,7 @@ class Replays:
     def _injected(self, run: Path, step: int | None, injections: Sequence[State]) -> Trace:
         return replace(
             Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
-            fed_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injections),
+            injected_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injections),
         )
 
     def _compared(self, step: StepTrace, tolerances: Tolerances) -> StepTrace:

@@ -77,9 +77,9 @@ class Bench:
         """Torch's; with `injections` in place of what its layers give."""
         if self.backward:
             return self.torch.gradients(
-                self.inputs[1], self.targets, self.loss, training=training, feed=injections
+                self.inputs[1], self.targets, self.loss, training=training, inject=injections
             )
-        return self.torch.forward(self.inputs[1], training=training, feed=injections)
+        return self.torch.forward(self.inputs[1], training=training, inject=injections)
 
     def trace(self, training: bool) -> PairTrace:
         """Both once through."""
@@ -111,7 +111,7 @@ class Bench:
                 kept = self.keras.set(function, "function", "linear")
                 stack.callback(self.keras.set, function, "function", kept)
             taps = [point.keras for point in points]
-            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, feed=injections)
+            passed = self.keras.forward(self.inputs[0], training=training, taps=taps, inject=injections)
         return {point.name: passed.activations[point.keras] for point in points}
 
     def _injections(
@@ -169,11 +169,9 @@ def compared(
     if own is None:
         return TensorComparison(name, None, float("inf"), allowed, "it was not computed")
     alignment = aligned(due, own)
-        return TensorComparison(
+    if alignment is None:
         shape = to_keras_layout(own).shape if own.ndim > 3 else own.shape
-        return TensorComparison(
-            stage, name, None, float("inf"), allowed, f"shape {shape} instead of {due.shape}"
-        )
+        return TensorComparison(name, None, float("inf"), allowed, f"shape {shape} instead of {due.shape}")
     deviation = tensor_deviation(due, alignment.array)
     return TensorComparison(name, None, deviation, allowed, _where(due, alignment.array, deviation))
 

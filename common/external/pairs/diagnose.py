@@ -296,11 +296,13 @@ class PairSource(core.ObservationSource):
             if f"{p.keras_layer}/activation" not in segment.keras or p == point
         }
         if point is None:
-            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, feed=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, feed=injections)
+            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, inject=injections)
             return max(tensor.deviation for tensor in bench.outputs(ours, theirs))
         own = bench.keras_own(point, due, training)
-        passed = bench.torch.forward(bench.inputs[1], training=training, taps=[point.torch], feed=injections)
+        passed = bench.torch.forward(
+            bench.inputs[1], training=training, taps=[point.torch], inject=injections
+        )
         return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
 
     def _loss(self, trace: PairTrace) -> Iterator[Finding]:
@@ -391,8 +393,8 @@ class PairSource(core.ObservationSource):
         due = {p.keras: trace.reference.activations[p.keras] for p in bench.points}
 
         def measure() -> float:
-            ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, feed=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, feed=trace.injections)
+            ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=trace.injections)
             return max(t.deviation for t in self._buffers_now(ours, theirs) if t.name in names)
 
         return measure

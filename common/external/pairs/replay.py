@@ -31,11 +31,11 @@ _ELSEWHERE = "no part of the state of the run"
 
 
 def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Console) -> Diagnosis:
-    """Say where and why two runs of an imported model part.
+    """Return where and why two runs of an imported model diverge.
 
     Args:
         reference, candidate: finished records of one spec.
-        console: where progress is told.
+        console: where progress is reported.
 
     Raises:
         AlignmentError: the records must not be compared.

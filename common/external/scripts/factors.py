@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_CLOSE = 1e-4
+from parity.common.diagnosis import limits
 
 
 def factor_between(ours: NDArray[np.float64], theirs: NDArray[np.float64], allowed: float) -> float | None:
@@ -22,7 +22,7 @@ def named(factor: float, known: dict[str, float]) -> str | None:
     """Which of some numbers, or one over it, a factor is."""
     for name, value in known.items():
         for number in (value, 1 / value):
-            if abs(factor - number) <= _CLOSE * abs(number):
+            if abs(factor - number) <= limits.SCRIPT_FACTOR * abs(number):
                 return name
     return None
 
@@ -30,6 +30,6 @@ def named(factor: float, known: dict[str, float]) -> str | None:
 def in_words(factor: float, name: str | None) -> str:
     """'32 times (the number of samples)', '1/4 of'."""
     inverse = 1 / factor if factor else 0.0
-    whole = abs(inverse - round(inverse)) <= _CLOSE * abs(inverse) and abs(inverse) > 1.5
+    whole = abs(inverse - round(inverse)) <= limits.SCRIPT_FACTOR * abs(inverse) and abs(inverse) > 1.5
     text = f"1/{round(inverse)} of" if whole else f"{factor:.9g} times"
     return text if name is None else f"{text} ({name})"

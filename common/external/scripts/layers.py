@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.external.scripts.stage import Stage
+from parity.common.diagnosis.result import StageSummary
 from parity.common.record import RunRecord
 
 _NAME = "layers"
@@ -16,7 +16,7 @@ _SQUARES, _PROJECTION, _MOVED = range(3)
 _LAYOUTS = ((_PROJECTION, _PROJECTION), (_MOVED, _PROJECTION), (_PROJECTION, _MOVED))
 
 
-def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[int], float]) -> Stage:
+def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[int], float]) -> StageSummary:
     """The stage of the layers' outputs, over the steps at which both were tapped.
 
     Args:
@@ -24,15 +24,19 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     """
     ours, theirs = reference.script_taps, candidate.script_taps
     if ours is None or theirs is None:
-        return Stage(_NAME, "not recorded", "give both recorders taps=True to have their outputs compared")
-    names = [name for name in ours.fingerprints if name in theirs.fingerprints]
+        return StageSummary(
+            _NAME, "not recorded", "give both recorders taps=True to have their outputs compared"
+        )
+    names = [name for name in ours.digests if name in theirs.digests]
     if not names:
-        return Stage(
+        return StageSummary(
             _NAME, "not recorded", "by other names in each: `layers` of a mapping says which are which"
         )
     steps = np.intersect1d(ours.steps, theirs.steps)
     if not len(steps):
-        return Stage(_NAME, "not recorded", "at no step that both have: give both recorders the same every=")
+        return StageSummary(
+            _NAME, "not recorded", "at no step that both have: give both recorders the same every="
+        )
     rows = [np.searchsorted(taps.steps, steps) for taps in (ours, theirs)]
     found = {n: deviations(ours.fingerprints[n][rows[0]], theirs.fingerprints[n][rows[1]]) for n in names}
     table = np.stack(list(found.values()))  # [layers, steps]
@@ -41,13 +45,15 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     off = taken & (table > limits)
     if not off.any():
         largest = np.where(taken, table, 0.0).max()
-        return Stage(_NAME, "agrees", f"{len(names)} outputs at {len(steps)} steps, within {largest:.1e}")
+        return StageSummary(
+            _NAME, "agrees", f"{len(names)} outputs at {len(steps)} steps, within {largest:.1e}"
+        )
     row = int(np.flatnonzero(off.any(0))[0])
     place = int(np.flatnonzero(off[:, row])[0])
     text = f"{names[place]} is the first that differs, by {table[place, row]:.2g} of its norm"
     if place:
         text += f"; the {place} before it agree, {names[place - 1]} the last of them"
-    return Stage(_NAME, "differs", text, int(steps[row]))
+    return StageSummary(_NAME, "differs", text, int(steps[row]), float(table[place, row]), float(limits[row]))
 
 
 def deviations(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,25 +1,34 @@
-"""Two recorded scripts compared stage by stage, in the order of the data's way: where they part, and what fits it.
+"""The source of two recorded scripts: compared stage by stage, in the order of a step.
 
-A script cannot be replayed, so this is worked out from the two records alone, and nothing is tried. What could not
-be looked at is said.
+A script cannot be replayed, so this is worked out from the two records alone, and nothing is tried. What was not
+recorded is reported.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
+from parity.common.diagnosis import core, limits
+from parity.common.diagnosis.result import (
+    BEFORE_FIRST,
+    Diagnosis,
+    Explanation,
+    Finding,
+    StageSummary,
+    TensorComparison,
+    When,
+)
 from parity.common.external.scripts.factors import factor_between, in_words, named
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
-from parity.common.external.scripts.stage import Stage
 from parity.common.parity.budget import FLOAT64, Budget
 from parity.common.parity.deviation import curve_deviation, recorded_rows, tensor_deviation
 from parity.common.parity.sample_ids import has_ids
@@ -31,13 +40,7 @@ from parity.common.state.canonical import State
 
 Row = NDArray[np.float64]
 
-# Without a noise floor: what is taken for rounding at the first step and each one after, in units in the last
-# place, and the most that ever is.
-_ULPS, _MOST = 1e3, 1e-2
-# As a forward pass is judged in float64.
-_LAYERS = 1e-10
 _SHOWN = 5
-_EXACT = 1e-9
 _TITLES = {
     "loss_sum": "loss",
     "gradient_norm": "gradient norm",
@@ -47,7 +50,7 @@ _TITLES = {
 }
 
 
-# What fits a stage that parts first.
+# What fits a stage that diverges first.
 _WHY = {
     "sample ids": "the scripts see other samples: another shuffle, seed or batch size, or a batch dropped at an"
     " epoch's end",
@@ -69,28 +72,9 @@ _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["u
 # Stages that may agree for some steps, and what then fits.
 _CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
 _WHY_LATER = (
-    "everything agrees up to step {before}, so what parts them is carried from step to step: the optimizer's memory"
+    "everything agrees up to step {before}, so what makes them diverge is carried from step to step: the optimizer's memory"
     " (momentum, moments, decay), a schedule, moving averages, or another random draw (dropout)"
 )
-
-
-@dataclass(frozen=True)
-class RecordedDiagnosis:
-    """Where two recorded scripts part.
-
-    stages: in the order in which a step makes them. first: the one that parts first, None where none does.
-    settings: what the recorded models and optimizers are set to differently. notes: what a reader must know.
-    """
-
-    reference: str
-    candidate: str
-    name: str
-    verdict: Literal["parity", "divergent", "inconclusive"]
-    stages: tuple[Stage, ...]
-    first: Stage | None
-    why: tuple[str, ...]
-    settings: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 def mapped(record: RunRecord, mapping: Mapping) -> RunRecord:
@@ -158,10 +142,8 @@ def _without(record: RunRecord, start: str) -> RunRecord:
     return replace(record, renamed=renamed) if start else record
 
 
-def diagnose_recorded(
-    reference: RunRecord, candidate: RunRecord, budget: Budget | None = None
-) -> RecordedDiagnosis:
-    """Compare two recorded scripts stage by stage, over the steps that both have; finished or not.
+def diagnose_recorded(reference: RunRecord, candidate: RunRecord, budget: Budget | None = None) -> Diagnosis:
+    """Return where two recorded scripts diverge, stage by stage over the steps that both have; finished or not.
 
     Args:
         reference, candidate: with a name and a precision in common.
@@ -170,41 +152,14 @@ def diagnose_recorded(
     Raises:
         RecordError: they have no step in common, or a file is missing or damaged.
     """
-    pair = _Pair(reference, candidate, budget)
-    stages = [
-        pair.samples(),
-        pair.counts(),
-        pair.initial(),
-        layers_stage(reference, candidate, pair.layers_allowed),
-        pair.curve("loss_sum"),
-        pair.gradients(),
-        pair.curve("gradient_norm"),
-        pair.curve("learning_rate"),
-        pair.curve("update_norm"),
-        pair.curve("parameter_norm"),
-        pair.final(),
-    ]
-    off = [stage for stage in stages if stage.status == "differs"]
-    first = min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
-    settings, unread = setting_differences(reference.folder, candidate.folder)
-    judged = budget is not None or reference.run_info.precision == "float64"
-    return RecordedDiagnosis(
-        reference.label,
-        candidate.label,
-        reference.run_info.name,
-        "divergent" if off else "parity" if judged and not pair.unnamed else "inconclusive",
-        tuple(stages),
-        first,
-        tuple(pair.why(first, {stage.name: stage for stage in stages}) if first else ()),
-        (*pair.told_settings(), *settings),
-        (*pair.notes(), *unread),
-    )
+    return core.run(RecordSource(reference, candidate, budget))
 
 
-class _Pair:
-    """Two records over the steps that both have."""
+class RecordSource(core.ObservationSource):
+    """Two records of scripts, over the steps that both have; nothing can be tried."""
 
     def __init__(self, reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> None:
+        super().__init__()
         self._records = reference, candidate
         self._steps = np.intersect1d(reference.steps, candidate.steps)
         if not len(self._steps):
@@ -213,10 +168,68 @@ class _Pair:
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
-        self.unnamed = any(
+        self._unnamed = any(
             all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
             for which in STATES
         )
+        self._stages: list[StageSummary] = []
+
+    def observe(self) -> None:
+        self._stages = [
+            self.samples(),
+            self.counts(),
+            self.initial(),
+            layers_stage(*self._records, self.layers_allowed),
+            self.curve("loss_sum"),
+            self.gradients(),
+            self.curve("gradient_norm"),
+            self.curve("learning_rate"),
+            self.curve("update_norm"),
+            self.curve("parameter_norm"),
+            self.final(),
+        ]
+
+    def isolate(self) -> Iterator[Finding]:
+        # Scripts are not given each other's tensors, so only the first stage that differs is a defect.
+        first = self._first()
+        if first is not None:
+            tensor = TensorComparison(first.name, None, first.deviation, first.allowed)
+            yield Finding(first.step, first.name, first.name, (), (tensor,), ())
+
+    def explain(self, finding: Finding) -> Sequence[Finding]:
+        first = self._first()
+        assert first is not None
+        stages = {stage.name: stage for stage in self._stages}
+        cause = f"stage:{first.name.replace(' ', '_')}"
+        return [
+            replace(
+                finding, explanation=Explanation(cause, text, "likely", "", f"{first.name}: {first.text}")
+            )
+            for text in self.why(first, stages)
+        ]
+
+    def conclude(self) -> Diagnosis:
+        reference, candidate = self._records
+        first = self._first()
+        settings, unread = setting_differences(reference.folder, candidate.folder)
+        judged = (self._budget is not None or self._proof) and not self._unnamed
+        return Diagnosis(
+            "records",
+            reference.label,
+            candidate.label,
+            reference.run_info.name,
+            "divergent" if first is not None else "parity" if judged else "inconclusive",
+            None if first is None else When(first.step, f"{first.name}: {first.text}"),
+            stages=tuple(self._stages),
+            findings=tuple(self.findings),
+            settings=(*self.reported_settings(), *settings),
+            notes=(*self.notes_of_records(), *unread),
+        )
+
+    def _first(self) -> StageSummary | None:
+        """The stage that diverges first."""
+        off = [stage for stage in self._stages if stage.status == "differs"]
+        return min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
 
     def _columns(self, name: str) -> tuple[Row, Row]:
         if name == "loss_sum":  # the mean: a batch of another size has another sum
@@ -232,23 +245,29 @@ class _Pair:
             return self._budget.curves[name][self._rows[0]]
         if self._proof:
             return np.full(len(self._steps), FLOAT64[name])
-        growing: Row = np.minimum(_ULPS * self._epsilon * (1 + self._steps), _MOST)
+        return self._rounding(self._steps)
+
+    def _rounding(self, steps: NDArray[np.integer[Any]]) -> Row:
+        """What is taken for rounding where it was not measured."""
+        growing: Row = np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
         return growing
 
     def _state_allowed(self, which: str) -> float:
         if self._budget is not None:
             return max(self._budget.states.get(which, {"": 0.0}).values())
-        return FLOAT64[which] if self._proof else _MOST if which == "final" else _ULPS * self._epsilon
+        if self._proof:
+            return FLOAT64[which]
+        return limits.SCRIPT_LARGEST if which == "final" else limits.SCRIPT_ULPS * self._epsilon
 
     def layers_allowed(self, step: int) -> float:
-        """By how much the fingerprints of a layer's output may differ, relative to its norm."""
-        return _LAYERS if self._proof else min(_ULPS * self._epsilon * (1 + step), _MOST)
+        """By how much the digests of a layer's output may differ, relative to its norm."""
+        return limits.LIVE_FLOAT64 if self._proof else float(self._rounding(np.array(step)))
 
-    def samples(self) -> Stage:
+    def samples(self) -> StageSummary:
         """The ids of each step, as multisets."""
         name = "sample ids"
         if not all(map(has_ids, self._records)):
-            return Stage(name, "not recorded", "give the recorders ids= to have them compared")
+            return StageSummary(name, "not recorded", "give the recorders ids= to have them compared")
         received = [record.received for record in self._records]
         known = min(r.whole - int(rows[0]) for r, rows in zip(received, self._rows, strict=True))
         known = max(0, min(known, len(self._steps)))
@@ -260,27 +279,29 @@ class _Pair:
                 if known == len(self._steps)
                 else f"; of the {len(self._steps) - known} after, hashes are kept"
             )
-            return Stage(name, "agrees", f"the same samples at each of {known} steps{rest}")
+            return StageSummary(name, "agrees", f"the same samples at each of {known} steps{rest}")
         row = int(off[0])
         ours, theirs = (
             np.concatenate(r.ids(int(rows[row]))) for r, rows in zip(received, self._rows, strict=True)
         )
-        return Stage(name, "differs", _samples_text(ours, theirs), int(self._steps[row]))
+        return StageSummary(name, "differs", _samples_text(ours, theirs), int(self._steps[row]), math.inf)
 
-    def counts(self) -> Stage:
+    def counts(self) -> StageSummary:
         """What the loss was divided by."""
         ours, theirs = self._columns("count")
         off = np.flatnonzero(ours != theirs)
         if not len(off):
-            return Stage("count", "agrees", f"{ours[0]:g} at the first step")
+            return StageSummary("count", "agrees", f"{ours[0]:g} at the first step")
         row = int(off[0])
-        return Stage("count", "differs", f"{ours[row]:g} and {theirs[row]:g} samples", int(self._steps[row]))
+        return StageSummary(
+            "count", "differs", f"{ours[row]:g} and {theirs[row]:g} samples", int(self._steps[row]), math.inf
+        )
 
-    def initial(self) -> Stage:
+    def initial(self) -> StageSummary:
         """What they began with, tensor by tensor: bit for bit."""
-        return self._tensors("initial", "initial state", 0.0, -1)
+        return self._tensors("initial", "initial state", 0.0, BEFORE_FIRST)
 
-    def gradients(self) -> Stage:
+    def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
         found = self._tensors("first_gradients", "first gradients", self._state_allowed("first_gradients"), 0)
         factor = self._gradient_factor() if found.status == "differs" else None
@@ -289,28 +310,30 @@ class _Pair:
         said = in_words(factor, named(factor, self._known_numbers(0)))
         return replace(found, text=f"every tensor is {said} the reference's")
 
-    def final(self) -> Stage:
+    def final(self) -> StageSummary:
         """What they ended with."""
-        return self._tensors("final", "final state", self._state_allowed("final"), int(self._steps[-1]) + 1)
+        return self._tensors("final", "final state", self._state_allowed("final"), None)
 
-    def curve(self, column: str) -> Stage:
+    def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
         title = _TITLES[column]
         there = np.logical_and(
             *(recorded_rows(column, r)[rows] for r, rows in zip(self._records, self._rows, strict=True))
         )
         if not there.any():
-            return Stage(title, "not recorded", "by one of them or both")
+            return StageSummary(title, "not recorded", "by one of them or both")
         ours, theirs = self._columns(column)
         deviation = np.where(there, curve_deviation(ours, theirs), 0.0)
         off = np.flatnonzero(~(deviation <= self._allowed(column)))
         seen = f"{int(there.sum())} of {len(there)} steps"
         if not len(off):
-            return Stage(title, "agrees", f"within {deviation.max():.1e} at {seen}")
+            return StageSummary(title, "agrees", f"within {deviation.max():.1e} at {seen}")
         row = int(off[0])
         text = f"{ours[row]:.9g} and {theirs[row]:.9g}, deviation {deviation[row]:.2g}"
         factor = factor_between(
-            ours[there & (ours != 0)], theirs[there & (ours != 0)], max(1e-9, 8 * self._epsilon)
+            ours[there & (ours != 0)],
+            theirs[there & (ours != 0)],
+            max(limits.FITS_READ_OFF, limits.SCRIPT_CURVE_ULPS * self._epsilon),
         )
         if column == "learning_rate" and factor is not None:
             text += f": {in_words(factor, None)} the reference's at every step"
@@ -319,28 +342,34 @@ class _Pair:
         elif row == 0 and ours[0]:
             word = named(theirs[0] / ours[0], self._known_numbers(0))
             text += f": {in_words(float(theirs[0] / ours[0]), word)} the reference's" if word else ""
-        return Stage(title, "differs", text, int(self._steps[row]))
+        step, allowed = int(self._steps[row]), float(self._allowed(column)[row])
+        return StageSummary(title, "differs", text, step, float(deviation[row]), allowed)
 
-    def _tensors(self, which: str, name: str, allowed: float, step: int) -> Stage:
+    def _tensors(self, which: str, name: str, allowed: float, step: int | None) -> StageSummary:
         if not all(record.has(which) for record in self._records):
-            return Stage(name, "not recorded", "by one of them or both")
+            return StageSummary(name, "not recorded", "by one of them or both")
         if not named_alike(which, *self._records):
-            return Stage(name, "not recorded", "by other names in each, see the note")
+            return StageSummary(name, "not recorded", "by other names in each, see the note")
         ours, theirs = (record.state(which) for record in self._records)
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
-            return Stage(name, "not recorded", "they ended after different steps")
+            return StageSummary(name, "not recorded", "they ended after different steps")
         names = sorted({*ours, *theirs} - {"step"})
         off = {n: tensor_deviation(ours[n], theirs[n]) for n in names if n in ours and n in theirs}
         alone = [n for n in names if n not in off]
         bad = {n: d for n, d in off.items() if not d <= allowed}
         if not bad and not alone:
-            return Stage(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
+            return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
         worst = sorted(bad, key=lambda n: -bad[n])[:_SHOWN]
         parts = [f"{_short(n)} {bad[n]:.2g}" for n in worst] + [
             f"{_short(n)} only in one" for n in alone[:_SHOWN]
         ]
-        return Stage(
-            name, "differs", f"{len(bad) + len(alone)} of {len(names)} tensors: {', '.join(parts)}", step
+        return StageSummary(
+            name,
+            "differs",
+            f"{len(bad) + len(alone)} of {len(names)} tensors: {', '.join(parts)}",
+            step,
+            math.inf if alone else max(bad.values()),
+            allowed,
         )
 
     def _gradient_factor(self) -> float | None:
@@ -348,8 +377,12 @@ class _Pair:
         if ours.keys() != theirs.keys() or any(ours[n].shape != theirs[n].shape for n in ours):
             return None
         both = [np.concatenate([np.ravel(s[n]) for n in ours]).astype(np.float64) for s in (ours, theirs)]
-        kept = np.abs(both[0]) > 1e-6 * np.abs(both[0]).max(initial=0)
-        return factor_between(both[0][kept], both[1][kept], max(1e-9, 1e4 * self._epsilon))
+        kept = np.abs(both[0]) > limits.SCRIPT_SMALL * np.abs(both[0]).max(initial=0)
+        return factor_between(
+            both[0][kept],
+            both[1][kept],
+            max(limits.FITS_READ_OFF, limits.SCRIPT_GRADIENT_ULPS * self._epsilon),
+        )
 
     def _known_numbers(self, row: int) -> dict[str, float]:
         """Numbers by which a mean and a sum of something differ."""
@@ -376,7 +409,7 @@ class _Pair:
                     )
         return {name: value for name, value in found.items() if value > 1}
 
-    def why(self, first: Stage, stages: dict[str, Stage]) -> Iterator[str]:
+    def why(self, first: StageSummary, stages: dict[str, StageSummary]) -> Iterator[str]:
         """What fits the stage that parts first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
@@ -392,13 +425,13 @@ class _Pair:
     def _clipped(self) -> Iterator[str]:
         for record, norms in zip(self._records, self._columns("gradient_norm"), strict=True):
             seen = norms[np.isfinite(norms)]
-            if len(seen) > 2 and np.allclose(seen, seen[0], rtol=1e-6, atol=0):
+            if len(seen) > 2 and np.allclose(seen, seen[0], rtol=limits.FITS_FACTOR, atol=0):
                 yield (
                     f"{record.label}: the norm is {seen[0]:g} at every step, so the gradients were clipped before"
                     " they were recorded: call recorder.gradients() between backward and clipping"
                 )
 
-    def told_settings(self) -> Iterator[str]:
+    def reported_settings(self) -> Iterator[str]:
         """What the recorders were told of the scripts, where it differs."""
         first, second = (record.run_info for record in self._records)
         assert isinstance(first, ScriptInfo)
@@ -412,7 +445,7 @@ class _Pair:
             if ours != theirs and None not in (ours, theirs):
                 yield f"{name}: {ours} and {theirs}"
 
-    def notes(self) -> Iterator[str]:
+    def notes_of_records(self) -> Iterator[str]:
         """What could not be looked at."""
         yield "a recorded script cannot be replayed: this is what the records show, and nothing was tried"
         for record in self._records:
@@ -421,12 +454,12 @@ class _Pair:
         lengths = [len(record.steps) for record in self._records]
         if len(set(lengths)) > 1:
             yield f"{lengths[0]} and {lengths[1]} steps were recorded; the {len(self._steps)} that both have were compared"
-        if self.unnamed:
+        if self._unnamed:
             yield UNNAMED
         if self._budget is None and not self._proof:
             yield (
-                f"without a noise floor (--floor), a deviation of up to {_ULPS * self._epsilon:.1g} at the first step,"
-                f" growing to {_MOST:g}, is taken for rounding"
+                f"without a noise floor (--floor), a deviation of up to {limits.SCRIPT_ULPS * self._epsilon:.1g} at the first step,"
+                f" growing to {limits.SCRIPT_LARGEST:g}, is taken for rounding"
             )
 
 
@@ -449,11 +482,3 @@ def _shifted(ours: Row, theirs: Row, allowed: float) -> str:
 
 def _short(name: str) -> str:
     return name.removeprefix("tensors/")
-
-
-def stages_that_differ(diagnosis: RecordedDiagnosis) -> Sequence[Stage]:
-    """In the order of the step at which they part."""
-    return sorted(
-        (stage for stage in diagnosis.stages if stage.status == "differs"),
-        key=lambda stage: math.inf if stage.step is None else stage.step,
-    )

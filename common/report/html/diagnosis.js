@@ -8,7 +8,7 @@
   const only = document.getElementById("only");
   const detail = document.getElementById("detail");
   const pressed = document.querySelector('[data-view="step"][aria-pressed="true"]');
-  const view = { step: pressed ? pressed.dataset.value : "0", mode: "forced", replica: "all" };
+  const view = { step: pressed ? pressed.dataset.value : "0", mode: "injected", replica: "all" };
   let open = null;
 
   // Of a tensor compared for the whole batch only, a replica shows that.
@@ -41,7 +41,7 @@
     const text = !entry ? "" : entry[1] === 0 ? "✓" : entry[2];
     const stage = cell.dataset.stage;
     cell.textContent = stage ? cell.dataset.title + (text ? " " + text : "") : text || "·";
-    cell.title = cell.dataset.title + (entry ? ": deviation " + entry[2] + ", allowed " + entry[3] : ": not seen");
+    cell.title = cell.dataset.title + (entry ? ": deviation " + entry[2] + ", allowed " + entry[3] : ": not compared");
   }
 
   function draw() {
@@ -118,7 +118,7 @@
   }
   for (const link of document.querySelectorAll("a[data-cell]")) {
     link.addEventListener("click", function () {
-      Object.assign(view, { step: link.dataset.step, mode: "forced", replica: "all" });
+      Object.assign(view, { step: link.dataset.step, mode: "injected", replica: "all" });
       open = link.dataset.cell;
       draw();
     });

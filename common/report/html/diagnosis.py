@@ -1,34 +1,41 @@
-"""The page of a diagnosis: what was found, then the layer tree of each step coloured by deviation."""
+"""The page of a diagnosis: what was found, then the layer tree of each traced step coloured by deviation.
+
+Of recorded scripts, which have no traced steps, the stages and the curves.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from parity import __version__
-from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison
+from parity.common.diagnosis.isolate.stages import TITLES, number, stages_of, worst_by_name
+from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.record import RunRecord
 from parity.common.record.trace import STAGES
 from parity.common.report.diagnosis import (
-    TITLES,
+    NOT_FOUND,
     amount,
-    first_seen,
-    looked_into,
-    number,
+    first_tensor,
     others_of,
     path_of,
     place,
     replicas,
-    stages_of,
     step_name,
     title,
-    worst_by_name,
+    traced,
 )
+from parity.common.report.html import plots
 from parity.common.report.html.comparison import SYMBOLS, run_facts
 from parity.common.report.html.page import write_page
-from parity.common.spec import Node, dump_yaml, walk
+from parity.common.spec import dump_yaml, walk
+from parity.common.spec.external.outline import Outline
 
 # What belongs to a layer, in the order of the data's way; each a column.
 COLUMNS = {
@@ -46,9 +53,21 @@ COLUMNS = {
 BOUNDS = (1e-9, 1e-6, 1e-3, 1.0)
 LEGEND = ("agrees", "below 1e-9", "1e-9 to 1e-6", "1e-6 to 1e-3", "1e-3 to 1", "1 and more")
 _CONFIDENCE = {"confirmed": "parity", "likely": "inconclusive"}
+_STATUS_TONES = {
+    "agrees": "parity",
+    "inherits": "inconclusive",
+    "differs": "divergent",
+    "not recorded": "inconclusive",
+}
+_CURVES = {
+    "loss_sum": "mean loss of the global batch",
+    "gradient_norm": "norm of the gradient",
+    "learning_rate": "learning rate",
+}
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class DrawnLayer:
     """A layer as the page shows it. shape: of its output."""
 
     path: str
@@ -56,63 +75,119 @@ class Drawn(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class About(NamedTuple):
-    """What the page says of the two. labels: their names. facts: rows of a table, a cell each. text: the question."""
+@dataclass(frozen=True)
+class Subject:
+    """What a page says of the two beside the diagnosis.
+
+    labels: their names. facts: rows of a table, a cell each. text: the specs, or what was asked. curves: by column
+    the title and the figure.
+    """
 
     labels: tuple[str, ...]
     facts: list[tuple[str, list[str]]]
     text: str
+    layers: Sequence[DrawnLayer] = ()
+    curves: Mapping[str, tuple[str, plots.Figure]] = field(default_factory=dict)
+
+    @classmethod
+    def of_records(cls, *records: RunRecord) -> Subject:
+        """Of runs of one spec, their layers; of recorded scripts, their curves."""
+        labels, facts = tuple(record.label for record in records), run_facts(records)
+        spec = records[0].train_spec
+        if spec is not None:
+            nodes = [node for node in walk(spec.model.tree()) if node.path]
+            layers = [DrawnLayer(node.path, node.spec.kind, node.output_shape) for node in nodes]
+            return cls(labels, facts, dump_yaml(spec), layers)
+        known = {
+            name: title
+            for name, title in _CURVES.items()
+            if any(np.isfinite(record.columns[name]).any() for record in records)
+        }
+        curves = {name: (title, plots.column_figure(records, name, title)) for name, title in known.items()}
+        return cls(labels, facts, "\n".join(dump_yaml(record.run_info) for record in records), curves=curves)
+
+    @classmethod
+    def of_models(cls, labels: tuple[str, str], outlines: tuple[Outline, Outline], asked: str) -> Subject:
+        """Of Keras's and torch's models, with a traced pass; asked: what was asked, as text."""
+        layers = [
+            DrawnLayer(
+                info.path,
+                info.kind or info.type.rpartition(".")[2],
+                info.outputs[0][1:] if info.outputs else (),
+            )
+            for info in outlines[0].layers
+            if info.calls
+        ]
+        versions = [", ".join(f"{n} {v}" for n, v in outline.versions.items()) for outline in outlines]
+        facts = [
+            ("Model", [outline.target for outline in outlines]),
+            ("Class", [outline.type for outline in outlines]),
+            ("Tensors", [f"{len(outline.tensors):,}" for outline in outlines]),
+            ("Trained numbers", [f"{_trained_numbers(outline):,}" for outline in outlines]),
+            ("Versions", versions),
+        ]
+        return cls(labels, facts, asked, layers)
 
 
-def write_diagnosis_html(
-    diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path
-) -> None:
+def _trained_numbers(outline: Outline) -> int:
+    return sum(prod(info.shape) for info in outline.tensors if info.trainable and info.tied_to is None)
+
+
+def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> None:
     """Write the page, whole or not at all, replacing an older one.
 
     Args:
         diagnosis: of the two.
-        reference, candidate: finished records.
+        subject: what else is known of them.
         path: the file.
 
     Raises:
-        MissingPackageError: jinja2 is not installed.
+        MissingPackageError: jinja2 is not installed, or plotly where there are curves.
         RecordError: the file cannot be written.
     """
-    layers = [_drawn(node) for node in walk(reference.spec.model.tree()) if node.path]
-    records = (reference, candidate)
-    about = About(tuple(record.label for record in records), run_facts(records), dump_yaml(reference.spec))
-    write_drawn(diagnosis, layers, about, path)
-
-
-def write_drawn(diagnosis: Diagnosis, layers: Sequence[Drawn], about: About, path: Path) -> None:
-    """Write the page of a diagnosis with these layers; raises as `write_diagnosis_html`."""
-    names = list(dict.fromkeys((seen.stage, seen.name) for seen in _all(diagnosis.steps)))
+    layers = subject.layers
+    names = list(dict.fromkeys((tensor.stage, tensor.name) for tensor in _all(diagnosis.steps)))
     cells = [cell_of(stage, name, layers) for stage, name in names]
     drawn = {cell.partition(":")[2] for cell in cells if cell.startswith("layer-")}
+    replica_numbers = {
+        part.replica for t in _all(diagnosis.steps) for part in t.parts if part.replica is not None
+    }
     words = {
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
         "symbols": SYMBOLS,
         "version": __version__,
-        "spec": {"name": diagnosis.spec_name},
+        "spec": {"name": diagnosis.name},
         "diagnosis": diagnosis,
+        "not_found": NOT_FOUND,
         "facts_of_head": _head(diagnosis),
         "cards": [_card(count, f, diagnosis, layers) for count, f in enumerate(diagnosis.findings, start=1)],
+        "summaries": [
+            (
+                stage,
+                _STATUS_TONES[stage.status],
+                When(stage.step, "").place if stage.status == "differs" else "",
+            )
+            for stage in diagnosis.stages
+        ],
+        "firsts": {finding.stage for finding in diagnosis.findings},
+        "curves": {name: title for name, (title, _) in subject.curves.items()},
         "steps": [{"name": step_name(step.step), "status": _status(step)} for step in diagnosis.steps],
         "shown_step": _shown(diagnosis),
-        "replicas": sorted({s.replica for s in _all(diagnosis.steps) if s.replica is not None}),
+        "replicas": sorted(replica_numbers),
         "stages": [(stage, TITLES[stage]) for stage in STAGES if stage in {stage for stage, _ in names}],
         "columns": {stage: text for stage, text in COLUMNS.items() if stage in drawn},
         "layers": [_layer(layer) for layer in layers],
         "legend": LEGEND,
-        "labels": about.labels,
-        "facts": about.facts,
-        "yaml": about.text,
+        "labels": subject.labels,
+        "facts": subject.facts,
+        "yaml": subject.text,
         "data": _data(diagnosis, names, cells),
     }
-    write_page(path, "diagnosis.html.j2", words, {}, "diagnosis.js")
+    figures = {name: figure for name, (_, figure) in subject.curves.items()}
+    write_page(path, "diagnosis.html.j2", words, figures, "report.js" if subject.curves else "diagnosis.js")
 
 
-def cell_of(stage: str, name: str, layers: Sequence[Drawn]) -> str:
+def cell_of(stage: str, name: str, layers: Sequence[DrawnLayer]) -> str:
     """The cell of the page that a tensor belongs to: of a layer, or of its stage alone."""
     if stage in COLUMNS:
         parts = path_of(name)
@@ -125,15 +200,15 @@ def cell_of(stage: str, name: str, layers: Sequence[Drawn]) -> str:
     return f"stage-{stage}"
 
 
-def level_of(seen: TensorComparison) -> int:
+def level_of(tensor: TensorComparison) -> int:
     """The colour of a deviation, an index of LEGEND."""
-    return 0 if seen.agrees else 1 + sum(not seen.deviation < bound for bound in BOUNDS)
+    return 0 if tensor.agrees else 1 + sum(not tensor.deviation < bound for bound in BOUNDS)
 
 
 def _all(steps: Sequence[StepComparison]) -> Iterator[TensorComparison]:
     for step in steps:
-        yield from step.forced
-        yield from step.free
+        yield from step.injected
+        yield from step.as_trained
 
 
 def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequence[str]) -> Any:
@@ -142,19 +217,23 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
 
     index = {key: count for count, key in enumerate(names)}
 
-    def entries(seen: Sequence[TensorComparison]) -> list[list[Any]]:
+    def entries(tensors: Sequence[TensorComparison]) -> list[list[Any]]:
         return [
-            [index[s.stage, s.name], level_of(s), number(s.deviation), number(s.allowed), s.replica, s.where]
-            for s in seen
+            [index[t.stage, t.name], level_of(t), number(t.deviation), number(t.allowed), t.replica, t.where]
+            for tensor in tensors
+            for t in tensor.parts
         ]
 
     data = {
         "names": [name for _, name in names],
         "stages": [stage for stage, _ in names],
         "cells": cells,
-        "steps": [{"forced": entries(step.forced), "free": entries(step.free)} for step in diagnosis.steps],
+        "steps": [
+            {"injected": entries(step.injected), "as_trained": entries(step.as_trained)}
+            for step in diagnosis.steps
+        ],
         "findings": [
-            [_step_index(diagnosis, f), index.get((first_seen(f).stage, f.name), -1)]
+            [_step_index(diagnosis, f), index.get((first_tensor(f).stage, f.name), -1)]
             for f in diagnosis.findings
         ],
     }
@@ -167,22 +246,18 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
 def _headline(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "parity":
         return "Parity"
-    at = (
-        "the evaluation"
-        if diagnosis.when is None or diagnosis.when.step is None
-        else f"step {diagnosis.when.step}"
-    )
-    return f"They part at {at}"
+    if diagnosis.when is None:
+        return diagnosis.verdict.capitalize()
+    return f"They diverge {diagnosis.when.place}"
 
 
 def _why(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "parity":
-        return f"{diagnosis.candidate} agrees with {diagnosis.reference}: {looked_into(diagnosis)}."
+        return f"{diagnosis.candidate} agrees with {diagnosis.reference}: {traced(diagnosis)}."
+    if diagnosis.when is None:
+        return f"{diagnosis.candidate} and {diagnosis.reference}: nothing differs, but not all can be judged."
     if not diagnosis.findings:
-        return (
-            f"{diagnosis.candidate} differs from {diagnosis.reference}, but no tensor of the steps looked into"
-            " differs by itself."
-        )
+        return f"{diagnosis.candidate} differs from {diagnosis.reference}: {NOT_FOUND}."
     first, more = diagnosis.findings[0], len(diagnosis.findings) - 1
     others = f" And {more} more {'defect' if more == 1 else 'defects'}, below." if more else ""
     text = title(first)
@@ -192,19 +267,20 @@ def _why(diagnosis: Diagnosis) -> str:
 def _head(diagnosis: Diagnosis) -> dict[str, str]:
     known = sum(finding.explanation is not None for finding in diagnosis.findings)
     when = diagnosis.when
-    facts = {"Spec": diagnosis.spec_name, "Reference": diagnosis.reference, "Candidate": diagnosis.candidate}
+    facts = {"Spec": diagnosis.name, "Reference": diagnosis.reference, "Candidate": diagnosis.candidate}
     if when is not None:
-        facts["First outside its budget"] = step_name(when.step)
-        facts["Defects found"] = f"{len(diagnosis.findings)}, of {known} the cause is known"
+        facts["First outside its budget"] = when.place.removeprefix("at ")
+        facts["Defects found"] = f"{len(diagnosis.findings)}, {known} with a known cause"
+    if when is not None and diagnosis.source == "replays":
         facts["Replayed"] = (
-            "parted as the runs did" if diagnosis.reproduced else "did not part as the runs did"
+            "diverged as the runs did" if diagnosis.reproduced else "did not diverge as the runs did"
         )
     return facts
 
 
-def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[Drawn]) -> dict[str, Any]:
+def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[DrawnLayer]) -> dict[str, Any]:
     """What the page says of one finding."""
-    why, first = finding.explanation, first_seen(finding)
+    why, first = finding.explanation, first_tensor(finding)
     return {
         "number": count,
         "name": finding.name,
@@ -217,7 +293,7 @@ def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[D
         "at": ", ".join(filter(None, [replicas(finding.replicas), first.where])),
         "step": _step_index(diagnosis, finding),
         "cell": cell_of(first.stage, finding.name, layers),
-        "agreeing": [(seen.name, number(seen.deviation)) for seen in worst_by_name(finding.agreeing)],
+        "agreeing": [(t.name, number(t.deviation)) for t in worst_by_name(finding.agreeing)],
         "others": others_of(finding),
     }
 
@@ -235,15 +311,11 @@ def _shown(diagnosis: Diagnosis) -> int:
 def _status(step: StepComparison) -> str:
     found = {stage.status for stage in stages_of(step)}
     return next(
-        status for status in ("differs", "follows", "agrees") if status in found or status == "agrees"
+        status for status in ("differs", "inherits", "agrees") if status in found or status == "agrees"
     )
 
 
-def _drawn(node: Node) -> Drawn:
-    return Drawn(node.path, node.spec.kind, node.output_shape)
-
-
-def _layer(layer: Drawn) -> Mapping[str, Any]:
+def _layer(layer: DrawnLayer) -> Mapping[str, Any]:
     shape = " × ".join(map(str, layer.shape))
     own, depth = layer.path.rpartition("/")[2], layer.path.count("/")
     return {"path": layer.path, "name": own, "kind": layer.kind, "shape": shape, "depth": depth}

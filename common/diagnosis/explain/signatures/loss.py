@@ -49,7 +49,7 @@ def _row_ratios(case: Case) -> tuple[Array, Array] | None:
         return None
     due, made = due.reshape(len(due), -1), made.reshape(len(made), -1)
     below = (due**2).sum(1)
-    some = below > below.max(initial=0.0) * 1e-20
+    some = below > below.max(initial=0.0) * limits.NEARLY_ZERO_SQUARE
     ratios = np.where(some, (due * made).sum(1) / np.where(some, below, 1.0), 1.0)
     left = np.abs(made - ratios[:, None] * due).max(1)
     scale = np.maximum(np.abs(made).max(1), np.abs(due).max(1))
