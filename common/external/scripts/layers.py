@@ -27,7 +27,7 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
         return StageSummary(
             _NAME, "not recorded", "give both recorders taps=True to have their outputs compared"
         )
-    names = [name for name in ours.digests if name in theirs.digests]
+    names = [name for name in ours.fingerprints if name in theirs.fingerprints]
     if not names:
         return StageSummary(
             _NAME, "not recorded", "by other names in each: `layers` of a mapping says which are which"
