@@ -8,7 +8,7 @@ from parity.common.record import RunRecord
 from parity.common.spec import Placement
 
 # Of a header, what may matter where two runs diverge.
-_FACTS = ("versions", "host", "git_revision", "data_digest")
+_FACTS = ("versions", "host", "git_revision", "data_hash")
 # What divides layers or gradients in ways of its own.
 _OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
 

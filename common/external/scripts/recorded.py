@@ -260,7 +260,7 @@ class RecordSource(core.ObservationSource):
         return limits.SCRIPT_LARGEST if which == "final" else limits.SCRIPT_ULPS * self._epsilon
 
     def layers_allowed(self, step: int) -> float:
-        """By how much the digests of a layer's output may differ, relative to its norm."""
+        """By how much the fingerprints of a layer's output may differ, relative to its norm."""
         return limits.LIVE_FLOAT64 if self._proof else float(self._rounding(np.array(step)))
 
     def samples(self) -> StageSummary:
