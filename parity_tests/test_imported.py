@@ -20,7 +20,8 @@ from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec, dump_json
 from parity.common.spec.layers import Imported
 from parity.common.state.canonical import State, initial_state, load_state, save_state
-from parity.common.state.imported import mark_zero_gradient_directions, state_adapter_of
+from parity.common.state.imported import state_adapter_of
+from parity.common.state.zero_gradient import mark_zero_gradient_directions
 from parity_tests import imported_specs as models
 from parity_tests.command_line import Cli
 from parity_tests.matrix import tensorflow, torch

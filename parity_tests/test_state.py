@@ -16,13 +16,8 @@ import parity.common.state.canonical
 from parity.common.base.errors import RecordError
 from parity.common.spec import ParameterSpec
 from parity.common.spec.initializers import initial_value
-from parity.common.state.canonical import (
-    State,
-    initial_state,
-    load_state,
-    save_state,
-    zero_gradient_directions,
-)
+from parity.common.state.canonical import State, initial_state, load_state, save_state
+from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.synthetic import one_line, recipe_spec, tiny_spec
 
 
