@@ -183,8 +183,8 @@ _HEAD = """# Strategies
 Written by `scripts/test -m "" --strategies=docs/strategies.md`; do not edit.
 
 Every way to train, each proved against one replica of PyTorch over 50 steps: the law says that none of them
-may change the curve. *Start it* is what `parity run --placement` takes; `python -m tf_impl` and
-`python -m torch_impl` take the same as flags (`--strategy fsdp2 --replicas 4 --option wrap=blocks`).
+may change the curve. *Start it* is what `parity run --placement` takes; `python -m parity.tf_impl` and
+`python -m parity.torch_impl` take the same as flags (`--strategy fsdp2 --replicas 4 --option wrap=blocks`).
 The global batch of 34 does not divide the 1437 samples: every epoch ends in a batch of 9, of which over four
 replicas one gets none. *cnn* has batch norm with statistics of the whole global batch, *transformer* trains
 with AdamW, *dropout* has masks keyed by sample. Figures are the largest relative deviation of the loss at any

@@ -1,4 +1,4 @@
-"""absl shell: python -m tf_impl --help"""
+"""absl shell: python -m parity.tf_impl --help"""
 
 if __name__ == "__main__":
     from parity.import_path import leave_working_folder

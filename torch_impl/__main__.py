@@ -1,4 +1,4 @@
-"""absl shell: python -m torch_impl --help"""
+"""absl shell: python -m parity.torch_impl --help"""
 
 if __name__ == "__main__":
     from parity.import_path import leave_working_folder

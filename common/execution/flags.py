@@ -1,4 +1,4 @@
-"""A placement as the flags of `python -m tf_impl` and `python -m torch_impl`."""
+"""A placement as the flags of `python -m parity.tf_impl` and `python -m parity.torch_impl`."""
 
 from __future__ import annotations
 

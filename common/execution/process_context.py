@@ -125,7 +125,7 @@ def _torchrun(placement: Placement, environment: Environment) -> ProcessContext:
     if "TORCHELASTIC_RUN_ID" not in environment:
         raise RunError(
             "launcher torchrun: torchrun did not start this process (TORCHELASTIC_RUN_ID is not set); run:"
-            f" torchrun --standalone --nproc-per-node {placement.processes} -m torch_impl --launcher torchrun ..."
+            f" torchrun --standalone --nproc-per-node {placement.processes} -m parity.torch_impl --launcher torchrun ..."
         )
     processes = _number(environment, "WORLD_SIZE")
     _same(placement, processes, f"WORLD_SIZE is {processes}")
@@ -151,7 +151,7 @@ def _plain(placement: Placement, environment: Environment) -> ProcessContext:
     if "PET_NPROC_PER_NODE" in environment and environment["PET_NPROC_PER_NODE"] not in ("1", "auto"):
         raise RunError(
             f"this pod is to hold {environment['PET_NPROC_PER_NODE']} processes (PET_NPROC_PER_NODE); start them"
-            " with: torchrun -m torch_impl --launcher torchrun ..."
+            " with: torchrun -m parity.torch_impl --launcher torchrun ..."
         )
     for name in ("LOCAL_WORLD_SIZE", "NPROC_PER_NODE"):
         if name in environment and _number(environment, name) != per_node:

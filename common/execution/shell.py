@@ -59,7 +59,7 @@ _PLACEMENT_FLAGS = (
 
 
 def run(framework: Framework) -> None:
-    """The `main` of `python -m tf_impl` and `python -m torch_impl`.
+    """The `main` of `python -m parity.tf_impl` and `python -m parity.torch_impl`.
 
     The framework is imported only after the flags have been found good: --help and a typing error
     answer at once.
