@@ -18,7 +18,7 @@ Pairs of runs of one spec on two placements, drawn by a seeded generator (`parit
 small, optimizers, schedules, splits, conventions, precisions, strategies, replicas, micro-batches and seeds. `parity
 diagnose` is given the two records and looks into up to 8 steps of 12 or 14. It must find nothing: *divergent* is a
 false alarm. *Inconclusive*: the training itself amplifies rounding beyond the limits, and the diagnosis says so;
-no tensor is blamed. *Nearest*: of all tensors, each step fed with the reference's, how much of what it was allowed
+no tensor is blamed. *Nearest*: of all tensors, with the reference's injected at each step, how much of what it was allowed
 the worst used; from 1 on it would have been a false alarm.
 """
 

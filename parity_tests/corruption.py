@@ -69,7 +69,7 @@ RESULTS = {
     "recovered": "passed over for an earlier whole checkpoint",
     "divergent": "judged, and found to be another run",
     "another": "valid, and another spec, placement, mapping or checkpoint; read as that",
-    "unseen": "read as what it was: what the corruption hit is judged by nobody, or less than the budget",
+    "unseen": "read as it was: no check uses the damaged value, or it changed less than the budget",
     "traceback": "an exception that is not meant for people",
     "unclear": "an error of several lines, of control characters, or endless",
     "wrong": "the verdict `parity`, or a checkpoint, for what is something else",

@@ -13,7 +13,7 @@ _HEAD = """# Corrupted files, and what is said of them
 Written by `scripts/test -m "" parity_tests/test_corruption.py --corruption=docs/corruption.md`; do not edit.
 
 Each file is whole at first, then damaged by a seeded generator (`parity_tests/fuzz_inputs.py`): bits flipped, cut short,
-grown, swapped, deleted, foreign, endless, a pipe; values of JSON and YAML replaced by what no one would write, keys
+grown, swapped, deleted, foreign, endless, a pipe; values of JSON and YAML replaced by nonsense, keys
 twice, bombs, tags. Specs are loaded, placements parsed, records read and judged against a whole one, checkpoints
 looked for as by a run that goes on, tensors carried over by a mapping and back. A good answer is one line that names the file and what is wrong with it, or the
 checkpoint before, or the verdict `divergent`; never a traceback, a hang, a full memory, or `parity` for numbers that
@@ -22,7 +22,7 @@ are not those of the run.
 
 _FOOT = """
 *Another*: the text of a spec, a placement or a mapping is all that says what was meant; a learning rate of 0.2 is as good as
-one of 0.1. What a checkpoint says is held by a seal, and the spec of a record by a digest; *forged* means that these
+one of 0.1. A checkpoint's manifest is held by a seal, and the spec of a record by its hash; *forged* means that these
 were put right too, as by someone who means to deceive: then nothing can be said but whether it is safe to read.
 
 *Unseen*: an independent look at the files (`unchanged` in `parity_tests/corruption.py`) finds everything that is judged
@@ -34,7 +34,7 @@ What no reader can see: a file that was never there. Deleting `violations/` hide
 
 ## Of each kind some
 
-| what was spoiled | answer | in words |
+| what was damaged | answer | in words |
 |---|---|---|
 """
 

@@ -13,7 +13,7 @@ from parity_tests.zoo import APPLICATIONS, TRANSFORMERS, ZooPair
 
 LIMIT = 1e-10
 
-_HEAD = """# Models that nobody here wrote
+_HEAD = """# Third-party models
 
 Written by `scripts/test -m "" parity_tests/test_zoo.py --zoo=docs/zoo.md`; do not edit.
 
