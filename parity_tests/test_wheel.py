@@ -246,9 +246,8 @@ def test_both_trainers_and_their_comparison(full: Path, empty: Path, project: Pa
 
 
 def test_processes_that_a_command_starts(full: Path, project: Path) -> None:
-    for command in commands(full):
-        assert "torch" in good(call(*command, "doctor", cwd=project))
-    placements = [f"--placement={text}" for text in ("torch:single:1", "torch:ddp:2", "tf:mirrored:2")]
+    assert "✓ torch" in good(call(*commands(full)[0], "doctor", cwd=project))
+    placements = ["--placement=torch:ddp:2", "--placement=tf:mirrored:2"]
     flags = [*RUN, "--timing-rounds=0", "--out=out", *placements]
     assert "✓ parity" in good(call(*commands(full)[1], "run", *flags, cwd=project))
     run = next(path.parent for path in project.glob("out/**/header.json"))
@@ -259,9 +258,8 @@ def test_processes_that_a_command_starts(full: Path, project: Path) -> None:
 
 def test_models_of_the_user_import_the_users_own_common(full: Path, project: Path) -> None:
     sides = ["--keras", "my_pkg.models:build", "--torch", "my_pkg.port:build"]
-    for command in commands(full):
-        found = good(call(*command, "lint", *sides, "--input-shape=3", cwd=project), 1)
-        assert "kernel_initializer" in found and found.endswith("my_pkg.models:build, my_pkg.port:build\n")
+    found = good(call(*commands(full)[0], "lint", *sides, "--input-shape=3", cwd=project), 1)
+    assert "kernel_initializer" in found and found.endswith("my_pkg.models:build, my_pkg.port:build\n")
     np.savez(project / "data.npz", x=np.ones((64, 3)), y=np.ones((64, 4)))
     steps = [
         "--data=data.npz",
