@@ -38,6 +38,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(2, os.cpu_count() or 1)
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-randomly
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files whose tests train first: no process is left with a long one while the other has nothing to do."""
+    training = {item.path for item in items if "run_cache" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in training)
+
+
 # What the tests measure, collected over the session and written where an option asks for it.
 COLLECTED = {
     "figures": (Figures, "what the matrix and the faults showed"),

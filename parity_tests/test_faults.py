@@ -1,4 +1,7 @@
-"""The harness can fail: every seeded fault turns the verdict red, and clean runs stay green."""
+"""The harness can fail: every seeded fault turns the verdict red, and clean runs stay green.
+
+Invariants are in this file, too: a run under a fault serves both, and only within one process.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,20 @@ import pytest
 
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
-from parity_tests.faults.registry import Judged, parameters, trials
+from parity_tests.faults.registry import Judged, Violated, parameters, trials
 from parity_tests.figures import Figures
 from parity_tests.helpers import noise_floor
 from parity_tests.run_cache import RunCache
 
-CASES = trials(Judged)
 
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
     """Begin every selected case's runs, so that neither framework waits for the other."""
     for item in request.session.items:
-        if item.function is test_fault_turns_the_verdict_red:
+        if hasattr(item, "callspec") and item.module is request.module:
             case = item.callspec.params["case"]
-            run_cache.begin(case.spec, case.reference)
+            if isinstance(case, Judged):
+                run_cache.begin(case.spec, case.reference)
             run_cache.begin(case.spec, case.placement)
             run_cache.begin(case.spec, case.placement, case.fault)
 
@@ -33,7 +35,7 @@ def judged(run_cache: RunCache, case: Judged, fault: str | None) -> Comparison:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("case", parameters(CASES))
+@pytest.mark.parametrize("case", parameters(trials(Judged)))
 @pytest.mark.usefixtures("both_at_work")
 def test_fault_turns_the_verdict_red(run_cache: RunCache, figures: Figures, case: Judged) -> None:
     clean = judged(run_cache, case, None)
@@ -43,3 +45,13 @@ def test_fault_turns_the_verdict_red(run_cache: RunCache, figures: Figures, case
     assert faulty.first_failure is not None
     if case.spec.precision == "float64":
         figures.faults[case.placement.framework, case.placement.label, case.fault] = faulty
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", parameters(trials(Violated)))
+@pytest.mark.usefixtures("both_at_work")
+def test_fault_violates_an_invariant_at_its_step(run_cache: RunCache, case: Violated) -> None:
+    record = run_cache.record(case.spec, case.placement, case.fault)
+    assert {violation.invariant for violation in record.violations} == {case.invariant}
+    assert record.violations[0].step == case.step
+    assert run_cache.record(case.spec, case.placement).violations == ()

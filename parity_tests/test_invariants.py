@@ -29,8 +29,6 @@ from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.faults.registry import Violated, parameters, trials
-from parity_tests.run_cache import RunCache
 from parity_tests.synthetic import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
 
 SPEC = tiny_spec("steps=12")
@@ -371,14 +369,3 @@ def test_a_breach_of_either_fails_the_comparison(tmp_path: Path, which: str) -> 
     write_json(result, tmp_path / "report.json")
     checks = json.loads((tmp_path / "report.json").read_text())["comparisons"][0]["checks"]
     assert {check["name"]: check["passed"] for check in checks}["invariants"] is False
-
-
-# Real runs under the faults of the registry.
-
-
-@pytest.mark.parametrize("case", parameters(trials(Violated)))
-def test_seeded_faults_violate_an_invariant_at_their_step(run_cache: RunCache, case: Violated) -> None:
-    record = run_cache.record(case.spec, case.placement, case.fault)
-    assert {violation.invariant for violation in record.violations} == {case.invariant}
-    assert record.violations[0].step == case.step
-    assert run_cache.record(case.spec, case.placement).violations == ()

@@ -5,7 +5,7 @@ A fault's body is a function of its name in `torch_*.py` or `tensorflow_*.py` be
 
 - `Diagnosed`: `parity diagnose` names the stage, the tensor and the cause (test_diagnosis.py, docs/faults.md).
 - `Judged`: the verdict of a comparison is divergent (test_faults.py, docs/matrix.md).
-- `Violated`: the run breaks an invariant at a step (test_invariants.py).
+- `Violated`: the run breaks an invariant at a step (test_faults.py).
 - `Tapped`: the first tap that deviates is the one where the fault is (test_taps.py).
 - `Forced`: a teacher-forced step deviates only where the fault is (test_replay_torch.py, test_replay_tensorflow.py).
 - `Own`: a test of another file plants it and says what must come of it.
