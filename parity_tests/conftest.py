@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import pytest_randomly
 
-from parity_tests.clean_table import CleanTable
-from parity_tests.diagnosis_table import DiagnosisTable
-from parity_tests.figures import Figures
-from parity_tests.kill_table import KillTable
+from parity_tests.helpers.run_cache import KEPT, RunCache
 from parity_tests.peers import Peer
-from parity_tests.run_cache import KEPT, RunCache
-from parity_tests.strategies import StrategyTable
-from parity_tests.vocabulary import Vocabulary
-from parity_tests.zoo_table import ZooTable
+from parity_tests.tables.clean import CleanTable
+from parity_tests.tables.diagnosis import DiagnosisTable
+from parity_tests.tables.figures import Figures
+from parity_tests.tables.kills import KillTable
+from parity_tests.tables.strategies import StrategyTable
+from parity_tests.tables.vocabulary import Vocabulary
+from parity_tests.tables.zoo import ZooTable
 
 
 def pytest_configure() -> None:

@@ -38,10 +38,10 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.external.mapping import Mapping, Pair, read_mapping, write_mapping
 from parity.common.spec.io import load_spec
 from parity.common.state.canonical import State, initial_state, load_state
-from parity_tests.fuzz_inputs import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
-from parity_tests.synthetic import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.fuzz_inputs import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
+from parity_tests.helpers.records import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
 
-ROOT = Path(__file__).parents[1]
 TOTAL = 500
 SECONDS = 20  # of processor time that a file of at most a mebibyte may take
 WAITING = 120  # seconds, whatever else the machine does: who waits so long waits for ever

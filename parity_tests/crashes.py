@@ -30,7 +30,7 @@ from parity.common.reference import StepScalars
 from parity.common.spec import Placement
 from parity.common.spec.saving import Saving
 from parity.common.state.canonical import State, initial_state
-from parity_tests.synthetic import tiny_spec
+from parity_tests.helpers.records import tiny_spec
 
 SPEC = tiny_spec()
 PLACEMENT = Placement(

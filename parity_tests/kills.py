@@ -42,8 +42,8 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.saving import Saving
 from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import State
-from parity_tests.launching import runs
-from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.processes import runs
 
 PLACEMENTS: dict[Framework, tuple[Placement, ...]] = {
     "torch": (torch("single", 1), torch("ddp", 2), torch("fsdp2", 2)),

@@ -10,7 +10,7 @@ import torch
 
 from parity.torch_impl import train
 from parity.torch_impl.step import Step, StepResult
-from parity_tests.rerouted import rerouted
+from parity_tests.helpers.rerouted import rerouted
 
 LATE, VERY_LATE = 11, 700
 

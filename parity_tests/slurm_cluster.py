@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from parity_tests.launching import ROOT, SCRIPT, brought_up
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.processes import SCRIPT, brought_up
 
 SECONDS = 300
 # Stands before python on each rank: rank 1 fails, or hangs, where a test asks for it.

@@ -21,8 +21,8 @@ from parity.common.planning.adviser.recommend import Question, advise, command_l
 from parity.common.spec import Placement, TrainSpec, layers
 from parity.common.spec.layers import LayerSpec
 from parity.common.spec.layers.imported import Imported
-from parity_tests.adviser import CASES, RANKS, one_process, several_processes, spec_of
-from parity_tests.matrix import small
+from parity_tests.helpers.matrix import small
+from parity_tests.tables.adviser import CASES, RANKS, one_process, several_processes, spec_of
 
 # Their kernels keep and free tensors of each token in an order that is not followed up.
 RECURRENT = ("lstm_classifier:tiny", "gru_tagger:tiny")

@@ -20,7 +20,7 @@ from parity.common.data.samples import Samples
 from parity.common.spec import TrainSpec
 from parity.common.spec import augment as spec
 from parity.common.spec.data import DataSpec
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEED = 5

@@ -17,6 +17,7 @@ from benchmarks.rows import ROWS, tool_lines
 from parity.common.base.errors import RecordError, RunError, SpecError
 from parity.common.spec.layers import BatchNorm
 from parity.common.spec.sources import Npz
+from parity_tests.helpers import ROOT
 
 ROW = Row(
     "pair",
@@ -189,7 +190,7 @@ def test_page_keeps_what_people_wrote(tmp_path):
 
 
 def test_docs_page_has_a_place_for_the_table():
-    text = (Path(__file__).parents[1] / "docs" / "benchmarks.md").read_text()
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
     assert text.count(harness.BEGIN) == text.count(harness.END) == 1
 
 

@@ -27,7 +27,7 @@ from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec, override
 from parity.common.state.canonical import State
 from parity_tests.faults.registry import Diagnosed, trials
-from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
+from parity_tests.helpers.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 
 Fault = Callable[[Any, int], Any]
 UNEVEN = 4  # the last step of the first epoch: 4 samples, of which 3 replicas have 2, 2 and none

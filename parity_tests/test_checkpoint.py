@@ -34,9 +34,9 @@ from parity.common.reference import StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.saving import Saving
 from parity.common.state.canonical import State, initial_state, load_state, save_state
-from parity_tests.synthetic import DDP, TORCH, edit_json, one_line, recipe_spec, tiny_spec
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import DDP, TORCH, edit_json, one_line, recipe_spec, tiny_spec
 
-ROOT = Path(__file__).parents[1]
 PLATEAU = "schedule={kind: reduce_on_plateau}"
 
 

@@ -14,8 +14,8 @@ from parity.common.checkpoint import checkpoints_of, write_checkpoint
 from parity.common.reference import StepScalars
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state, load_state
-from parity_tests.command_line import Cli
-from parity_tests.synthetic import DDP, one_line, tiny_spec
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import DDP, one_line, tiny_spec
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import parameter_specs
 from parity_tests.clean_runs import COUNT, CleanRun, clean_run
-from parity_tests.clean_table import CleanTable, nearest
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.clean import CleanTable, nearest
 
 # A few seconds each: both frameworks, several replicas, micro-batches, a mixed precision.
 SAMPLE = (5, 39)

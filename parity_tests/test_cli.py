@@ -19,10 +19,9 @@ from parity.common.commands import cli
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session, worker
 from parity.common.spec import Placement, TrainSpec, walk
-from parity_tests.command_line import Cli
-from parity_tests.synthetic import DDP, MIRRORED, TORCH, Run, one_line, recipe_spec, tiny_spec
-
-ROOT = Path(__file__).parent.parent
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import DDP, MIRRORED, TORCH, Run, one_line, recipe_spec, tiny_spec
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from parity.common.parity.compare import Comparison
 from parity.common.parity.result import judge
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.synthetic import (
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import (
     DDP,
     MIRRORED,
     TENSORFLOW,
@@ -662,9 +663,7 @@ print(code, sorted(heavy & sys.modules.keys()))
 def test_comparing_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
     write_pair(tmp_path, tiny_spec("precision=float64"))
     command = [sys.executable, "-c", COMPARES, *(tmp_path / n for n in ("reference", "candidate", "report"))]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, cwd=Path(__file__).parent.parent
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
     assert done.stdout.splitlines()[-1:] == ["0 []"], done
 
 

@@ -12,10 +12,10 @@ from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import Placement
-from parity_tests.launching import ROOT
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.strategies import COMPILER, Row, spec_of
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.strategies import COMPILER, Row, spec_of
 
 # Compiling takes its time: the other rows only where the page of strategies is written.
 COMPILED = [

@@ -12,9 +12,9 @@ from parity.common.data.plan import BatchPlan
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
-from parity_tests import matrix
+from parity_tests.helpers import matrix
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Arrays, Peer
-from parity_tests.run_cache import RunCache
 
 STEPS, BATCH = 100, 32
 # Over 100 steps and every tensor; a single step's rounding grows with the steps.

@@ -12,7 +12,6 @@ import pytest
 
 from parity.common.base.errors import RecordError, SpecError
 from parity.common.record import STEP_FIELDS
-from parity_tests import corruption_table
 from parity_tests.corruption import (
     GOOD,
     KINDS,
@@ -27,6 +26,7 @@ from parity_tests.corruption import (
     outcomes,
     unchanged,
 )
+from parity_tests.tables import corruption as corruption_table
 
 # Of the default tests; 8 and the numbers of each kind have little in common, so that each way comes up.
 STRIDE = 8

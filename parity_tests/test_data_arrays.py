@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from parity.common.base.errors import SpecError
-from parity_tests.sample_files import RANDOM, cut, everything, opened
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.sample_files import RANDOM, cut, everything, opened
 
 # NumPy files.
 

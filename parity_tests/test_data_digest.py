@@ -17,7 +17,8 @@ import pytest
 from parity.common.base.errors import MissingPackageError, SpecError
 from parity.common.data import sources, tables
 from parity.common.spec import TrainSpec, json_schema, override
-from parity_tests.sample_files import (
+from parity_tests.helpers.records import TINY, one_line, tiny_spec
+from parity_tests.helpers.sample_files import (
     IMAGES,
     LABELS,
     RANDOM,
@@ -30,7 +31,6 @@ from parity_tests.sample_files import (
     pictures,
     table,
 )
-from parity_tests.synthetic import TINY, one_line, tiny_spec
 
 # Digests and pins.
 

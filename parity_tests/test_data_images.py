@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from parity.common.base.errors import SpecError
-from parity_tests.sample_files import (
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.sample_files import (
     IMAGES,
     LABELS,
     RANDOM,
@@ -21,7 +22,6 @@ from parity_tests.sample_files import (
     pictures,
     write_idx,
 )
-from parity_tests.synthetic import one_line
 
 # IDX.
 

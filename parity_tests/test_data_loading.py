@@ -19,9 +19,9 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
 from parity.common.spec import TrainSpec
-from parity_tests.matrix import tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import DDP, TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.matrix import tensorflow, torch
+from parity_tests.helpers.records import DDP, TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.run_cache import RunCache
 
 SIDE = 8
 AUGMENT = [

@@ -16,7 +16,7 @@ from parity.common.base.errors import SpecError
 from parity.common.data import sources
 from parity.common.data.samples import Samples
 from parity.common.spec.data import DataSpec
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 IMAGES = {"shape": [8, 9, 3], "classes": 5}

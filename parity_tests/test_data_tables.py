@@ -10,8 +10,8 @@ import pytest
 
 from parity.common.base.errors import SpecError
 from parity.common.spec.data import DataSpec
-from parity_tests.sample_files import NAMES, ROWS, SHIPPED, TABLE, everything, opened, table
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.sample_files import NAMES, ROWS, SHIPPED, TABLE, everything, opened, table
 
 # What scikit-learn ships.
 

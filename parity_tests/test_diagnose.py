@@ -27,10 +27,10 @@ from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace
 from parity.common.spec import Placement, TrainSpec, override
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import Run
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
+from parity_tests.helpers.records import Run
+from parity_tests.helpers.run_cache import RunCache
 
 LATE = 11  # as in `parity_tests.late_fault`, which imports a framework
 UNEVEN = 4  # the last step of the first epoch: 4 samples

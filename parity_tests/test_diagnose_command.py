@@ -17,8 +17,8 @@ from parity.common.execution.worker import Worker
 from parity.common.parity.result import judge, read_session
 from parity.common.report.html.comparison import write_html
 from parity.common.spec import Placement
-from parity_tests.command_line import Cli
-from parity_tests.synthetic import DDP, MIRRORED, TORCH, Run, recipe_spec, tiny_spec
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import DDP, MIRRORED, TORCH, Run, recipe_spec, tiny_spec
 from parity_tests.test_report_diagnosis import synthetic
 from parity_tests.test_report_html import Page
 

@@ -13,9 +13,9 @@ from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.diagnosis_table import CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome
 from parity_tests.faults.registry import Diagnosed, FaultPair, parameters
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.diagnosis import CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome
 
 
 class CachedReplayer(Replayer):

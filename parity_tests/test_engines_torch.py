@@ -22,11 +22,11 @@ from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.spec.deepspeed import check_deepspeed, deepspeed_config
 from parity.common.state.canonical import parameter_fingerprint, parameter_specs
-from parity_tests.matrix import small
-from parity_tests.run_cache import RunCache
-from parity_tests.strategies import DROPOUT
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.strategies import DROPOUT
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = {"lightning": "lightning", "fabric": "lightning", "accelerate": "accelerate"}
 ADAMW = (
     "optimizer={kind: adamw, learning_rate: 0.003, clip_global_norm: 0.5, decay_mask: matrices,"
@@ -142,7 +142,7 @@ import sys
 from pathlib import Path
 from parity.common.base.errors import MissingPackageError
 from parity.common.spec import Placement
-from parity_tests.matrix import small
+from parity_tests.helpers.matrix import small
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("lightning", "accelerate", "deepspeed"):

@@ -23,11 +23,12 @@ from parity.common.execution.processes.channel import Channel
 from parity.common.external import checkpoints as carried
 from parity.common.external.checkpoints import CheckpointContents, End, convert_checkpoint, translated
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons, write_mapping
-from parity_tests.command_line import Cli
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
 from parity_tests.peers import Arrays, Peer
 
 KERAS, TORCH = "parity_tests.external_models.carry_keras", "parity_tests.external_models.carry_torch"
-PAGE = Path(__file__).parent.parent / "docs" / "export.md"
+PAGE = ROOT / "docs" / "export.md"
 STEPS, BATCH = 5, 6
 # Float64 through ten steps; the two frameworks sum a convolution in another order.
 TOLERANCE = 1e-10

@@ -21,6 +21,7 @@ from parity.common.external.process.pass_result import PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import parse_loss
+from parity_tests.helpers import ROOT
 
 MODELS = Path(__file__).parent / "external_models"
 BOTH = ("tensorflow", "torch")
@@ -710,7 +711,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", body],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert parent.stdout is not None

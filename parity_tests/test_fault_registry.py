@@ -6,8 +6,6 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-from parity.common.base.package import ROOT
-from parity_tests.diagnosis_table import page_row
 from parity_tests.faults.registry import (
     BEHAVIOURS,
     Diagnosed,
@@ -20,6 +18,8 @@ from parity_tests.faults.registry import (
     every_pair,
     trials,
 )
+from parity_tests.helpers import ROOT
+from parity_tests.tables.diagnosis import page_row
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "faults"

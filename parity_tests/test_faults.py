@@ -10,9 +10,9 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity_tests.faults.registry import Judged, Violated, parameters, trials
-from parity_tests.figures import Figures
-from parity_tests.helpers import noise_floor
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.floors import noise_floor
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.figures import Figures
 
 
 @pytest.fixture(scope="module")

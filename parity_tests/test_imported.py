@@ -23,9 +23,9 @@ from parity.common.state.canonical import State, initial_state, load_state, save
 from parity.common.state.imported import state_adapter_of
 from parity.common.state.zero_gradient import mark_zero_gradient_directions
 from parity_tests import imported_specs as models
-from parity_tests.command_line import Cli
-from parity_tests.matrix import tensorflow, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.matrix import tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.test_resume import PROOF, deviation, going_on, saved_at, saving
 
 TENSORFLOW, TORCH = tensorflow(2), torch("ddp", 2)

@@ -17,10 +17,10 @@ from parity.common.record.files import write_json
 from parity.common.record.header import header_of
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.state.canonical import initial_state, load_state, parameter_specs, save_state
-from parity_tests.matrix import NARROW, tensorflow, torch
+from parity_tests.helpers.matrix import NARROW, tensorflow, torch
+from parity_tests.helpers.records import FACTS, one_line
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Peer
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import FACTS, one_line
 
 Peers = dict[str, Peer]
 

@@ -29,7 +29,7 @@ from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.synthetic import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
+from parity_tests.helpers.records import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
 
 SPEC = tiny_spec("steps=12")
 LOW = ("steps=12", "schedule={kind: constant}", "precision=float16_mixed")

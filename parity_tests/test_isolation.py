@@ -8,14 +8,13 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import parity
 import parity.common
+from parity_tests.helpers import ROOT
 
-ROOT = Path(__file__).parent.parent
 FRAMEWORKS = {"tensorflow", "keras", "torch"}
 # What a base installation does not have either.
 EXTRAS = {"plotly", "sklearn", "tensorboard", "PIL", "pyarrow"}

@@ -15,10 +15,10 @@ import pytest
 from parity.common.record import RecordWriter, RunRecord, next_part
 from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import load_state, save_state
-from parity_tests.kill_table import COUNTS, SEED, KillTable
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import FACTS, TORCH, Run, tiny_spec
 from parity_tests.kills import PLACEMENTS, draw, problems_of
-from parity_tests.launching import ROOT
-from parity_tests.synthetic import FACTS, TORCH, Run, tiny_spec
+from parity_tests.tables.kills import COUNTS, SEED, KillTable
 
 # Of each framework, of the 100: a rank that is killed, and whoever writes a checkpoint.
 SAMPLE: dict[Framework, tuple[int, ...]] = {"torch": (0, 2), "tensorflow": (3, 4)}

@@ -18,9 +18,9 @@ from parity.common.execution.flags import flags_of
 from parity.common.execution.process_context import process_context
 from parity.common.record import read_record
 from parity.common.spec import Placement, load_spec
-from parity_tests.launching import RUN, free_port, outcomes, trained
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.processes import RUN, free_port, outcomes, trained
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 
 IMAGE = "--image=registry.example/parity:1"
 

@@ -20,7 +20,7 @@ import yaml
 from parity.common import recipes
 from parity.common.commands import manifest
 from parity.common.spec import dump_yaml
-from parity_tests.launching import lacks
+from parity_tests.helpers.processes import lacks
 
 if find_spec("kubeflow") is None:
     lacks("needs kubeflow-training, which holds the schemas")

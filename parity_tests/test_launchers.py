@@ -18,8 +18,9 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
 from parity.common.spec import Placement
-from parity_tests.launching import (
-    ROOT,
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.processes import (
     RUN,
     cluster,
     free_port,
@@ -32,9 +33,8 @@ from parity_tests.launching import (
     trained,
     wait_until,
 )
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 
 __all__ = ["cluster"]
 
@@ -484,7 +484,7 @@ def test_a_killed_training_leaves_no_rank_and_no_loader_worker(tmp_path: Path, l
 if __name__ == "__main__":
     import pathlib
     from parity.common.spec import Placement
-    from parity_tests.matrix import small
+    from parity_tests.helpers.matrix import small
     from parity.torch_impl.train import train
     text = "torch:ddp:2,launcher={launcher},loader_workers=1"
     train(small("digits_mlp", "steps=1000000"), Placement.from_text(text), pathlib.Path({str(tmp_path / "run")!r}))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from parity.common.base.errors import SpecError
 from parity.common.spec import ModelSpec
 from parity.common.spec.model import walk
-from parity_tests.layer_checks import Case, check_layer
+from parity_tests.helpers.layers import Case, check_layer
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 draws = st.integers(0, 2**32 - 1)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from parity_tests.image_checks import FEW, Array, apart, conventions, draws
-from parity_tests.layer_checks import Case, check_layer
+from parity_tests.helpers.images import FEW, Array, apart, conventions, draws
+from parity_tests.helpers.layers import Case, check_layer
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 Pads = list[tuple[int, int]]

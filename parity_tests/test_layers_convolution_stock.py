@@ -11,10 +11,10 @@ from parity.common.base.errors import SpecError
 from parity.common.base.rng import derive_key
 from parity.common.spec import layers as spec
 from parity.common.spec.initializers import initial_value
-from parity_tests.image_checks import CONV1D, CONV2D, against_keras, against_torch, check_empty
-from parity_tests.layer_checks import Case, deviation
+from parity_tests.helpers.images import CONV1D, CONV2D, against_keras, against_torch, check_empty
+from parity_tests.helpers.layers import Case, deviation
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 

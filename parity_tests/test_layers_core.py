@@ -13,7 +13,7 @@ from scipy import special
 from parity.common.base import rng
 from parity.common.base.errors import SpecError
 from parity.common.spec.layers import PReLU
-from parity_tests.image_checks import (
+from parity_tests.helpers.images import (
     FEW,
     Array,
     against,
@@ -26,9 +26,9 @@ from parity_tests.image_checks import (
     keras_layer,
     ours,
 )
-from parity_tests.layer_checks import Case, both, check_layer, deviations
+from parity_tests.helpers.layers import Case, both, check_layer, deviations
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)

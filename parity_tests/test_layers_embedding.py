@@ -13,9 +13,9 @@ from parity.common.base.errors import SpecError
 from parity.common.spec import ModelSpec
 from parity.common.spec.initializers import initial_value
 from parity.common.spec.layers import ParameterSpec
-from parity_tests.layer_checks import Case, both, check_layer, deviation, deviations
+from parity_tests.helpers.layers import Case, both, check_layer, deviation, deviations
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

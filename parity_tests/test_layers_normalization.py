@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.common.base.errors import SpecError
-from parity_tests.image_checks import (
+from parity_tests.helpers.images import (
     AFFINE,
     FEW,
     Array,
@@ -26,9 +26,9 @@ from parity_tests.image_checks import (
     short,
     torch_module,
 )
-from parity_tests.layer_checks import Case, both, check_layer, deviations
+from parity_tests.helpers.layers import Case, both, check_layer, deviations
 from parity_tests.peers import Arrays, Peer
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 EPSILON = {"keras": 1e-3, "torch": 1e-5}

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from parity.common.base.errors import SpecError
-from parity_tests.image_checks import (
+from parity_tests.helpers.images import (
     FEW,
     Array,
     against_keras,
@@ -21,9 +21,9 @@ from parity_tests.image_checks import (
     draws,
     ours,
 )
-from parity_tests.layer_checks import Case, check_layer
+from parity_tests.helpers.layers import Case, check_layer
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("peers")
 

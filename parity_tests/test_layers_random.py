@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from parity.common.base import rng
 from parity.common.spec.layers.random import threshold
-from parity_tests.layer_checks import Case, both, check_layer
+from parity_tests.helpers.layers import Case, both, check_layer
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 words = st.integers(0, 2**32 - 1)

@@ -18,11 +18,10 @@ from parity.common.external.lint.optimizer_settings import OPTIMIZERS
 from parity.common.external.lint.settings import LAYERS, PLUMBING, ROWS
 from parity.common.spec.external.mapping import LayerPair
 from parity.common.spec.external.outline import LayerInfo, Outline
-from parity_tests.command_line import Cli
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
 from parity_tests.lint_cases import Ask, Found, outlines
 from parity_tests.peers import Peer
-
-ROOT = Path(__file__).parents[1]
 
 # What DIFFERENCES says of a net of these layers, with all arguments left to the frameworks. (setting, row)
 STOCK: Found = {

@@ -13,10 +13,10 @@ from parity.common.base.errors import SpecError
 from parity.common.reference.losses import loss_sum_and_count
 from parity.common.spec import TrainSpec
 from parity.common.spec.losses import LossBase, SoftmaxCrossEntropy, parse_loss
-from parity_tests.layer_checks import both, deviation, deviations
+from parity_tests.helpers.layers import both, deviation, deviations
+from parity_tests.helpers.records import TINY
 from parity_tests.peers import Arrays, Peer
-from parity_tests.synthetic import TINY
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CASES: dict[str, dict[str, Any]] = {

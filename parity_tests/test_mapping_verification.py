@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,8 +11,8 @@ from parity.common.external.mapping.verification import refine, verify
 from parity.common.spec.external.mapping import Mapping, Pair
 from parity.common.spec.external.rules import parse_rule
 from parity_tests.external_sides import Side
+from parity_tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 X = np.random.default_rng(7).normal(size=(3, 5, 8))
 
 

@@ -16,12 +16,12 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state, parameter_specs
-from parity_tests.layer_checks import both, deviation
-from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.helpers.layers import both, deviation
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.records import TINY, one_line
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Arrays, Peer
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import TINY, one_line
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 FEW = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 STEPS = 6

@@ -25,9 +25,9 @@ from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
 from parity.common.state.zero_gradient import measured_zero_gradients
-from parity_tests.command_line import Cli
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
 
-ROOT = Path(__file__).resolve().parents[1]
 MODELS = "parity_tests.external_models"
 IMAGES, ROWS, TWO = "images.npz", "rows.npz", "two.npz"
 

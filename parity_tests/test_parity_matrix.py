@@ -7,10 +7,10 @@ import pytest
 from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.compare import compare
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.figures import Figures
-from parity_tests.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.helpers.matrix import CORE, SPECS, TENSORFLOW, TORCH, matrix_spec, tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.figures import Figures
+from parity_tests.tables.vocabulary import Vocabulary
 
 # What the default suite takes of these, and what CI does besides.
 DEFAULT = [CORE[2]]

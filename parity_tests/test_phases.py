@@ -15,9 +15,9 @@ from parity.common.execution.phases import Probe, conduct, facts_of
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import load_state, parameter_specs
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 
 SPEC = small("digits_mlp", "steps=3")
 REPEATS = 3

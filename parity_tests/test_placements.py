@@ -14,7 +14,7 @@ from parity.common.execution.checks import check_run, effective_batch
 from parity.common.parity.align import check_alignment
 from parity.common.spec import STRATEGIES, Placement
 from parity.common.spec.strategies import DDP, ENGINES, FSDP2, OPTIONS
-from parity_tests.synthetic import Run, one_line, recipe_spec
+from parity_tests.helpers.records import Run, one_line, recipe_spec
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from parity.common.data.plan import BatchPlan
 from parity.common.spec import Placement
-from parity_tests.synthetic import DDP, tiny_spec
+from parity_tests.helpers.records import DDP, tiny_spec
 
 PLANS = st.builds(
     BatchPlan,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from parity_tests.helpers import ROOT
 from parity_tests.test_report_html import Page
 
-ROOT = Path(__file__).parent.parent
 PORT = ("parity", "common", "tf_impl", "torch_impl")
 PLACEMENTS = ("tensorflow:mirrored:1", "torch:ddp:2")
 SMALL = ("steps=3", "data.eval_samples=32")

@@ -13,10 +13,10 @@ import pytest
 
 from parity.common.assertions.arguments import TOLERANCES
 from parity.common.assertions.assertions import Assertions
+from parity_tests.helpers import ROOT
 
 pytest_plugins = ["pytester"]
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "pytest.md"
 
 KERAS = """

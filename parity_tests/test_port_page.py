@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity_tests.launching import ROOT
+from parity_tests.helpers import ROOT
 from parity_tests.walkthrough import Command, missing, steps, walk
 
 PAGE = ROOT / "docs" / "port.md"

@@ -19,12 +19,12 @@ from parity.common.record import RunRecord
 from parity.common.reference import LossScaler, StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
-from parity_tests.helpers import SINGLES, noise_floor
-from parity_tests.layer_checks import Case, both
-from parity_tests.matrix import LOW_PRECISION, small, tensorflow, torch
+from parity_tests.helpers.floors import SINGLES, noise_floor
+from parity_tests.helpers.layers import Case, both
+from parity_tests.helpers.matrix import LOW_PRECISION, small, tensorflow, torch
+from parity_tests.helpers.records import Run, one_line, tiny_spec
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Arrays, Peer
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import Run, one_line, tiny_spec
 
 IMAGE = (6, 6, 4)
 LAYERS = {

@@ -15,7 +15,7 @@ import pytest
 from parity.common.base.errors import ExternalModelError, ParityError, RunError
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.liveness import growth
-from parity_tests.launching import runs, wait_until
+from parity_tests.helpers.processes import runs, wait_until
 
 SECONDS = 60.0
 Start = Callable[..., Child]

@@ -11,7 +11,7 @@ import pytest
 
 from parity.common.execution import progress
 from parity.common.record.header import steps_in
-from parity_tests.synthetic import TORCH, Run, tiny_spec
+from parity_tests.helpers.records import TORCH, Run, tiny_spec
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from parity.common.recipes.models import sequence, vision
 from parity.common.spec import ModelSpec
 from parity.common.spec.model import walk
 from parity_tests.peers import Peer
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 # Dozens of layers, each with sums over hundreds of products.
 LIMIT = 1e-10

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from parity.common.record import read_record
-from parity_tests.launching import ROOT, cluster, free_port, outcomes, plain
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.processes import cluster, free_port, outcomes, plain
 
 __all__ = ["cluster"]
 

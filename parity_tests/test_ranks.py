@@ -17,13 +17,14 @@ import pytest
 from parity.common.base.errors import RunError
 from parity.common.execution import ranks
 from parity.common.execution.ranks import run_ranks
-from parity_tests.launching import ROOT, runs, wait_until
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.processes import runs, wait_until
 
 SECONDS = 60.0
 
 
 def run(body: str, folder: Path, count: int = 2, timeout_seconds: float | None = None) -> None:
-    function = f"parity_tests.rank_bodies:{body}"
+    function = f"parity_tests.bodies.ranks:{body}"
     run_ranks(function, (folder,), count, folder / "logs", [], timeout_seconds)
 
 
@@ -41,7 +42,7 @@ def parent(tmp_path: Path) -> Iterator[object]:
     started = []
 
     def start(body: str, how: str, *awaited: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "parity_tests.rank_bodies", body, how, str(tmp_path)]
+        command = [sys.executable, "-m", "parity_tests.bodies.ranks", body, how, str(tmp_path)]
         child = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -69,9 +70,7 @@ def test_all_ranks_return(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_raises_ends_the_others(tmp_path: Path) -> None:
-    line = (
-        r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone \(\S*rank_bodies.py:\d+\) \(log: "
-    )
+    line = r"^rank 1 ended with code 1: ValueError: the disk of rank 1 is gone \(\S*ranks.py:\d+\) \(log: "
     with pytest.raises(RunError, match=line):
         run("one_raises", tmp_path)
     assert len(pids(tmp_path)) == 2 and all_gone(tmp_path)
@@ -95,7 +94,7 @@ def test_ranks_that_record_nothing_are_ended_and_say_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "silence_limit", lambda _: 2.0)
-    place = r"it is at \(\S*rank_bodies.py:\d+\)"
+    place = r"it is at \(\S*ranks.py:\d+\)"
     with pytest.raises(
         RunError, match=rf"^nothing was recorded for 2 s: rank 0, {place}; rank 1, {place}; host: "
     ):
@@ -151,10 +150,10 @@ def test_a_rank_that_cannot_be_started_is_named(tmp_path: Path) -> None:
         yield from rank_bodies.spawned(target, arguments, 1)  # type: ignore[arg-type]
         raise OSError("no memory for another process")
 
-    from parity_tests import rank_bodies
+    from parity_tests.bodies import ranks as rank_bodies
 
     with pytest.raises(RunError, match=r"^rank 1 could not be started: no memory for another process"):
-        run_ranks("parity_tests.rank_bodies:unwatched", (tmp_path,), 2, tmp_path / "logs", [], None, start)
+        run_ranks("parity_tests.bodies.ranks:unwatched", (tmp_path,), 2, tmp_path / "logs", [], None, start)
     assert all_gone(tmp_path)
 
 

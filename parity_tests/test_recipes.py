@@ -13,9 +13,9 @@ from parity.common.data import sources
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.spec import TrainSpec
-from parity_tests.matrix import tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.helpers.matrix import tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.vocabulary import Vocabulary
 
 TINY = [f"{name}:tiny" for name in recipes.RECIPES if recipes.has_tiny(name)]
 # Made small, they are vit_base:tiny.

@@ -18,7 +18,17 @@ from parity.common.base.errors import AlignmentError, RecordError
 from parity.common.parity.result import judge
 from parity.common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
 from parity.common.spec import Placement
-from parity_tests.synthetic import DDP, FACTS, MIRRORED, NUMBERS, TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.records import (
+    DDP,
+    FACTS,
+    MIRRORED,
+    NUMBERS,
+    TORCH,
+    Run,
+    edit_json,
+    one_line,
+    tiny_spec,
+)
 
 
 def refused(folder: Path, *words: str) -> None:

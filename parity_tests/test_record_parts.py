@@ -28,8 +28,7 @@ from parity.common.report.files import to_json, write_junit
 from parity.common.report.html.comparison import write_html
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import save_state
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import (
+from parity_tests.helpers.records import (
     DDP,
     FACTS,
     MIRRORED,
@@ -40,6 +39,7 @@ from parity_tests.synthetic import (
     recipe_spec,
     tiny_spec,
 )
+from parity_tests.helpers.run_cache import RunCache
 
 SPEC = tiny_spec("steps=30", "precision=float64")
 FSDP = Placement(framework="torch", strategy="fsdp2", replicas=4)

@@ -25,7 +25,8 @@ from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord, mixing, read_record, samples
 from parity.common.record.files import stored
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.synthetic import DDP, MIRRORED, TORCH, one_line, tiny_spec
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import DDP, MIRRORED, TORCH, one_line, tiny_spec
 
 Step = list[Ids]
 STEPS = 700  # three blocks, none of them whole: ids are kept of the first few steps
@@ -318,7 +319,7 @@ import sys
 from pathlib import Path
 from parity.common.data.plan import BatchPlan
 from parity.common.record import RecordWriter, samples
-from parity_tests.synthetic import FACTS, MIRRORED, tiny_spec
+from parity_tests.helpers.records import FACTS, MIRRORED, tiny_spec
 
 samples.whole_steps = lambda plan: 5
 spec = tiny_spec("steps=1000000000", "precision=float64")
@@ -335,8 +336,7 @@ def test_a_kill_loses_no_whole_step(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     command = [sys.executable, "-c", WRITES_FOR_EVER, str(folder)]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as child:
         try:
             seen, deadline = 0, time.monotonic() + 60
             while seen < 600 and child.poll() is None and time.monotonic() < deadline:

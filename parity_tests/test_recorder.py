@@ -28,12 +28,12 @@ from parity.common.record.script_taps import TapWriter, is_tapped, read_taps
 from parity.common.record.taps import script_vector
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
-from parity_tests.command_line import Cli
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import TORCH, Run, edit_json, one_line, tiny_spec
 from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
-from parity_tests.synthetic import TORCH, Run, edit_json, one_line, tiny_spec
 from parity_tests.test_report_html import rendered
 
-ROOT = Path(__file__).parent.parent
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 

@@ -21,7 +21,7 @@ from parity.common.reference import (
     update,
 )
 from parity.common.spec import TrainSpec
-from parity_tests.synthetic import TINY
+from parity_tests.helpers.records import TINY
 
 RATES = [0.1, 0.1, 0.05, 0.02, 0.3]
 GRADIENTS = [0.5, -1.25, 2.0, 1e-4, -0.75]

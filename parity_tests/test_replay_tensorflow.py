@@ -9,8 +9,8 @@ import pytest
 from parity.common.record.trace import FORCED, Trace
 from parity.common.spec import Placement
 from parity_tests.faults.registry import Forced, parameters, trials
-from parity_tests.matrix import small, tensorflow
-from parity_tests.replayed import (
+from parity_tests.helpers.matrix import small, tensorflow
+from parity_tests.helpers.replayed import (
     FEW,
     SPECS,
     Feed,
@@ -27,7 +27,7 @@ from parity_tests.replayed import (
     replayed,
     trace,
 )
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.run_cache import RunCache
 
 # Statistics over all replicas, a branch, clipped, and with a penalty; quick to trace.
 MLP = small(

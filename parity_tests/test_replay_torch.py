@@ -12,8 +12,8 @@ from parity.common.record.trace import FORCED, state_file
 from parity.common.spec import Placement
 from parity.common.spec.replay import Replay
 from parity_tests.faults.registry import Forced, parameters, trials
-from parity_tests.matrix import small, torch
-from parity_tests.replayed import (
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.replayed import (
     CNN,
     SPECS,
     TRANSFORMER,
@@ -32,7 +32,7 @@ from parity_tests.replayed import (
     replayed,
     trace,
 )
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.run_cache import RunCache
 
 GROWING = "loss_scale={initial: 1048576, growth_interval: 2}"
 SINGLE, DDP = torch("single", 1), torch("ddp", 2)
@@ -151,6 +151,6 @@ def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(
 def test_a_step_that_was_looked_into_is_let_go_of(run_cache: RunCache) -> None:
     """Hooks hold tensors that hold them where Python's collector cannot see it."""
     placement = DDP.model_copy(update={"replay": Replay.parse({"stop": 5, "trace": (0, 1, 2, 3, 4)})})
-    run_cache.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted")
+    run_cache.record(SPECS["cnn"], placement, "parity_tests.bodies.held_tensors:counted")
     with pytest.raises(RunError, match="tensors held after each step"):
-        run_cache.record(SPECS["cnn"], placement, "parity_tests.held_tensors:counted_unreleased")
+        run_cache.record(SPECS["cnn"], placement, "parity_tests.bodies.held_tensors:counted_unreleased")

@@ -24,7 +24,8 @@ from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.report.diagnosis import to_json, write_diagnosis_json
 from parity.common.report.html.diagnosis import Subject, level_of, write_diagnosis_html
 from parity.common.report.terminal_diagnosis import print_diagnosis
-from parity_tests.synthetic import DDP, TENSORFLOW, Run, recipe_spec
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import DDP, TENSORFLOW, Run, recipe_spec
 from parity_tests.test_report_html import HOSTILE, Page, rendered
 
 pytest.importorskip("jinja2", reason="the page needs jinja2")
@@ -349,9 +350,8 @@ def test_switches_show_another_step_view_and_replica(tmp_path: Path) -> None:
 
 
 def test_the_cause_shown_in_the_documentation_is_in_the_catalogue() -> None:
-    root = Path(__file__).parent.parent
-    shown = re.findall(r"```python\n(.*?)```", (root / "docs" / "diagnosis.md").read_text(), re.DOTALL)
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "diagnosis.md").read_text(), re.DOTALL)
     assert len(shown) == 1
-    catalogue = (root / "common" / "diagnosis" / "explain" / "causes.py").read_text()
+    catalogue = (ROOT / "common" / "diagnosis" / "explain" / "causes.py").read_text()
     plain = ["".join(text.split()).replace(",)", ")") for text in (shown[0], catalogue)]
     assert plain[0] in plain[1]

@@ -20,8 +20,8 @@ from parity.common.report.files import to_json, write_json, write_junit
 from parity.common.report.terminal import print_checks, print_verdict
 from parity.common.scaling.result import Ratio, Scaling
 from parity.common.spec import Placement
-from parity_tests.scaled import full_scaling
-from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, tiny_spec, write_pair
+from parity_tests.helpers.records import DDP, MIRRORED, TENSORFLOW, TORCH, Run, tiny_spec, write_pair
+from parity_tests.helpers.scaled import full_scaling
 
 HOSTILE = "[red]<b>&amp;\"'[/] \\[x] \x00\x07\x1b[31m \ud800 \ufffe ]]>"
 FSDP = Placement(framework="torch", strategy="fsdp2", replicas=2)

@@ -31,8 +31,8 @@ from parity.common.report.html.splits import (
 )
 from parity.common.scaling.result import Ratio, Scaling
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.scaled import full_scaling
-from parity_tests.synthetic import Run
+from parity_tests.helpers.records import Run
+from parity_tests.helpers.scaled import full_scaling
 
 pytest.importorskip("plotly", reason="the report needs plotly")
 pytest.importorskip("jinja2", reason="the report needs jinja2")

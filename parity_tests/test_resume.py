@@ -16,8 +16,8 @@ from parity.common.reference import StepScalars
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.layers import Dropout
 from parity.common.state.canonical import State, load_state
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
 
 # Of the time a step took nothing is asked.
 FIELDS = tuple(name for name in STEP_FIELDS if name != "seconds")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from parity.common.base.errors import RunError
-from parity.common.base.package import ROOT
 from parity.common.spec import override
-from parity_tests import run_cache as module
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.run_cache import SOURCES, RunCache, key_of, refers_outside, source_digest
+from parity_tests.helpers import ROOT
+from parity_tests.helpers import run_cache as module
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.run_cache import SOURCES, RunCache, key_of, refers_outside, source_digest
 
 SPEC = small("digits_mlp", "steps=4")
 PLACE = torch("ddp", 2)

@@ -16,8 +16,8 @@ from parity.common.parity.compare import compare
 from parity.common.parity.sample_ids import audit
 from parity.common.record import read_record
 from parity.common.spec import Placement
-from parity_tests.matrix import CORE, matrix_spec, small, tensorflow, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import CORE, matrix_spec, small, tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
 
 FEATURES = {
     "nesterov-velocity": (

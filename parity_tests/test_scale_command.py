@@ -30,9 +30,9 @@ from parity.common.scaling.experiment import (
     run_scale,
 )
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.command_line import Cli
-from parity_tests.scaled import full_scaling, with_text
-from parity_tests.synthetic import Run, recipe_spec, tiny_spec
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import Run, recipe_spec, tiny_spec
+from parity_tests.helpers.scaled import full_scaling, with_text
 
 HOSTILE = "[red]<b>&amp;</script><img src=x onerror=alert(1)>"
 STEPS = 40

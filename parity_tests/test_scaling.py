@@ -16,7 +16,7 @@ from parity.common.scaling.analyse import analyse
 from parity.common.scaling.result import Cause, Scaling
 from parity.common.scaling.statistics import throughput
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.synthetic import DDP, MIRRORED, TENSORFLOW, TORCH, Run, edit_json, timed, tiny_spec
+from parity_tests.helpers.records import DDP, MIRRORED, TENSORFLOW, TORCH, Run, edit_json, timed, tiny_spec
 
 FSDP = Placement(framework="torch", strategy="fsdp2", replicas=2)
 STEPS = 20

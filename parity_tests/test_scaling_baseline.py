@@ -13,7 +13,7 @@ from parity.common.base.errors import AlignmentError, RecordError
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.record import read_record
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.synthetic import DDP, TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.records import DDP, TORCH, Run, edit_json, one_line, tiny_spec
 
 STEPS = 30
 SPEC = tiny_spec("data.train_samples=32", "global_batch_size=32", f"steps={STEPS}")

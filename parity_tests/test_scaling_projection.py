@@ -30,7 +30,7 @@ from parity.common.scaling.links import (
 )
 from parity.common.scaling.projection import Model, measured_link, project
 from parity.common.scaling.result import Configuration, Interval, Mode, PhaseTimes, Projection
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
 
 LINK = Link("test", 1e-5, 1e9, "made up")
 SOME = settings(max_examples=40, deadline=None)

@@ -15,11 +15,11 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.reference import StepScalars, learning_rate
 from parity.common.spec import TrainSpec
-from parity_tests.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.records import TINY, one_line
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Peer
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import TINY, one_line
-from parity_tests.vocabulary import Vocabulary
+from parity_tests.tables.vocabulary import Vocabulary
 
 STEPS = 60
 RATE = 0.1

@@ -12,7 +12,7 @@ from parity.common.parity.result import judge
 from parity.common.record import read_record
 from parity.common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
 from parity.common.spec import ScriptInfo
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
 
 
 class Plain(ScriptRecorder):

@@ -31,8 +31,8 @@ from parity.common.checkpoint.shards import (
 from parity.common.record.files import read_json
 from parity.common.spec import Placement
 from parity.common.state.canonical import load_state
-from parity_tests.matrix import small
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import small
+from parity_tests.helpers.run_cache import RunCache
 
 RUNS = st.lists(st.integers(1, 5), max_size=4).flatmap(
     lambda shape: st.tuples(st.just(tuple(shape)), st.integers(0, math.prod(shape))).flatmap(
@@ -216,7 +216,7 @@ def test_what_ranks_write_is_what_is_gathered(run_cache: RunCache, text: str, re
         pytest.importorskip("deepspeed")
     precision = "float32" if placement.strategy == "deepspeed" else "float64"
     spec = small(recipe, "steps=3", f"optimizer={optimizer}", f"precision={precision}")
-    run = run_cache.begin(spec, placement, "parity_tests.sharded_bodies:writing_shards").result()
+    run = run_cache.begin(spec, placement, "parity_tests.bodies.sharded:writing_shards").result()
     gathered, files = load_state(run / "final.safetensors"), read_json(run / "shards" / "files.json")
     assert len(files) == placement.processes
     held = ShardedState(run / "shards", files)

@@ -13,8 +13,8 @@ from parity.common.checkpoint import find, read_checkpoint
 from parity.common.execution.checks import check_run
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import State, load_state
-from parity_tests.matrix import small
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import small
+from parity_tests.helpers.run_cache import RunCache
 
 STEPS, SAVED_AT = 8, 4
 CLOSE = 1e-12

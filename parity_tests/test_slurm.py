@@ -17,11 +17,12 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import RunRecord, parts_of, read_record
-from parity_tests.launching import ROOT, RUN, wait_until
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.processes import RUN, wait_until
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.slurm_cluster import Cluster, slurm_cluster
-from parity_tests.synthetic import one_line
 
 pytestmark = pytest.mark.slow
 

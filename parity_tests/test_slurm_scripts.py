@@ -20,8 +20,9 @@ from parity.common.planning.submission.status import states_of
 from parity.common.planning.submission.submit import Size, Submission, Submitted, script_of, sized
 from parity.common.planning.submission.sweep import element, placements_of
 from parity.common.spec import Placement
-from parity_tests.launching import ROOT, lacks
-from parity_tests.synthetic import one_line
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.processes import lacks
+from parity_tests.helpers.records import one_line
 
 SLURM = ROOT / "slurm"
 BATCH = sorted(SLURM.glob("*.sbatch"))

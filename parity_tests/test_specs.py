@@ -27,7 +27,8 @@ from parity.common.spec import (
     override,
     walk,
 )
-from parity_tests.synthetic import TINY, one_line, tiny_spec
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.records import TINY, one_line, tiny_spec
 
 
 def refused(data: object, *words: str) -> str:
@@ -473,7 +474,7 @@ def test_the_digest_changes_with_any_field() -> None:
 
 def test_the_digest_is_the_same_in_every_process() -> None:
     code = "from parity.common import recipes; print(*(recipes.get(n).resolved().content_hash() for n in recipes.RECIPES))"
-    root = str(Path(__file__).parent.parent)
+    root = str(ROOT)
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": root}
         child = subprocess.run(
@@ -610,9 +611,8 @@ def test_a_file_that_is_no_spec_is_refused_in_one_line(tmp_path: Path, name: str
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     if name.endswith("bomb"):
         # In a process of its own, whose time and memory are bounded.
-        root = Path(__file__).parent.parent
         child = subprocess.run(
-            [sys.executable, "-c", READ, path], capture_output=True, text=True, cwd=root, timeout=60
+            [sys.executable, "-c", READ, path], capture_output=True, text=True, cwd=ROOT, timeout=60
         )
         assert child.returncode == 0, f"killed or crashed: {child.stderr[-300:]}"
         assert len(child.stdout) < 1000 and "taken" not in child.stdout and "\\n" not in child.stdout

@@ -18,7 +18,7 @@ from parity.common.spec import ParameterSpec
 from parity.common.spec.initializers import initial_value
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
-from parity_tests.synthetic import one_line, recipe_spec, tiny_spec
+from parity_tests.helpers.records import one_line, recipe_spec, tiny_spec
 
 
 def equal_bits(a: State, b: State) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity_tests.command_line import Cli
-from parity_tests.synthetic import TORCH, Run, tiny_spec
+from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.records import TORCH, Run, tiny_spec
 
 
 @pytest.fixture

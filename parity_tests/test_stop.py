@@ -25,18 +25,19 @@ from parity.common.execution import ranks
 from parity.common.execution.ranks import reached, run_ranks
 from parity.common.record import parts_of, read_record
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.launching import ROOT, SECONDS, runs, wait_until
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.stop_bodies import FOREVER, record
-from parity_tests.synthetic import one_line
+from parity_tests.bodies.stop import FOREVER, record
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.processes import SECONDS, runs, wait_until
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.test_resume import BOTH, EXHAUSTIVE, FIELDS, going_on, label, light, saving
 
 
 def run(body: str, folder: Path, *more: object, count: int = 2, stoppable: bool = True) -> None:
     arguments = (folder, *more)
     run_ranks(
-        f"parity_tests.stop_bodies:{body}", arguments, count, folder / "logs", [], None, None, stoppable
+        f"parity_tests.bodies.stop:{body}", arguments, count, folder / "logs", [], None, None, stoppable
     )
 
 

@@ -13,11 +13,20 @@ from parity.common.parity.budget import Budget, ensemble_budget, proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
-from parity_tests.matrix import torch
-from parity_tests.run_cache import RunCache
-from parity_tests.strategies import CUT, MICRO_BATCHES, RECIPES, ROWS, Row, StrategyTable, missing, spec_of
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import torch
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.tables.strategies import (
+    CUT,
+    MICRO_BATCHES,
+    RECIPES,
+    ROWS,
+    Row,
+    StrategyTable,
+    missing,
+    spec_of,
+)
 
-ROOT = Path(__file__).parent.parent
 REFERENCE = torch("single", 1)
 
 CUT_IN_CI = ("tensorflow:mirrored", "torch:ddp", "torch:fsdp1", "torch:fsdp2")

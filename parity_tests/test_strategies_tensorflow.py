@@ -27,10 +27,10 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord, read_record
 from parity.common.spec import Placement, TrainSpec, override
-from parity_tests.matrix import small
-from parity_tests.strategies import DROPOUT
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small
+from parity_tests.tables.strategies import DROPOUT
 
-ROOT = Path(__file__).parent.parent
 REFERENCE = "tensorflow:mirrored:1"
 # Three batches an epoch, of 34, 34 and 2: over four replicas 1, 1, none and none.
 SHORT = ("data.train_samples=70", "data.eval_samples=35", "steps=7")

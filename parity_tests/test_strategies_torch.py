@@ -16,10 +16,10 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.tensor_parallel import division
-from parity_tests.layer_checks import deviation
-from parity_tests.matrix import small, torch
+from parity_tests.helpers.layers import deviation
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Peer, PeerError
-from parity_tests.run_cache import RunCache
 from parity_tests.test_optimizers import CASES, MORE, STEPS, drawn, spec_of
 
 OPTIMIZERS = {**{name: case.ours for name, case in CASES.items()}, **MORE}

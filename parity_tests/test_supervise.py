@@ -22,10 +22,11 @@ from parity.common.commands import manifest
 from parity.common.execution.resume import Start, attempt_of, decide, follow
 from parity.common.execution.supervise import supervise
 from parity.common.record import parts_of, read_record
-from parity_tests.launching import ROOT, SECONDS, runs, wait_until
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import one_line
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.processes import SECONDS, runs, wait_until
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 
 STEPS = 300
 WHAT = ("--recipe=digits_mlp", f"--set=steps={STEPS}", "--set=global_batch_size=34", "--save_every_steps=20")

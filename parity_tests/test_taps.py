@@ -13,9 +13,9 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import load_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.faults.registry import Tapped, parameters, trials
-from parity_tests.matrix import small, tensorflow, torch
-from parity_tests.run_cache import RunCache
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.records import one_line
+from parity_tests.helpers.run_cache import RunCache
 
 LIMIT = 1e-12
 # The third batch has two samples: over four replicas two of them have none.

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from parity_tests.vocabulary import LIMIT, Vocabulary, groups
+from parity_tests.helpers import ROOT
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary, groups
 
-PAGE = Path(__file__).parent.parent / "docs" / "vocabulary.md"
+PAGE = ROOT / "docs" / "vocabulary.md"
 
 
 def listed(page: str) -> dict[str, float]:

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from parity_tests.helpers import ROOT
+
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 HERE = Path(sys.prefix) / "lib" / PYTHON / "site-packages"
 # Names of Python's library and of packages that the toolkit imports: importing the user's instead must fail.

@@ -15,7 +15,7 @@ from parity.common.base.errors import SpecError
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec import Placement, TrainSpec, load_spec, override
 from parity.common.spec.placement import parse_value
-from parity_tests.synthetic import TINY, one_line
+from parity_tests.helpers.records import TINY, one_line
 
 # What a plain word stands for.
 WORDS: dict[str, Any] = {

@@ -11,10 +11,11 @@ import pytest
 
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import Mapping, Pair
-from parity_tests.launching import lacks
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.processes import lacks
+from parity_tests.tables.zoo import LIMIT, ZooTable
 from parity_tests.zoo import APPLICATIONS, PACKAGES, TRANSFORMERS, ZOO
-from parity_tests.zoo_run import ROOT, SEED, deviation, run, zoo_workers
-from parity_tests.zoo_table import LIMIT, ZooTable
+from parity_tests.zoo_run import SEED, deviation, run, zoo_workers
 
 SHARE = 0.9  # of the tensors that must get a counterpart
 # Small and quick ones, of either kind.

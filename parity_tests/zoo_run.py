@@ -11,7 +11,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -25,10 +24,10 @@ from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import Outline, TensorInfo
+from parity_tests.helpers import ROOT
+from parity_tests.tables.zoo import LIMIT, Outcome
 from parity_tests.zoo import PACKAGES, ZOO, Arrays, ZooPair
-from parity_tests.zoo_table import LIMIT, Outcome
 
-ROOT = Path(__file__).parent.parent
 SEED = 8
 _CLEARLY = 10  # times smaller, and it was due to that
 

@@ -26,7 +26,7 @@ from parity.common import recipes
 from parity.common.diagnosis.result import Diagnosis, Finding
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.spec.strategies import Framework
-from parity_tests.matrix import NARROW, small, tensorflow, torch
+from parity_tests.helpers.matrix import NARROW, small, tensorflow, torch
 
 # When a trial is made: by default; with those that take minutes; only with all others.
 Suite = Literal["default", "slow", "exhaustive"]

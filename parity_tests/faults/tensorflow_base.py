@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from parity.tf_impl import train
-from parity_tests.rerouted import rerouted
+from parity_tests.helpers.rerouted import rerouted
 
 _FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 

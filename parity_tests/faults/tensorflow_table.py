@@ -21,7 +21,7 @@ from parity_tests.faults.registry import (
     pair_of,
     violated,
 )
-from parity_tests.matrix import LOW_PRECISION, small, tensorflow, torch
+from parity_tests.helpers.matrix import LOW_PRECISION, small, tensorflow, torch
 
 fault = partial(Fault.of, "tensorflow")
 

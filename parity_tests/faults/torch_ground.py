@@ -13,7 +13,7 @@ import torch
 from parity.torch_impl import losses, optimizers, train
 from parity.torch_impl.model import local
 from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
-from parity_tests.rerouted import rerouted
+from parity_tests.helpers.rerouted import rerouted
 
 Manager = Callable[[], AbstractContextManager[None]]
 _IN_RANK: dict[str, Manager] = {}

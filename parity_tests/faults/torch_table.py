@@ -25,7 +25,7 @@ from parity_tests.faults.registry import (
     pair_of,
     violated,
 )
-from parity_tests.matrix import LOW_PRECISION, small, torch
+from parity_tests.helpers.matrix import LOW_PRECISION, small, torch
 
 fault = partial(Fault.of, "torch")
 

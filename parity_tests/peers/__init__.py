@@ -22,6 +22,8 @@ from typing import IO, Any
 import numpy as np
 from safetensors.numpy import load, save
 
+from parity_tests.helpers import ROOT
+
 Arrays = dict[str, np.ndarray]
 _LENGTHS = struct.Struct("<QQ")
 
@@ -41,7 +43,7 @@ class Peer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=Path(__file__).parents[2],
+                cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
             )
         self._thread = ThreadPoolExecutor(1, framework)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.helpers import ROOT
+
 SAMPLES, FEATURES, UNITS, CLASSES, BATCH, STEPS = 64, 8, 16, 3, 16, 12
 # Numbers that float32 holds exactly: Keras takes Python's through it.
 MOMENTUM, BETAS, EPSILON = 0.875, (0.875, 0.9921875), 2.0**-20
@@ -76,7 +78,7 @@ def image_weights() -> list[np.ndarray]:
 
 def run_snippet(number: int, folder: Path, names: dict[str, Any]) -> None:
     """Run a piece of Python of docs/recorders.md, in their order, in a folder of its own, with what it takes for given."""
-    text = (Path(__file__).parents[2] / "docs" / "recorders.md").read_text()
+    text = (ROOT / "docs" / "recorders.md").read_text()
     piece = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
     before = Path.cwd()
     os.chdir(folder)

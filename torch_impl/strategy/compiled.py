@@ -10,7 +10,7 @@ from parity.common.base.errors import MissingPackageError, SpecError
 from parity.common.spec import Placement
 from parity.torch_impl import runtime
 
-# Those that were seen to keep parity; parity_tests/strategies.py has a row for every one.
+# Those that were seen to keep parity; parity_tests/tables/strategies.py has a row for every one.
 _ABLE = ("single", "ddp", "fsdp2")
 
 

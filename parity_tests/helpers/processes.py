@@ -17,10 +17,10 @@ import pytest
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.record import read_record
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.run_cache import RunCache
 
-ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "slurm" / "cluster"
 NODES = ("node2", "node10")
 RUN = ["--recipe=digits_mlp", "--set=steps=20", "--set=global_batch_size=34"]

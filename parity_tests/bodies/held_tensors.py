@@ -11,16 +11,16 @@ import torch
 
 from parity.torch_impl import train
 from parity.torch_impl.probe import Probe, _Look
-from parity_tests.rerouted import rerouted
+from parity_tests.helpers.rerouted import rerouted
 
 
 def counted() -> AbstractContextManager[None]:
-    return rerouted(train, "parity_tests.held_tensors:counting_rank")
+    return rerouted(train, "parity_tests.bodies.held_tensors:counting_rank")
 
 
 def counted_unreleased() -> AbstractContextManager[None]:
     """Where the probe does not let go of the step's tensors."""
-    return rerouted(train, "parity_tests.held_tensors:unreleasing_rank")
+    return rerouted(train, "parity_tests.bodies.held_tensors:unreleasing_rank")
 
 
 def counting_rank(*arguments: Any) -> None:

@@ -1,6 +1,6 @@
 """What came of the runs that were killed, as the Markdown page docs/kills.md.
 
-From the lines that `python -m parity_tests.kills` has printed: python -m parity_tests.kill_table FILE... > docs/kills.md
+From the lines that `python -m parity_tests.kills` has printed: python -m parity_tests.tables.kills FILE... > docs/kills.md
 """
 
 from __future__ import annotations

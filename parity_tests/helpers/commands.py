@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parity.common.commands import cli
-from parity_tests.synthetic import one_line
+from parity_tests.helpers.records import one_line
 
 
 class Cli:

@@ -28,8 +28,8 @@ from parity.common.spec import Placement, TrainSpec, walk
 from parity.common.spec.replay import Replay
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
-from parity_tests.matrix import small, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.run_cache import RunCache
 
 # (name of a spec, replicas) -> the folder that feeds so many what one replica saw.
 Feed = Callable[[str, int], str]

@@ -149,7 +149,7 @@ STARTS = {"forked": None, "spawned": spawned, "unarmed": unarmed}
 def main(body: str, how: str, folder: str) -> None:
     """A process that runs two ranks, for tests that end it."""
     run_ranks(
-        f"parity_tests.rank_bodies:{body}", (Path(folder),), 2, Path(folder) / "logs", [], None, STARTS[how]
+        f"parity_tests.bodies.ranks:{body}", (Path(folder),), 2, Path(folder) / "logs", [], None, STARTS[how]
     )
 
 

@@ -13,7 +13,7 @@ from parity.common.spec import ModelSpec
 from parity.common.spec.model import walk
 from parity.common.state.canonical import canonical_name
 from parity_tests.peers import Arrays, Peer
-from parity_tests.vocabulary import LIMIT, Vocabulary
+from parity_tests.tables.vocabulary import LIMIT, Vocabulary
 
 # NumPy: f(x, tensors by their own names) -> y, in complex-safe operations only.
 NumpyLayer = Callable[[NDArray[Any], dict[str, NDArray[Any]]], NDArray[Any]]

@@ -12,7 +12,7 @@ from parity.common.parity.compare import Comparison
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.strategies import ENGINES, OPTIONS
-from parity_tests.matrix import small
+from parity_tests.helpers.matrix import small
 
 DROPOUT = (
     "model.layers=[{kind: flatten}, {kind: dense, units: 64}, {kind: activation, function: relu},"

@@ -11,7 +11,7 @@ from parity.common.checkpoint.shards import gather, shard_file, write_shard
 from parity.common.record.files import write_json
 from parity.torch_impl import train
 from parity.torch_impl.sharded_checkpoint import ShardWriter
-from parity_tests.rerouted import rerouted
+from parity_tests.helpers.rerouted import rerouted
 
 SHARDS, FILES = "shards", "files.json"
 _SECONDS = 60
@@ -19,7 +19,7 @@ _SECONDS = 60
 
 def writing_shards() -> AbstractContextManager[None]:
     """What the worker enters: it sends its ranks through `rank`."""
-    return rerouted(train, "parity_tests.sharded_bodies:rank")
+    return rerouted(train, "parity_tests.bodies.sharded:rank")
 
 
 def rank(*arguments: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from parity.common.parity.budget import Budget, ensemble_budget, widest
 from parity.common.spec import TrainSpec
-from parity_tests.matrix import tensorflow, torch
-from parity_tests.run_cache import RunCache
+from parity_tests.helpers.matrix import tensorflow, torch
+from parity_tests.helpers.run_cache import RunCache
 
 # One replica of each framework.
 SINGLES = [torch("single", 1), tensorflow(1)]

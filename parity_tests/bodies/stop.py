@@ -13,7 +13,7 @@ from parity.common.base.errors import RunError, StoppedError
 from parity.common.base.stop import Stop
 from parity.common.record import RecordWriter
 from parity.common.spec import Placement
-from parity_tests.synthetic import FACTS, tiny_spec
+from parity_tests.helpers.records import FACTS, tiny_spec
 
 FOREVER = 1000.0
 

@@ -12,7 +12,7 @@ _HEAD = """# Corrupted files, and what is said of them
 
 Written by `scripts/test -m "" parity_tests/test_corruption.py --corruption=docs/corruption.md`; do not edit.
 
-Each file is whole at first, then damaged by a seeded generator (`parity_tests/fuzz_inputs.py`): bits flipped, cut short,
+Each file is whole at first, then damaged by a seeded generator (`parity_tests/helpers/fuzz_inputs.py`): bits flipped, cut short,
 grown, swapped, deleted, foreign, endless, a pipe; values of JSON and YAML replaced by nonsense, keys
 twice, bombs, tags. Specs are loaded, placements parsed, records read and judged against a whole one, checkpoints
 looked for as by a run that goes on, tensors carried over by a mapping and back. A good answer is one line that names the file and what is wrong with it, or the

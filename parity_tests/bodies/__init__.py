@@ -1,0 +1,1 @@
+"""Functions that tests have run in other processes: in ranks, in workers, in place of a training."""
