@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 _DEFAULT_FOLDER = ".parity"
+# Characters of a folder's name.
+_LONGEST = 150
 _MARKER = (
     "parity(**arguments): a test of a Keras model and its torch port; arguments (keras, torch, mapping, ...) are those"
     " that the assertions of the fixture `parity` take where the test gives none. Every test that takes the fixture has"
@@ -177,5 +179,11 @@ def _said(method: Any, arguments: dict[str, Any]) -> None:
 
 
 def _file_name(node: str) -> str:
-    """A test's name as that of a folder."""
-    return re.sub(r"[^\w.\-]+", "_", node).strip("_.")[-150:]
+    """A test's name as that of a folder; a long one ends in a hash of the whole, so that no two share a folder."""
+    import hashlib
+
+    name = re.sub(r"[^\w.\-]+", "_", node).strip("_.")
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(node.encode()).hexdigest()[:10]
+    return f"{name[: _LONGEST - len(digest) - 1]}-{digest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import inspect
 import json
 import os
@@ -485,6 +486,26 @@ def test_two_runs_do_not_train_into_one_folder(tmp_path: Path) -> None:
             Trained(tmp_path)
         one_line(error.value)
     Trained(tmp_path).checkpoints.close()
+
+
+def test_a_lock_that_fails_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Storage without locks is named; any other failure ends the run."""
+
+    def failing(number: int) -> None:
+        def flock(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(manager.fcntl, "flock", flock)
+
+    failing(errno.EIO)
+    with pytest.raises(CheckpointError, match="cannot be locked: Input/output error"):
+        manager.lock(tmp_path)
+    failing(errno.ENOSYS)
+    manager.lock(tmp_path).close()
+    said = one_line(capsys.readouterr().err)
+    assert "this storage has no locks" in said and str(tmp_path) in said
 
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_doctor_tells_when_a_framework_does_not_start(
     parity: Cli, monkeypatch: pytest.MonkeyPatch, service: str, words: str
 ) -> None:
     hide(monkeypatch)
-    monkeypatch.setattr(worker, "_SERVICE", f"parity_tests.services:{service}")
+    monkeypatch.setattr(worker, "_SERVICE", f"parity_tests.bodies.services:{service}")
     monkeypatch.setattr(worker, "_DESCRIBE_SECONDS", 0.5 if service == "Hangs" else 60.0)
     code, out, err = parity("doctor")
     assert (code, err) == (2, "")

@@ -7,12 +7,17 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import parity_pytest
+from parity.common.assertions import assertions
 from parity.common.assertions.arguments import TOLERANCES
 from parity.common.assertions.assertions import Assertions
+from parity.common.base.errors import RecordError, SpecError
 from parity_tests.helpers import ROOT
 
 pytest_plugins = ["pytester"]
@@ -198,6 +203,56 @@ def test_the_page_tells_each_argument_and_tolerance() -> None:
     for method in (Assertions.same_forward, Assertions.same_training):
         for argument in list(inspect.signature(method).parameters)[1:]:
             assert argument == "folder" or re.search(rf"\b{argument}\b", page), argument
+
+
+def test_long_names_of_tests_do_not_collide() -> None:
+    end = "x" * 200
+    names = {
+        parity_pytest._file_name(f"tests/{start}.py::test_port[{end}{end_too}]")
+        for start in "ab"
+        for end_too in "cd"
+    }
+    assert len(names) == 4 and all(len(name) <= 150 for name in names)
+    assert parity_pytest._file_name("tests/test_port.py::test_it") == "tests_test_port.py_test_it"
+
+
+ASSERTED = [
+    lambda folder: Assertions().same_forward("a:b", "c:d", np.ones((1, 2)), folder=folder),
+    lambda folder: Assertions().same_training("a:b", "c:d", {}, "mean_squared_error", folder=folder),
+]
+
+
+@pytest.mark.parametrize("asserted", ASSERTED)
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, asserted: Callable[[Path], None]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "report.html").write_text("")
+    with pytest.raises(RecordError, match=r"holds thesis\.tex, which no assertion has written"):
+        asserted(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(RecordError, match="is no folder of an assertion's"):
+        asserted(tmp_path / "link")
+
+
+@pytest.mark.parametrize("asserted", ASSERTED)
+def test_what_an_assertion_left_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asserted: Callable[[Path], None]
+) -> None:
+    """And nothing stays of one that could not compare, whatever its message says."""
+
+    def refuse(*_: object) -> None:
+        raise SpecError(f"{tmp_path / 'left'} is not to blame")
+
+    monkeypatch.setattr(assertions, "forward_asked", refuse)
+    monkeypatch.setattr(assertions, "training_asked", refuse)
+    (tmp_path / "left" / "pair").mkdir(parents=True)
+    (tmp_path / "left" / "report.html").write_text("")
+    with pytest.raises(SpecError, match="is not to blame"):
+        asserted(tmp_path / "left")
+    assert not (tmp_path / "left").exists()
 
 
 QUICK = """

@@ -26,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     children = []
 
     def started(service: str = "Plain", **settings: Any) -> Child:
-        child = Child(f"parity_tests.services:{service}", name="the child", **settings)
+        child = Child(f"parity_tests.bodies.services:{service}", name="the child", **settings)
         children.append(child)
         return child
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +36,33 @@ def pids(folder: Path) -> dict[str, int]:
 
 def all_gone(folder: Path) -> bool:
     return not any(map(runs, pids(folder).values()))
+
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
+
+
+class OwnError(RuntimeError):
+    """Stands for torch's own of a collective."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(f"{GLOO}pair.cc:534] Connection closed by peer [::1]:38"), "Connection closed by peer [::1]:38"),
+        (RuntimeError(f"Gloo connectFullMesh failed with {GLOO}pair.cc:144] no error"), "Gloo connectFullMesh failed with"),
+        (RuntimeError(f"{GLOO}unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation"), "waited 3 s"),
+        (RuntimeError(f"{GLOO}pair.cc:534] Application timeout caused pair closure"), "waited 3 s"),
+        (OwnError("Broken pipe. This is typically because of a peer"), "Broken pipe"),
+        # These only mention it.
+        (ValueError("unknown backend 'gloo-x'"), None),
+        (RuntimeError("the backend gloo has no reduce_scatter"), None),
+        (RuntimeError("[enforce fail at /gloo/transport/tcp/device.cc:84] no interface eth9"), None),
+        (KeyError("Timed out waiting 3ms for my operation"), None),
+    ],
+)  # fmt: skip
+def test_an_error_that_mentions_gloo_is_not_yet_a_lost_peer(error: Exception, said: str | None) -> None:
+    found = ranks.lost_peer(error, OwnError, 3)
+    assert found == said if said is None else found is not None and found.startswith(said)
 
 
 @pytest.fixture
@@ -90,20 +119,30 @@ def test_a_full_disk_does_not_lose_the_reason(tmp_path: Path) -> None:
         run("one_raises", tmp_path)
 
 
+def hours_pass(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int) -> None:
+    """Between two looks at a clock, from when all ranks are at work."""
+    hours = itertools.count()
+
+    def now() -> float:
+        return 1e4 * next(hours) if len(pids(folder)) == count else 0.0
+
+    monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=now, time=time.time))
+
+
 def test_ranks_that_record_nothing_are_ended_and_say_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "silence_limit", lambda _: 2.0)
+    hours_pass(monkeypatch, tmp_path, 2)
     place = r"it is at \(\S*ranks.py:\d+\)"
     with pytest.raises(
-        RunError, match=rf"^nothing was recorded for 2 s: rank 0, {place}; rank 1, {place}; host: "
+        RunError, match=rf"^nothing was recorded for 3600 s: rank 0, {place}; rank 1, {place}; host: "
     ):
         run("unwatched", tmp_path)
     assert all_gone(tmp_path)
 
 
 def test_ranks_that_record_something_are_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "silence_limit", lambda _: 1.0)
+    hours_pass(monkeypatch, tmp_path, 1)
     run("records_slowly", tmp_path, 1)
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +88,19 @@ def write_phases(placement: Placement, folder: Path, step: float) -> None:
 class MadeUp:
     """A worker of the made-up machine, in place of a framework's process."""
 
+    log_matters = False
+
     def __init__(self, noise: float = 0.0, before: Callable[[int], object] = lambda number: None) -> None:
         self.order: list[str] = []
         self._made: dict[tuple[str, Placement], Path] = {}
         self._noise = noise
         self._before = before
+
+    def __enter__(self) -> MadeUp:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def of(self, placement: Placement) -> MadeUp:
         return self
@@ -116,7 +123,7 @@ class MadeUp:
 
 def run_made_up(monkeypatch: pytest.MonkeyPatch, asked: Question, folder: Path, worker: MadeUp) -> None:
     monkeypatch.setattr(experiment, "require", lambda framework: None)
-    monkeypatch.setattr(session, "Workers", lambda logs: nullcontext(worker))
+    monkeypatch.setattr(session, "Workers", lambda logs: worker)
     run_scale(asked, folder, Console(quiet=True))
 
 
@@ -302,6 +309,30 @@ def test_a_failed_first_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(RunError, match="out of memory"):
             run_made_up(monkeypatch, question(), tmp_path / f"s{at}", worker)
         assert (tmp_path / f"s{at}").exists() == left
+
+
+@pytest.mark.parametrize(
+    ("leaves", "left"),
+    [
+        (lambda folder, worker: None, False),
+        # Its path in the message says nothing about what lies there.
+        (lambda folder, worker: (folder / "empty.log").write_text(""), False),
+        (lambda folder, worker: (folder / "rank_0.log").write_text("what the rank said"), True),
+        (lambda folder, worker: (folder / "rank_0.log").write_text(""), False),
+        (lambda folder, worker: setattr(worker, "log_matters", True), True),
+    ],
+)
+def test_what_is_left_depends_on_what_is_there_and_not_on_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: Callable[[Path, MadeUp], object], left: bool
+) -> None:
+    def fail(number: int) -> None:
+        leaves(tmp_path / "s", worker)
+        raise RunError(f"{tmp_path / 's'} is a fine folder, and there is no memory")
+
+    worker = MadeUp(before=fail)
+    with pytest.raises(RunError, match="no memory"):
+        run_made_up(monkeypatch, question(), tmp_path / "s", worker)
+    assert (tmp_path / "s").exists() == left
 
 
 @pytest.mark.parametrize(

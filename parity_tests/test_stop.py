@@ -126,7 +126,7 @@ def test_a_rank_that_raises_is_named_with_the_last_step(run_cache: RunCache) -> 
     with pytest.raises(RunError) as caught:
         run_cache.record(light(), saving(torch("ddp", 2), every=1), "a_rank_crashes")
     message = str(caught.value)
-    assert "rank 1 ended with code 1: ValueError: the disk of rank 1 is gone (log: " in message
+    assert "rank 1 ended with code 1: ValueError: the disk of rank 1 is gone (" in message
     found = re.search(r"\(log: (\S+)/logs/rank_1.log\); host: (\S+); last recorded step: (\d+)$", message)
     assert found and found[2] == platform.node() and found[3] in "345", message
     kept = checkpoints_of(Path(found[1]))

@@ -159,7 +159,7 @@ def test_torchrun_starts_all_ranks_again(run_cache: RunCache, tmp_path: Path) ->
 
 # Stands for a training: it leaves what one would, and ends as it is told for each time that it is started.
 FAKE = """
-import json, os, signal, sys, time
+import faulthandler, json, os, signal, sys, time
 from pathlib import Path
 
 run = Path(os.environ["RUN"])
@@ -176,6 +176,9 @@ if ends == "waits":
     signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
     (run.parent / "waits").touch()
     time.sleep(100)
+if ends == "hangs":
+    faulthandler.register(signal.SIGUSR2)
+    time.sleep(100)
 if ends < 0:
     os.kill(os.getpid(), -ends)
 sys.exit(ends)
@@ -188,6 +191,19 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("RUN", str(tmp_path / "run"))
     return tmp_path
+
+
+def test_a_training_that_hangs_is_ended_and_started_again(
+    fake: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (fake / "plan.json").write_text(json.dumps([(20, "hangs"), (40, 0)]))
+    assert supervise("fake_training", [], fake / "run", 2, from_spec=True, silent_seconds=1.5) == 0
+    said = capfd.readouterr().err
+    assert "supervisor: the training has recorded nothing for 1.5 s" in said
+    assert "fake_training.py" in said, "its stacks"
+    assert (
+        "the training was killed by signal 9; start 1 of 2 more, from the checkpoint before step 20" in said
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import atexit
 import functools
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.execution.checks import check_run, steps_behind
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.process_context import ProcessContext, find_folder, process_context, starts_ranks
-from parity.common.execution.ranks import arrive, reached, run_ranks
+from parity.common.execution.ranks import arrive, lost_peer, reached, run_ranks
 from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
 from parity.common.spec import Placement, TrainSpec
@@ -92,14 +91,8 @@ def _be_a_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
         raise
     except Exception as error:
         _leave_at_once()
-        # Neither gloo nor a store has an exception of its own for a peer that has gone or never came. Which of
-        # its two words for being late gloo says depends on what it was at.
-        late = re.search(r"Application timeout|Timed out waiting \d+ms for \w+ operation", str(error))
-        if isinstance(error, dist.DistError) or late or "gloo" in str(error):
-            # Without the place in gloo's sources, and its advice.
-            said = re.sub(r"^\[[^]]*\] |\. This is typically.*", "", str(error).splitlines()[0]).rstrip(".")
-            if late:
-                said = f"waited {arguments[1].timeout_seconds} s in a collective for another rank"
+        said = lost_peer(error, dist.DistError, arguments[1].timeout_seconds)
+        if said is not None:
             raise RunError(
                 f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said}; host:"
                 f" {platform.node()}{reached(arguments[2])}; the first rank to fail says why"

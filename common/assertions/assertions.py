@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -28,14 +29,14 @@ from parity.common.assertions.arguments import (
     written,
 )
 from parity.common.assertions.failures import place_of, told_of, where_of, write_page
-from parity.common.base.errors import ExternalModelError, ParityError
+from parity.common.base.errors import ExternalModelError, ParityError, RecordError
 from parity.common.diagnosis.result import Finding, TensorComparison
-from parity.common.execution.session import Workers
+from parity.common.execution.session import Workers, holds_runs_or_logs
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.explain import Suspect
-from parity.common.external.pairs.pair import MAPPING, Outcome, PairOptions, Processes, compare_pair
+from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.setup import (
     LoadedPair,
@@ -53,7 +54,9 @@ from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework
 
 REPORT = "report.html"
-_PAIR = "pair"
+_PAIR, _DIAGNOSIS = "pair", "diagnosis_1.html"
+# All that an assertion leaves in its folder.
+_LEFT = (REPORT, "report.json", "report.xml", MAPPING, SAMPLES, _PAIR, _DIAGNOSIS, "diagnosis_1.json")
 _SHOWN = 8
 _QUIET = Console(quiet=True)
 # Of a diagnosis, what a forward pass shows.
@@ -117,7 +120,8 @@ class Assertions:
             opened = open_pair(asked, ours, theirs)
             found = map_pair(opened, None if mapping is None else Path(mapping))
             write_mapping(scratch / MAPPING, found)
-            check_mapped(found, opened.outlines, folder / MAPPING)
+            with scratch.kept_on_error():  # the user completes the mapping
+                check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
                 turn_off_dropout(asked, opened)
             copy_weights(asked, opened, found)
@@ -127,7 +131,8 @@ class Assertions:
             if all(one.deviation <= chosen.limit for one in seen):
                 return
             text = _explained(asked, opened, found, chosen, training, seen, scratch)
-            raise AssertionError(f"{text}\n  report: {folder / REPORT}")
+            with scratch.kept_on_error():
+                raise AssertionError(f"{text}\n  report: {folder / REPORT}")
 
     def same_training(
         self,
@@ -168,7 +173,7 @@ class Assertions:
             AssertionError: they do not; the text says when, where and why.
             ParityError: they could not be compared, in one line.
         """
-        shutil.rmtree(folder, ignore_errors=True)
+        _make_room(folder)
         folder.mkdir(parents=True)
         text, kept = "", False
         try:
@@ -193,10 +198,12 @@ class Assertions:
             processes = Processes(ours, theirs, self._training_workers())
             text = _judged(asked, compare_pair(asked, way, folder / _PAIR, _QUIET, processes), folder)
             kept = bool(text)
-        except ParityError as error:
+        except ParityError:
             # A process that failed may be beyond use.
             self._end_training()
-            kept = str(folder) in str(error)
+            pair = folder / _PAIR
+            incomplete = (pair / MAPPING).exists() and not (pair / WEIGHTS).exists()
+            kept = incomplete or holds_runs_or_logs(folder)
             raise
         finally:
             if not kept:
@@ -213,9 +220,10 @@ class Assertions:
 
     def _end_training(self) -> None:
         if self._workers is not None:
-            with self._workers:
+            with self._workers as ended:
                 self._workers = None
-            shutil.rmtree(self._logs, ignore_errors=True)
+            if not ended.log_matters:
+                shutil.rmtree(self._logs, ignore_errors=True)
 
     def _pair(self, asked: PairRequest, precision: str) -> tuple[ExternalWorker, ExternalWorker]:
         """Both models, built anew; side by side where their processes start."""
@@ -239,18 +247,25 @@ class Assertions:
 
 
 class _Scratch:
-    """A temporary folder, which becomes `folder` where a failure is told of it."""
+    """A temporary folder, which becomes `folder` where an error is raised within `kept_on_error`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._kept = folder, False
 
     def __enter__(self) -> _Scratch:
+        _make_room(self._folder)
         self._temporary = Path(tempfile.mkdtemp(prefix="parity-assert-"))
-        shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None and str(self._folder) in str(error):
+    @contextmanager
+    def kept_on_error(self) -> Iterator[None]:
+        """Around what may raise an error that points to a file in the folder."""
+        self._kept = True
+        yield
+        self._kept = False
+
+    def __exit__(self, *_: object) -> None:
+        if self._kept:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(self._temporary, self._folder)
         else:
@@ -258,6 +273,21 @@ class _Scratch:
 
     def __truediv__(self, name: str) -> Path:
         return self._temporary / name
+
+
+def _make_room(folder: Path) -> None:
+    """Remove what an earlier failure has left; raises RecordError where anything else lies there, which stays."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise RecordError(f"{folder}: is no folder of an assertion's, so it is left alone; give another one")
+    foreign = sorted(
+        path.name for path in folder.glob("*") if path.name.removesuffix(".partial") not in _LEFT
+    )
+    if foreign:
+        raise RecordError(
+            f"{folder}: holds {foreign[0]}, which no assertion has written, so it is left alone; give another folder"
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
@@ -277,9 +307,7 @@ def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
         lines += [f"  {found.when.evidence}"] if found.when else []
         lines += [line for finding in found.findings[:_SHOWN] for line in told_of(finding, ())]
         seen = [one for step in found.steps for one in step.as_trained]
-        write_page(
-            folder / (REPORT if result is None else "diagnosis_1.html"), [*lines, *found.notes], seen, None
-        )
+        write_page(folder / (REPORT if result is None else _DIAGNOSIS), [*lines, *found.notes], seen, None)
     shown = str(folder / REPORT) if result is None else write_reports(result, folder)
     return "\n".join([*lines, f"  report: {shown}"])
 

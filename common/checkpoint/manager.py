@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -243,11 +245,16 @@ class CheckpointManager:
                 remove(gone)
 
 
+# What the system says of storage that has no locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
 def lock(run: Path) -> IO[bytes]:
     """Keep others from training into a run; the system lets go of it when this process ends, however it does.
 
     Raises:
-        CheckpointError: another process holds it, or it cannot be made.
+        CheckpointError: another process holds it, or it cannot be made or locked. Storage without locks is named on
+            standard error instead.
     """
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -263,8 +270,15 @@ def lock(run: Path) -> IO[bytes]:
         raise CheckpointError(
             f"{run}: another process is training into it; wait for it, or give another --out"
         ) from None
-    except OSError:
-        pass  # storage that has no locks
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            file.close()
+            raise CheckpointError(f"{run / LOCK}: cannot be locked: {error.strerror or error}") from None
+        print(
+            f"{run}: this storage has no locks ({error.strerror}), so nothing keeps another process from training"
+            " into it",
+            file=sys.stderr,
+        )
     return file
 
 

@@ -30,9 +30,14 @@ from parity.common.record.header import steps_in
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
 # Characters of an error; and ranks that are named where all hang.
 _LONGEST = 600
 _SHOWN = 4
+# What gloo says of a peer, in exceptions that are no others than Python's: '[.../gloo/transport/tcp/pair.cc:534] ...'.
+_GLOO = re.compile(r"(?:^|failed with )\[\S*gloo/\S+\.(?:cc|h):\d+\] ")
+# Which of its two words for being late it says depends on what it was at.
+_GLOO_LATE = re.compile(r"Application timeout|Timed out waiting \d+ms for \w+ operation")
 # What a rank says, in its framework's words or ours, that has waited for another.
 _LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
 
@@ -96,6 +101,23 @@ def reached(record: Path) -> str:
     """'; last recorded step: 41' of a run that ends early; nothing, where it has recorded none."""
     steps = steps_in(record / "steps.f64")
     return f"; last recorded step: {steps - 1}" if steps else ""
+
+
+def lost_peer(error: Exception, kinds: type[Exception], timeout_seconds: int) -> str | None:
+    """Return what an error says of another rank that has gone or never came; None for an error of this rank's own.
+
+    Args:
+        error: of a collective, perhaps. Gloo has no exception of its own; an error that only mentions gloo is none.
+        kinds: the framework's own exceptions for it.
+        timeout_seconds: of a collective.
+    """
+    text = str(error)
+    if not isinstance(error, kinds) and not (type(error) is RuntimeError and _GLOO.search(text)):
+        return None
+    if _GLOO_LATE.search(text):
+        return f"waited {timeout_seconds} s in a collective for another rank"
+    # Without the place in gloo's sources, and its advice.
+    return re.sub(r"^\[[^]]*\] |\. This is typically.*", "", text.splitlines()[0]).rstrip(".")
 
 
 def arrive() -> None:
@@ -163,7 +185,7 @@ def _wait(
     stopped = None
     while running:
         failed = []
-        for sentinel in wait(list(running), _POLL_SECONDS if awaited else limit):
+        for sentinel in wait(list(running), _POLL_SECONDS if awaited else _LOOK_SECONDS):
             rank = running.pop(sentinel)
             processes[rank].join()
             if processes[rank].exitcode == StoppedError.exit_code:

@@ -85,18 +85,24 @@ def work(
 
     Raises:
         ParityError: a run failed, or a person interrupted; the folder keeps what was finished. It is
-            removed where nothing was, unless `keep`, or the message points to a log inside.
+            removed where nothing was, unless `keep`, or a log inside says why it failed.
     """
+    used = Workers(folder / "logs") if workers is None else workers
     try:
-        with Workers(folder / "logs") if workers is None else nullcontext(workers) as used:
+        with used if workers is None else nullcontext():
             for title, jobs in stages:
                 _run_stage(title, jobs, used, console)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; finished runs are in {folder}") from None
-    except ParityError as error:
-        if not keep and str(folder) not in str(error) and not any(folder.rglob("summary.json")):
+    except ParityError:
+        if not (keep or used.log_matters or holds_runs_or_logs(folder)):
             shutil.rmtree(folder)
         raise
+
+
+def holds_runs_or_logs(folder: Path) -> bool:
+    """Whether a run below a folder was finished, or a rank has written into its log."""
+    return any(folder.rglob("summary.json")) or any(log.stat().st_size for log in folder.rglob("rank_*.log"))
 
 
 def rounds(jobs: Sequence[Job], folder: Path, count: int, phase_rounds: int) -> Iterator[Stage]:
@@ -189,13 +195,20 @@ class Workers:
         self._stack = ExitStack()
         self._logs = logs
         self._started: dict[str, Worker] = {}
+        self._log_matters = False
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._log_matters = self.log_matters
         self._started.clear()
         self._stack.close()
+
+    @property
+    def log_matters(self) -> bool:
+        """Whether an error has pointed to one of the logs."""
+        return self._log_matters or any(worker.log_matters for worker in self._started.values())
 
     def of(self, placement: Placement) -> Worker:
         """The process that runs a placement."""

@@ -22,6 +22,7 @@ from parity.common.base.stop import listen
 from parity.common.execution import progress, supervise
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.process_context import process_context, starts_ranks
+from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.resume import (
     Start,
     attempt_of,
@@ -69,6 +70,7 @@ def run(framework: Framework) -> None:
     def main(arguments: list[str]) -> int:
         if len(arguments) > 1:
             raise app.UsageError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
+        report_stacks()
         try:
             require(framework)
             if values.describe:
@@ -168,7 +170,8 @@ def _supervise(framework: Framework, values: Any) -> int:
         raise SpecError("--out is required: the folder for the run record")
     run = run_to_resume(values.resume, None if values.out is None else Path(values.out))
     given = values.recipe is not None or values.spec is not None
-    return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given)
+    limit = silence_limit(placement.timeout_seconds) * OUTER
+    return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given, limit)
 
 
 def _placement(framework: Framework, values: Any) -> Placement:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,22 @@ from parity.common.base.errors import ParityError, StoppedError
 from parity.common.base.stop import handling
 from parity.common.checkpoint import checkpoints_of, step_of
 from parity.common.execution.processes.child import how_it_ended
+from parity.common.execution.processes.environment import command, environment
+from parity.common.execution.processes.liveness import SILENT_SECONDS, STACK_SIGNAL, growth
 from parity.common.record import parts_of
 
+_STACK_SECONDS = 1.0
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl, from linux/prctl.h
 
 
-def supervise(module: str, flags: Sequence[str], run: Path, restarts: int, from_spec: bool) -> int:
+def supervise(
+    module: str,
+    flags: Sequence[str],
+    run: Path,
+    restarts: int,
+    from_spec: bool,
+    silent_seconds: float = SILENT_SECONDS,
+) -> int:
     """Train with `python -m module flags`, and again when that dies; returns the exit code of the last.
 
     It is given up once it has been started again `restarts` times, where it dies before it has trained, and where it
@@ -31,15 +42,15 @@ def supervise(module: str, flags: Sequence[str], run: Path, restarts: int, from_
         flags: as the command line has them.
         run: the folder that it trains into.
         restarts: how often at most.
+        silent_seconds: a training that records nothing for so long is ended, and dies so.
         from_spec: whether the flags say what is trained; else that is what the run says.
     """
     reached: int | None = None
     again = ["--resume=auto"] if from_spec else [f"--resume={run}", f"--out={run}"]
     for number in range(restarts + 1):
         begun = _begun(run)
-        code, asked = _train(
-            [sys.executable, "-m", module, *flags, *(again if number else ()), "--restarts=0"]
-        )
+        flags_now = [*flags, *(again if number else ()), "--restarts=0"]
+        code, asked = _train(command(module, *flags_now), run, silent_seconds)
         if code in (0, StoppedError.exit_code):
             return code
         if asked:
@@ -84,8 +95,8 @@ def _begun(run: Path) -> int:
     return sum((part / "header.json").exists() for part in parts_of(run))
 
 
-def _train(command: Sequence[str]) -> tuple[int, int]:
-    """Train in a process that ends with this one, and hears of the signals that ask this one to stop.
+def _train(line: Sequence[str], run: Path, silent_seconds: float) -> tuple[int, int]:
+    """Train into `run` in a process that ends with this one, and hears of the signals that ask this one to stop.
 
     Returns its exit code, and the first of those signals, or 0.
     """
@@ -98,14 +109,24 @@ def _train(command: Sequence[str]) -> tuple[int, int]:
             child.send_signal(number)
 
     with handling(pass_on):
-        child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))
+        child = subprocess.Popen(line, env=environment(threads=None), preexec_fn=_die_with(os.getpid()))
         for number in asked:
             child.send_signal(number)
+        seen = growth(run)
         while True:
             try:
-                return child.wait(), asked[0] if asked else 0
+                return child.wait(silent_seconds), asked[0] if asked else 0
             except KeyboardInterrupt:
                 asked.append(signal.SIGINT)  # it has reached the whole group
+            except subprocess.TimeoutExpired:
+                before, seen = seen, growth(run)
+                if before == seen:
+                    _say(
+                        f"the training has recorded nothing for {silent_seconds:g} s; its stacks, and its end:"
+                    )
+                    child.send_signal(STACK_SIGNAL)
+                    time.sleep(_STACK_SECONDS)
+                    child.kill()
 
 
 def _die_with(parent: int) -> Callable[[], None]:

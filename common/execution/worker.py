@@ -17,7 +17,7 @@ from typing import Any
 from parity.common.base.errors import MissingPackageError, RunError, how_to_install
 from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
-from parity.common.execution.processes.liveness import growth, silence_limit
+from parity.common.execution.processes.liveness import OUTER, growth, silence_limit
 from parity.common.execution.processes.service import Service
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.strategies import Framework
@@ -25,8 +25,6 @@ from parity.common.spec.strategies import Framework
 EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
 _SERVICE = "parity.common.execution.worker:Trainings"
 _DESCRIBE_SECONDS = 120.0
-# `run_ranks` has the same limit, and names the rank: it comes first.
-_MORE = 1.1
 
 
 def require(framework: Framework) -> None:
@@ -127,7 +125,7 @@ class Worker:
     def _ask(self, question: str, arguments: dict[str, Any], placement: Placement, folder: Path) -> None:
         with self._lock:
             try:
-                limit = silence_limit(placement.timeout_seconds) * _MORE
+                limit = silence_limit(placement.timeout_seconds) * OUTER
                 self._child.ask(question, arguments, limit, functools.partial(growth, folder))
             except RunError as error:
                 if self._child.running:

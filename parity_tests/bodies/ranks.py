@@ -53,9 +53,10 @@ def raises_several_lines(folder: Path) -> None:
 
 
 def records_slowly(folder: Path) -> None:
-    """For three times as long as a rank may be silent, and never so long without a record."""
-    for _ in range(15):
-        time.sleep(0.2)
+    """For longer than a rank may be silent, and never so long without a record."""
+    note(folder)
+    for _ in range(40):
+        time.sleep(0.1)
         with open(folder / "steps", "ab") as file:
             file.write(b"x")
 

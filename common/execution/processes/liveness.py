@@ -14,6 +14,8 @@ from parity.common.execution.processes.user_errors import place_of
 
 # A training that records nothing for so long is ended. Long, since compiling or an evaluation records nothing.
 SILENT_SECONDS = 3600.0
+# Who starts a process that has the same limit for its own children waits longer, since that one can say more.
+OUTER = 1.1
 # Not SIGUSR1, by which a training is asked to save and stop.
 STACK_SIGNAL = signal.SIGUSR2
 _REPORT_SECONDS = 2.0
