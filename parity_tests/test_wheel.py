@@ -257,6 +257,15 @@ def test_processes_that_a_command_starts(full: Path, project: Path) -> None:
     assert (project / "model.keras").is_file()
 
 
+def test_a_checkout_on_the_path_needs_no_installation(full: Path, project: Path) -> None:
+    python, path = full / "bin" / "python", str(ROOT)
+    code = "import parity; print(parity.__file__)"
+    where = good(call(python, "-P", "-c", code, cwd=project, PYTHONPATH=path))
+    assert where.strip() == str(ROOT / "parity" / "__init__.py")
+    flags = [*RUN, "--strategy=ddp", "--replicas=2", "--out=out"]
+    good(call(python, "-m", "parity.torch_impl", *flags, cwd=project, PYTHONPATH=path))
+
+
 def test_models_of_the_user_import_the_users_own_common(full: Path, project: Path) -> None:
     sides = ["--keras", "my_pkg.models:build", "--torch", "my_pkg.port:build"]
     found = good(call(*commands(full)[0], "lint", *sides, "--input-shape=3", cwd=project), 1)

@@ -1,0 +1,75 @@
+"""A user's modules in the working folder hide none of ours; test_wheel.py tries every command so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HIDING = ("numpy", "pydantic", "yaml", "absl", "random")
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=100,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in HIDING:
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('the {name} of the user')\n")
+    for name in ("common", "tf_impl"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["parity", "--version"],
+        ["parity.torch_impl", "--help"],
+        ["parity.tf_impl", "--help"],
+        ["parity.common.planning.submission", "end", "--help"],
+    ],
+)
+def test_entries_leave_the_working_folder(project: Path, command: list[str]) -> None:
+    done = python("-m", *command, cwd=project, PYTHONPATH=str(ROOT))
+    assert "the " not in done.stderr.rpartition("Error")[2] and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout != "" and done.returncode in (0, 1)  # absl's --help exits with 1
+
+
+def test_what_would_be_imported_otherwise(project: Path) -> None:
+    """A control: the same import without our entry."""
+    done = python("-c", "import parity.common.record", cwd=project, PYTHONPATH=str(ROOT))
+    assert done.returncode == 1 and f"{project}/numpy.py hides the package 'numpy'" in done.stderr
+
+
+def test_a_package_that_pip_installed_first_on_the_path_hides_nothing(tmp_path: Path) -> None:
+    for name in ("numpy", "pydantic"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / f"{name}-2.0.dist-info").mkdir()
+    done = python("-c", "import parity.common.record", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert "hides" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["torch_impl", "tf_impl", "parity.torch_impl"])
+def test_the_repository_itself_stays_on_the_path(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    # -S: without the installation, so that the working folder alone has the toolkit.
+    code = f"import sys; sys.path[0] = {str(ROOT)!r}; from parity.import_path import leave_working_folder as f; f()"
+    done = python("-S", "-c", f"{code}; assert sys.path[0] == {str(ROOT)!r}", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    done = python("-m", module, "--help", cwd=ROOT)
+    assert "--recipe" in done.stdout, done.stderr
