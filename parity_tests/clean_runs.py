@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parity.common.base.errors import SpecError
 from parity.common.execution.checks import check_run
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.replay import Replay
+from parity.common.spec.instrumentation import Replay
 from parity_tests.faults.registry import spec_of
 
 SEED, COUNT = 7, 200

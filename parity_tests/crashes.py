@@ -28,7 +28,7 @@ from parity.common.checkpoint import CheckpointManager, find
 from parity.common.record import files
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement
-from parity.common.spec.saving import Saving
+from parity.common.spec.run_options import Saving
 from parity.common.state.canonical import State, initial_state
 from parity_tests.helpers.records import tiny_spec
 

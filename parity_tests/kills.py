@@ -39,7 +39,7 @@ from parity.common.execution.resume import begin_anew
 from parity.common.record import RunRecord, parts_of, read_record
 from parity.common.record.header import ROW_BYTES, STEP_FIELDS
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.saving import Saving
+from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import State
 from parity_tests.helpers.matrix import small, tensorflow, torch

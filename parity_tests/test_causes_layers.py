@@ -19,7 +19,7 @@ from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.record.trace import Trace
 from parity.common.spec import override, walk
-from parity.common.spec.replay import Replay
+from parity.common.spec.instrumentation import Replay
 from parity.common.state.canonical import State, canonical_name
 from parity_tests.helpers.numpy_trainer import SPEC, placement
 from parity_tests.test_causes import ALL, NumpyLab

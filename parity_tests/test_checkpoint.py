@@ -33,7 +33,7 @@ from parity.common.checkpoint.files import MANIFEST, STATE, StoredFile
 from parity.common.execution.checks import check_run
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.saving import Saving
+from parity.common.spec.run_options import Saving
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import DDP, TORCH, edit_json, one_line, recipe_spec, tiny_spec

@@ -10,7 +10,7 @@ import pytest
 from parity.common.base.errors import RunError
 from parity.common.record.trace import FORCED, state_file
 from parity.common.spec import Placement
-from parity.common.spec.replay import Replay
+from parity.common.spec.instrumentation import Replay
 from parity_tests.faults.registry import Forced, parameters, trials
 from parity_tests.helpers.matrix import small, torch
 from parity_tests.helpers.replayed import (

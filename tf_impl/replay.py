@@ -14,9 +14,9 @@ _FEW_STEPS = 500
 
 
 def walk(run: Any) -> None:
-    """Do what the placement's replay says with a run (`train.py`), and finish its record, that of the steps trained."""
+    """Do what a replay says with a run (`train.py`), and finish its record, that of the steps trained."""
     probe = Probe(run.spec, run.model, run.strategy)
-    probe.injects = run.placement.replay.forced is not None
+    probe.injects = run.replay.forced is not None
     _TraceReplay(run, probe, state, data).walk()
 
 

@@ -43,7 +43,13 @@ class Step:
     """One training step; changes the model and the optimizer in place."""
 
     def __init__(
-        self, spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+        self,
+        spec: TrainSpec,
+        model: Model,
+        optimizer: Optimizer,
+        strategy: Strategy,
+        recording: bool,
+        taps: bool = False,
     ) -> None:
         self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
         self._plan = BatchPlan.of(spec, strategy.placement)
@@ -58,7 +64,7 @@ class Step:
                 first = tf.VariableAggregation.ONLY_FIRST_REPLICA
                 zero = tf.zeros([], spec.master_dtype)
                 self._own = tf.Variable(zero, trainable=False, synchronization=reading, aggregation=first)
-        self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
+        self.taps = StepTaps(spec, model, strategy) if taps else None
         self._names = list(reference.StepScalars(spec).scalars(0))
         scalars = tf.TensorSpec([len(self._names)], spec.master_dtype)
         self.signature = [
@@ -317,11 +323,16 @@ def apart(result: StepResult) -> list[StepResult]:
 
 
 def build_step(
-    spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+    spec: TrainSpec,
+    model: Model,
+    optimizer: Optimizer,
+    strategy: Strategy,
+    recording: bool,
+    taps: bool = False,
 ) -> Callable[[Any, Any, int], StepResult]:
     """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
     kind = Step if strategy.placement.steps_per_call == 1 else Steps
-    return kind(spec, model, optimizer, strategy, recording)
+    return kind(spec, model, optimizer, strategy, recording, taps)
 
 
 def _penalized(

@@ -20,7 +20,7 @@ from parity.common.execution.process_context import find_folder, process_context
 from parity.common.execution.ranks import arrive, run_ranks
 from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import save_state
 from parity.tf_impl import data, engines, phases, replay, runtime, state, taps
 from parity.tf_impl.model import build_model
@@ -32,7 +32,13 @@ from parity.tf_impl.strategy.cluster import lost_peers
 _PRELOAD = ["parity.tf_impl.train", "sklearn.datasets"]
 
 
-def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool = False) -> Path:
+def train(
+    spec: TrainSpec,
+    placement: Placement,
+    out_dir: Path,
+    run_options: RunOptions = RunOptions(),
+    instrumentation: Instrumentation = Instrumentation(),
+) -> Path:
     """Train a spec on a placement and write its run record; returns the record's folder.
 
     Replicas that share a process live in this one; where there are several processes, it starts them,
@@ -42,10 +48,10 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         ParityError: anything that can be foreseen, as one line.
     """
     spec = spec.resolved()
-    check_run(spec, placement)
+    check_run(spec, placement, run_options, instrumentation)
     engines.check(spec, placement)
     runtime.configure(placement)
-    arguments = (spec, placement, out_dir, tensorboard)
+    arguments = (spec, placement, out_dir, run_options, instrumentation)
     if placement.processes == 1 or starts_ranks(placement):
         claim_folder(out_dir)
     if placement.processes == 1 or not starts_ranks(placement):
@@ -60,18 +66,24 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         [] if runtime.uses_gpu(placement) else _PRELOAD,
         placement.timeout_seconds,
         None,
-        placement.save is not None,
+        run_options.save is not None,
     )
     return out_dir
 
 
-def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+def _train_rank(
+    spec: TrainSpec,
+    placement: Placement,
+    out_dir: Path,
+    run_options: RunOptions,
+    instrumentation: Instrumentation,
+) -> None:
     runtime.configure(placement)
     arrive()
     with lost_peers(placement, out_dir):
-        run = _Run(spec, placement, out_dir, tensorboard)
+        run = _Run(spec, placement, out_dir, run_options, instrumentation)
         with run.checkpoints:
-            if placement.replay is not None:
+            if instrumentation.replay is not None:
                 replay.walk(run)
             else:
                 if engines.owns_loop(placement):
@@ -116,25 +128,24 @@ def _loop(run: _Run) -> None:
 class _Run:
     """One process's training but for the loop: all that is built before, recorded within and written after."""
 
-    def __init__(self, spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+    def __init__(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        run_options: RunOptions,
+        instrumentation: Instrumentation,
+    ) -> None:
         self.spec, self.placement, self.out_dir = spec, placement, out_dir
+        self.run_options, self.replay = run_options, instrumentation.replay
         self.primary = primary = process_context(placement).rank == 0
         runtime.allow_tf32(spec.allows_tf32)
         self.samples, self.eval_samples = sources.load_for(spec)
         self.plan = BatchPlan.of(spec, placement)
-        # Neither the order of samples nor which steps are taken is part of what was traced.
+        # The order of samples is no part of what was traced.
+        traced = placement.model_copy(update={"sample_order_seed": None})
         self.strategy, self.model, self.optimizer, self.step = _build(
-            spec,
-            placement.model_copy(
-                update={
-                    "sample_order_seed": None,
-                    "stop_at_step": None,
-                    "phase_repeats": 0,
-                    "save": None,
-                    "resume": None,
-                    "replay": None,
-                }
-            ),
+            spec, traced, run_options.recording == "full", run_options.taps
         )
         claims = placement.processes > 1 and not starts_ranks(placement)
         if claims and primary:
@@ -143,28 +154,30 @@ class _Run:
         self.strategy.barrier()
         if claims:
             find_folder(out_dir)
-        begin = start_state(spec, placement)
+        begin = start_state(spec, placement, run_options, instrumentation.replay)
         self.steps, self.rates = begin.steps, begin.rates
         state.load(begin.state, self.model, self.optimizer)
         state.load_own(begin.buffers, self.model, self.strategy)
         begun = state.export(self.model, self.optimizer, self.steps.start)
         if primary:
             save_state(out_dir / "initial.safetensors", begun)
-        self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
+        self.behind = steps_behind(spec, run_options) if runtime.launches_ahead(placement) else 0
         facts = {
             "versions": runtime.versions(),
             "devices": runtime.device_names(placement),
             "threads": runtime.thread_counts(),
             "data_hash": sources.data_hash(spec.data) if primary else None,
         }
-        board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and primary else None
+        board = runtime.ScalarWriter(out_dir / "tensorboard") if run_options.tensorboard and primary else None
         replicas = self.strategy.recorded_replicas
-        self._writer = RecordWriter(out_dir, spec, placement, replicas, facts, board, begin.kept)
-        if placement.taps:
+        self._writer = RecordWriter(
+            out_dir, spec, placement, replicas, facts, board, begin.kept, run_options, instrumentation
+        )
+        if run_options.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
         self.checkpoints = CheckpointManager(
-            run, spec, placement, self.steps.start, primary, self.strategy.agreed
+            run, spec, placement, self.steps.start, primary, self.strategy.agreed, run_options
         )
         self._writer.start_clock()
 
@@ -198,12 +211,12 @@ class _Run:
         last = 5 + len(received) if len(received) > 1 else 5
         seen = (bool(result.updated), numbers[5:last], numbers[last:])
         self._writer.step(number, scalars["learning_rate"], numbers[:5], received, scale, *seen)
-        tapped = [table.numpy() for table in result.taps] if self.placement.taps else []
+        tapped = [table.numpy() for table in result.taps] if self.run_options.taps else []
         if tapped:
             self._writer.taps(number, tapped)
         if result.updated:
             end_if_not_finite(self, number, numbers[:5], received, tapped)
-        if self.placement.digests:
+        if self.run_options.digests:
             self._writer.fingerprints(number, taps.parameter_fingerprints(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
@@ -237,7 +250,7 @@ class _Run:
         if self.primary:
             save_state(self.out_dir / "final.safetensors", final)
         evaluated = self._evaluated()
-        if repeats := self.placement.phase_repeats:
+        if repeats := self.run_options.phase_repeats:
             # Last, since it goes on training.
             scalars = self.rates.scalars(max(0, self.steps.stop - 1))
             self._writer.phases(strategy.rank, phases.measure(self.step, self.samples, scalars, repeats))
@@ -253,12 +266,12 @@ class _Run:
 
 
 @functools.lru_cache(maxsize=2)
-def _build(spec: TrainSpec, placement: Placement) -> tuple:
+def _build(spec: TrainSpec, placement: Placement, recording: bool, taps: bool) -> tuple:
     """Tracing costs seconds, so the next run of the same spec in this process uses it again."""
     strategy = open_strategy(placement)
     model = build_model(spec, strategy)
     if engines.owns_loop(placement):
         return strategy, model, *engines.build(spec, model, strategy)
     optimizer = build_optimizer(spec.optimizer, model, strategy)
-    step = build_step(spec, model, optimizer, strategy, recording=placement.recording == "full")
+    step = build_step(spec, model, optimizer, strategy, recording, taps)
     return strategy, model, optimizer, step

@@ -170,7 +170,7 @@ def _messages(step: Step) -> list[_Message]:
     if isinstance(strategy, FSDP2):
         found += _of_shards(step, passes)
         clips = spec.optimizer.clip_global_norm is not None
-        norms = (1,) * clips + (3 - clips,) * (strategy.placement.recording == "full")
+        norms = (1,) * clips + (3 - clips,) * step.recording
         found += [("all_reduce", count * size, strategy.mesh.get_group("shard")) for count in norms]
     elif strategy.placement.strategy == "manual":
         found += [("all_reduce", parameter.numel() * size, None) for parameter in parameters]

@@ -10,7 +10,7 @@ from parity.torch_impl.probe import Probe
 
 
 def walk(run: Any) -> None:
-    """Do what the placement's replay says with a run (`train.py`), and finish its record, that of the steps trained."""
+    """Do what a replay says with a run (`train.py`), and finish its record, that of the steps trained."""
     _TraceReplay(run, Probe(run.spec, run.model, run.strategy), state, data).walk()
 
 

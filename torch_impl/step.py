@@ -44,18 +44,24 @@ class Step:
     """
 
     def __init__(
-        self, spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+        self,
+        spec: TrainSpec,
+        model: Model,
+        optimizer: Optimizer,
+        strategy: Strategy,
+        recording: bool,
+        taps: bool = False,
     ) -> None:
         self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
         self._plan = BatchPlan.of(spec, strategy.placement)
         self._parameters = [tensor.live for tensor in model.parameters.values()]
         self._penalizes = bool(spec.loss.l1 or spec.loss.l2)
         self._clips = spec.optimizer.clip_global_norm is not None
-        self._recording = recording
+        self.recording = recording
         # Where a rank has only a part, there is nothing that others have too.
         self._compares = recording and not strategy.sharded and strategy.placement.processes > 1
         self._own: list[Tensor] = []
-        self.taps = StepTaps(spec, model, strategy) if strategy.placement.taps else None
+        self.taps = StepTaps(spec, model, strategy) if taps else None
         # Set while a step is taken in which all is seen (`probe.Probe`).
         self.probe: Any = None
 
@@ -146,7 +152,7 @@ class Step:
             changes = optimizer.update(clipped, scalars)
         else:
             changes = [torch.zeros_like(weight) for weight in optimizer.weights]
-        if self._recording:
+        if self.recording:
             # Together: where they are sums over ranks, that is one message.
             norms = norms[: self._clips]
             rest = strategy.begin_norms(*([] if self._clips else [pieces]), optimizer.weights, changes)
@@ -194,10 +200,15 @@ def added(total: list[Tensor], loss_sum: Tensor, count: Tensor) -> list[Tensor]:
 
 
 def build_step(
-    spec: TrainSpec, model: Model, optimizer: Optimizer, strategy: Strategy, recording: bool
+    spec: TrainSpec,
+    model: Model,
+    optimizer: Optimizer,
+    strategy: Strategy,
+    recording: bool,
+    taps: bool = False,
 ) -> Callable[[Any, Any, int], StepResult]:
     """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
-    return Step(spec, model, optimizer, strategy, recording)
+    return Step(spec, model, optimizer, strategy, recording, taps)
 
 
 @torch.no_grad()

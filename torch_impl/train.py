@@ -24,7 +24,7 @@ from parity.common.execution.process_context import ProcessContext, find_folder,
 from parity.common.execution.ranks import arrive, lost_peer, reached, run_ranks
 from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import save_state
 from parity.torch_impl import data, engines, phases, replay, runtime, state, taps
 from parity.torch_impl.model import build_model
@@ -44,7 +44,13 @@ _PRELOAD = [
 ]
 
 
-def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool = False) -> Path:
+def train(
+    spec: TrainSpec,
+    placement: Placement,
+    out_dir: Path,
+    run_options: RunOptions = RunOptions(),
+    instrumentation: Instrumentation = Instrumentation(),
+) -> Path:
     """Train a spec on a placement and write its run record; returns the record's folder.
 
     Starts the ranks itself, or is one of them under a launcher that has started them.
@@ -53,12 +59,12 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         ParityError: anything that can be foreseen, as one line.
     """
     spec = spec.resolved()
-    check_run(spec, placement)
+    check_run(spec, placement, run_options, instrumentation)
     engines.check(spec, placement)
     check_compile(placement)
     place = process_context(placement)
     runtime.configure(placement)
-    arguments = (spec, placement, out_dir, tensorboard)
+    arguments = (spec, placement, out_dir, run_options, instrumentation)
     if not starts_ranks(placement):
         os.environ.update(place.variables())
         _be_a_rank(place, arguments)
@@ -73,7 +79,7 @@ def train(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: boo
         _PRELOAD,
         placement.timeout_seconds,
         _spawn if placement.launcher == "mp_spawn" and not spawned else None,
-        placement.save is not None,
+        run_options.save is not None,
     )
     return out_dir
 
@@ -112,18 +118,24 @@ def _leave_at_once() -> None:
         atexit.register(leave)
 
 
-def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+def _train_rank(
+    spec: TrainSpec,
+    placement: Placement,
+    out_dir: Path,
+    run_options: RunOptions,
+    instrumentation: Instrumentation,
+) -> None:
     local_rank = process_context(placement).local_rank
     pinned = pin_to_cores(placement, range(local_rank, local_rank + 1))
     runtime.configure(placement)
     arrive()
-    begin = functools.partial(_Run, spec, placement, out_dir, tensorboard, pinned)
+    begin = functools.partial(_Run, spec, placement, out_dir, run_options, instrumentation, pinned)
     if engines.owns_loop(placement):
-        engines.run(spec, placement, begin)
+        engines.run(spec, placement, run_options, begin)
     else:
         run = begin(open_strategy(placement))
         with run.checkpoints:
-            if placement.replay is not None:
+            if instrumentation.replay is not None:
                 replay.walk(run)
             else:
                 _loop(run)
@@ -132,10 +144,17 @@ def _train_rank(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboar
         run.close()
 
 
-def _start_ranks(spec: TrainSpec, placement: Placement, out_dir: Path, tensorboard: bool) -> None:
+def _start_ranks(
+    spec: TrainSpec,
+    placement: Placement,
+    out_dir: Path,
+    run_options: RunOptions,
+    instrumentation: Instrumentation,
+) -> None:
     """Be the process from which an engine starts the ranks."""
     arrive()
-    engines.spawn(spec, placement, functools.partial(_Run, spec, placement, out_dir, tensorboard, False))
+    begin = functools.partial(_Run, spec, placement, out_dir, run_options, instrumentation, False)
+    engines.spawn(spec, placement, run_options, begin)
 
 
 def _loop(run: _Run) -> None:
@@ -176,11 +195,13 @@ class _Run:
         spec: TrainSpec,
         placement: Placement,
         out_dir: Path,
-        tensorboard: bool,
+        run_options: RunOptions,
+        instrumentation: Instrumentation,
         pinned: bool,
         strategy: Strategy,
     ) -> None:
         self.spec, self.placement, self.out_dir, self.strategy = spec, placement, out_dir, strategy
+        self.run_options, self.replay = run_options, instrumentation.replay
         self.primary = strategy.rank == 0
         if not starts_ranks(placement):
             if self.primary:
@@ -192,34 +213,46 @@ class _Run:
         self.plan = BatchPlan.of(spec, placement)
         self.model = build_model(spec, strategy)
         self.optimizer = build_optimizer(spec.optimizer, self.model, strategy)
-        begin = start_state(spec, placement)
+        begin = start_state(spec, placement, run_options, instrumentation.replay)
         self.steps, self.rates = begin.steps, begin.rates
         state.load(begin.state, self.model, self.optimizer)
         state.load_own(begin.buffers, self.model, strategy)
         begun = state.export(self.model, self.optimizer, self.steps.start)
         if self.primary:
             save_state(out_dir / "initial.safetensors", begun)
-        full = placement.recording == "full"
-        self.step = build_step(spec, self.model, self.optimizer, strategy, recording=full)
+        full = run_options.recording == "full"
+        self.step = build_step(spec, self.model, self.optimizer, strategy, full, run_options.taps)
         facts = {
             "versions": {**runtime.versions(), **engines.versions(placement)},
             "devices": runtime.device_names(placement),
             "threads": {**runtime.thread_counts(), "pinned": int(pinned)},
             "data_hash": sources.data_hash(spec.data) if self.primary else None,
         }
-        board = runtime.ScalarWriter(out_dir / "tensorboard") if tensorboard and self.primary else None
-        self._writer = RecordWriter(
-            out_dir, spec, placement, strategy.recorded_replicas, facts, board, begin.kept
+        board = (
+            runtime.ScalarWriter(out_dir / "tensorboard")
+            if run_options.tensorboard and self.primary
+            else None
         )
-        if placement.taps:
+        self._writer = RecordWriter(
+            out_dir,
+            spec,
+            placement,
+            strategy.recorded_replicas,
+            facts,
+            board,
+            begin.kept,
+            run_options,
+            instrumentation,
+        )
+        if run_options.taps:
             self._writer.tap_names(self.step.taps.names)
         run = run_of(out_dir)
         self.checkpoints = CheckpointManager(
-            run, spec, placement, self.steps.start, self.primary, strategy.agreed
+            run, spec, placement, self.steps.start, self.primary, strategy.agreed, run_options
         )
-        sharded = placement.save is not None and placement.save.sharded
+        sharded = run_options.save is not None and run_options.save.sharded
         self._shards = ShardWriter(self.model, self.optimizer, strategy) if sharded else None
-        self.behind = steps_behind(spec, placement) if runtime.launches_ahead(placement) else 0
+        self.behind = steps_behind(spec, run_options) if runtime.launches_ahead(placement) else 0
 
     def batches(self) -> Iterator[tuple[int, Any]]:
         """(number, batch) of every step; the clock starts with the first."""
@@ -240,12 +273,12 @@ class _Run:
         received, scale = [ids.numpy() for ids in result.ids], scalars.get("loss_scale", 1.0)
         seen = (bool(result.updated), (), summed)
         self._writer.step(number, scalars["learning_rate"], numbers, received, scale, *seen)
-        tapped = [table.cpu().numpy() for table in result.taps] if self.placement.taps else []
+        tapped = [table.cpu().numpy() for table in result.taps] if self.run_options.taps else []
         if tapped:
             self._writer.taps(number, tapped)
         if result.updated:
             end_if_not_finite(self, number, numbers, received, tapped)
-        if self.placement.digests:
+        if self.run_options.digests:
             self._writer.fingerprints(number, taps.parameter_fingerprints(self.model, self.strategy))
         if result.updated and self.rates.updates == 1:
             gradients = taps.reduced_gradients(self.model, result.gradients)
@@ -285,7 +318,7 @@ class _Run:
         with optimizer.averaged():
             chunks = data.chunks(self.plan, self.eval_samples, strategy)
             totals = [evaluate(self.spec, model, strategy, chunk) for chunk in chunks]
-        if repeats := self.placement.phase_repeats:
+        if repeats := self.run_options.phase_repeats:
             # Last, since it goes on training.
             scalars = self.rates.scalars(max(0, self.steps.stop - 1))
             self._writer.phases(strategy.rank, phases.measure(self.step, self.samples, scalars, repeats))

@@ -28,6 +28,7 @@ from parity.common.reference import StepScalars
 from parity.common.spec import Placement, Spec, TrainSpec
 from parity.common.spec.base import NonNegativeInt, Number, explain, with_new_names
 from parity.common.spec.io import unique_keys
+from parity.common.spec.run_config import divided
 from parity.common.state.canonical import State, load_state, parameter_specs, slot_name, slots_of
 
 FORMAT = "parity-checkpoint"
@@ -73,7 +74,11 @@ class Manifest(Spec):
     @model_validator(mode="before")
     @classmethod
     def _read_old_names(cls, data: Any) -> Any:
-        return with_new_names(data, {"digest": "spec_hash"})
+        """Version 0.1 has the run options inside the placement, too; a checkpoint needs none of them."""
+        data = with_new_names(data, {"digest": "spec_hash"})
+        if isinstance(data, dict) and isinstance(data.get("placement"), dict):
+            return data | {"placement": divided(data["placement"])["placement"]}
+        return data
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from parity.common.checkpoint.files import (
     tidy,
 )
 from parity.common.checkpoint.shards import Shard, announce, gather, shard_file, write_shard, write_tensors
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import State
 
 # About so often do the processes of a run ask each other whether one was asked to stop.
@@ -50,22 +50,30 @@ class CheckpointManager:
     """
 
     def __init__(
-        self, run: Path, spec: TrainSpec, placement: Placement, first_step: int, primary: bool, agree: Agree
+        self,
+        run: Path,
+        spec: TrainSpec,
+        placement: Placement,
+        first_step: int,
+        primary: bool,
+        agree: Agree,
+        run_options: RunOptions,
     ) -> None:
         """Args:
         run: the folder of the run; of one that goes on, that of all its parts.
         first_step: of this process's training.
         primary: whether this process writes the state.
         agree: how the processes reach the same answer.
+        run_options: when to save, where to end.
 
         Raises:
             CheckpointError: another process trains into the folder, or nothing can be written there.
         """
         self._run, self._spec, self._placement, self._primary = run, spec, placement, primary
-        self._saving, self._agree = placement.save, agree
+        self._saving, self._agree = run_options.save, agree
         self._last = self._look = first_step
         # A run that ends before its spec does is meant to go on.
-        self._stops_at = placement.stop_at_step if placement.steps_of(spec.steps) < spec.steps else None
+        self._stops_at = run_options.stop_at_step if run_options.steps_of(spec.steps) < spec.steps else None
         self._begun = self._saved = time.monotonic()
         self._first = first_step
         self._writer: threading.Thread | None = None
@@ -73,7 +81,7 @@ class CheckpointManager:
         self._loss_sum = self._count = 0.0
         self._own: dict[int, State] = {}
         self.stopping = False
-        self._lock = lock(run) if primary and (self._saving or placement.resume) else None
+        self._lock = lock(run) if primary and (self._saving or run_options.resume) else None
         if self._lock is not None:
             try:
                 tidy(run, first_step)

@@ -43,6 +43,7 @@ from parity.common.commands import (
 from parity.common.commands.recorded import MAPPING_HELP, reader_of
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
+from parity.common.execution.flags import spelled
 from parity.common.execution.shell import choose_spec
 from parity.common.execution.worker import describe, require
 from parity.common.external.scripts.recorded import unwrapped
@@ -51,7 +52,7 @@ from parity.common.parity.result import judge, read_session
 from parity.common.report.terminal import table_console
 from parity.common.report.verdict import conclude, write_reports
 from parity.common.scaling.experiment import is_scale
-from parity.common.spec import Node, Placement, TrainSpec, dump_json, dump_yaml, json_schema
+from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema
 from parity.common.state.canonical import parameter_specs
 
 _IDS_SHOWN = 12
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    namespace: argparse.Namespace = _parser().parse_args(list(argv)[1:])
+    namespace: argparse.Namespace = _parser().parse_args(spelled(argv[1:], "-"))
     return namespace
 
 
@@ -197,11 +198,11 @@ def _run(options: argparse.Namespace) -> int:
         raise SpecError("--replicas must be at least 1 and --timing-rounds at least 0")
     texts = options.placement or session.default_placements(options.replicas)
     usual = {"device": options.device, "pin": True, "digests": options.digests}
-    placements = [Placement.from_text(text, **usual) for text in texts]
+    configs = [RunConfig.from_text(text, **usual) for text in texts]
     folder = options.out or Path("runs") / spec.name
     if options.overwrite:
         session.remove(folder)
-    session.run_session(spec, placements, folder, options.timing_rounds, Console(stderr=True))
+    session.run_session(spec, configs, folder, options.timing_rounds, Console(stderr=True))
     result = read_session(folder)
     code = conclude(result, folder)
     if options.diagnose and result.verdict == "divergent":

@@ -10,7 +10,7 @@ from parity.common.execution.checks import check_run
 from parity.common.execution.operating_system import on_each_node
 from parity.common.execution.shell import choose_spec
 from parity.common.planning import kubernetes
-from parity.common.spec import Placement
+from parity.common.spec import RunConfig
 
 # Pods come up minutes apart where nodes must be made or images fetched.
 _TIMEOUT_SECONDS = 900
@@ -50,8 +50,9 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the objects."""
     spec = choose_spec(options.recipe, options.spec, options.set)
-    placement = Placement.from_text(options.placement, timeout_seconds=_TIMEOUT_SECONDS)
-    check_run(spec.resolved(), placement)
+    config = RunConfig.from_text(options.placement, timeout_seconds=_TIMEOUT_SECONDS)
+    check_run(spec.resolved(), *config.parts)
+    placement = config.placement
     flags = (
         (f"--recipe={options.recipe}", *(f"--set={text}" for text in options.set)) if options.recipe else ()
     )
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         name=options.name or kubernetes.job_name(spec.name),
         spec=spec,
         spec_flags=flags,
-        placement=placement,
+        config=config,
         image=options.image,
         cpus=options.cpus or str(here * placement.threads_per_replica),
         memory=options.memory,

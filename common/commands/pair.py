@@ -18,7 +18,7 @@ from parity.common.report.diagnosis import EXIT_CODES, write_diagnosis_json
 from parity.common.report.files import page_or_data
 from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity.common.report.verdict import conclude
-from parity.common.spec import Placement
+from parity.common.spec import RunConfig
 from parity.common.spec.external.target import Target
 
 
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     placements = None
     if options.placement is not None:
         usual = {"device": options.device, "pin": True}
-        placements = [Placement.from_text(text, **usual) for text in options.placement]
+        placements = [RunConfig.from_text(text, **usual) for text in options.placement]
     for framework in ("tensorflow", "torch"):
         require(framework)
     way = PairOptions(

@@ -98,7 +98,7 @@ def question_of(options: argparse.Namespace) -> Question:
     return Question.parse(
         {
             "spec": spec.to_dict(),
-            "placements": [placement.to_dict() for placement in placements],
+            "placements": [config.to_dict() for config in placements],
             "mode": options.mode,
             "rounds": options.rounds,
             "target_loss": options.target_loss,

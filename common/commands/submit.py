@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         jobs = comparison(spec, texts, size, given, folder)
     else:
         question = _question(options, spec, size)
-        counts = sorted({placement.replicas for placement in question.placements})
+        counts = sorted({config.placement.replicas for config in question.placements})
         jobs = sweep(question, counts, size, given, folder)
     if options.dry_run:
         _show(jobs)

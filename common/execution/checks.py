@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from parity.common.base.errors import SpecError
+from parity.common.spec.instrumentation import Instrumentation
 from parity.common.spec.model import walk
 from parity.common.spec.optimizers import Adafactor, Lamb, Muon, OptimizerBase
 from parity.common.spec.placement import Placement
+from parity.common.spec.run_options import RunOptions
 from parity.common.spec.schedules import ReduceOnPlateau
 from parity.common.spec.tensor_parallel import division
 from parity.common.spec.train import TrainSpec
 from parity.common.state.imported import check_imported
 
 
-def check_run(spec: TrainSpec, placement: Placement) -> None:
-    """Raise SpecError where a placement would change the mathematics of a spec, or cannot run it."""
-    check_imported(spec, placement)
+def check_run(
+    spec: TrainSpec,
+    placement: Placement,
+    run_options: RunOptions = RunOptions(),
+    instrumentation: Instrumentation = Instrumentation(),
+) -> None:
+    """Raise SpecError where a placement would change the mathematics of a spec, or cannot run it as asked."""
+    check_imported(spec, placement, run_options, instrumentation)
     if spec.low_dtype is not None:
         _check_low_products(spec, placement)
     if placement.accumulates:
@@ -26,18 +33,18 @@ def check_run(spec: TrainSpec, placement: Placement) -> None:
         check_elementwise(spec.optimizer.model_copy(update={"clip_norm": None}))
     if placement.strategy == "data_parallel" and placement.replicas > 1:
         _check_statistics_need_no_others(spec, placement)
-    if placement.taps:
+    if run_options.taps:
         _check_taps(placement)
-    if placement.replay is not None:
+    if instrumentation.replay is not None:
         _check_taps(placement, "looked into")
-    if placement.phase_repeats:
-        _check_phases(placement)
+    if run_options.phase_repeats:
+        _check_phases(placement, run_options)
     if placement.steps_per_call > 1:
-        _check_several_steps(spec, placement)
+        _check_several_steps(spec, placement, run_options)
     if placement.compile and placement.framework == "tensorflow":
         _check_xla(spec, placement)
-    if placement.save is not None or placement.resume is not None:
-        _check_saving(placement)
+    if run_options.save is not None or run_options.resume is not None:
+        _check_saving(placement, run_options, instrumentation)
 
 
 def feeds_back(spec: TrainSpec) -> bool:
@@ -45,15 +52,15 @@ def feeds_back(spec: TrainSpec) -> bool:
     return spec.loss_scale is not None or isinstance(spec.schedule, ReduceOnPlateau)
 
 
-def steps_behind(spec: TrainSpec, placement: Placement) -> int:
+def steps_behind(spec: TrainSpec, run_options: RunOptions) -> int:
     """How many steps may have been launched since the one that is read.
 
     0 where the next step needs what this one gave, or where the record holds what is replaced by it.
     """
-    return 0 if feeds_back(spec) or placement.digests else 1
+    return 0 if feeds_back(spec) or run_options.digests else 1
 
 
-def _check_several_steps(spec: TrainSpec, placement: Placement) -> None:
+def _check_several_steps(spec: TrainSpec, placement: Placement, run_options: RunOptions) -> None:
     """Where nothing may come between two steps of one call, but something must."""
     why = None
     if placement.engine != "own":
@@ -61,7 +68,7 @@ def _check_several_steps(spec: TrainSpec, placement: Placement) -> None:
     elif feeds_back(spec):
         cause = "its loss scale" if spec.loss_scale is not None else "schedule reduce_on_plateau"
         why = f"{cause} needs to see each step before the next; take steps_per_call 1"
-    elif placement.digests:
+    elif run_options.digests:
         why = "digests are taken between two steps; leave them out or take steps_per_call 1"
     elif len(placement.accumulation) > 1:
         why = "the number of micro-batches changes between steps; take one number or steps_per_call 1"
@@ -100,7 +107,7 @@ def _check_taps(placement: Placement, what: str = "tapped") -> None:
         raise SpecError(f"{placement.label}: cannot be {what}: {why}")
 
 
-def _check_phases(placement: Placement) -> None:
+def _check_phases(placement: Placement, run_options: RunOptions) -> None:
     """Where the parts of a step cannot be run apart."""
     why = None
     if placement.engine in ("keras", "lightning"):
@@ -110,27 +117,29 @@ def _check_phases(placement: Placement) -> None:
         why = f"its parts would be others than those of the graph that trains; leave out {name}"
     elif placement.strategy in ("tensor_parallel", "data_parallel", "deepspeed"):
         why = "its passes send as they compute; take ddp or fsdp2"
-    elif placement.taps:
+    elif run_options.taps:
         why = "taps would be a part of each; leave them out"
     if why is not None:
         raise SpecError(f"{placement.label}: phases cannot be timed: {why}")
 
 
-def _check_saving(placement: Placement) -> None:
+def _check_saving(placement: Placement, run_options: RunOptions, instrumentation: Instrumentation) -> None:
     """Where a run cannot be saved between two steps, or cannot go on from there."""
     why = None
     if placement.engine in ("keras", "lightning"):
         why = f"engine '{placement.engine}' owns the loop; take engine own"
-    elif placement.replay is not None:
+    elif instrumentation.replay is not None:
         why = "a replay begins where it is told, and leaves nothing to go on from; leave out save and resume"
-    elif placement.save is not None and placement.save.sharded and placement.framework == "tensorflow":
+    elif run_options.save is not None and run_options.save.sharded and placement.framework == "tensorflow":
         why = "TensorFlow has whole tensors on every worker, so that one writes; leave out save.sharded"
     elif (
-        placement.resume is not None and placement.engine == "accelerate" and len(placement.accumulation) > 1
+        run_options.resume is not None
+        and placement.engine == "accelerate"
+        and len(placement.accumulation) > 1
     ):
         why = "engine 'accelerate' counts its steps from 0, and the micro-batches change with them; take engine own"
     if why is not None:
-        verb = "saved" if placement.resume is None else "resumed"
+        verb = "saved" if run_options.resume is None else "resumed"
         raise SpecError(f"{placement.label}: cannot be {verb}: {why}")
 
 
@@ -190,7 +199,7 @@ def _check_statistics_are_not_cut(spec: TrainSpec, placement: Placement) -> None
             )
 
 
-def known_departure(spec: TrainSpec, placement: Placement) -> str | None:
+def known_departure(spec: TrainSpec, placement: Placement, run_options: RunOptions) -> str | None:
     """Why a run on this placement leaves the spec's curve, where that is known; None where it must not.
 
     Only engines that train as other people's code does may have one; none of ours has.
@@ -203,7 +212,7 @@ def known_departure(spec: TrainSpec, placement: Placement) -> str | None:
     if clips:
         return f"stock Keras clips each replica's gradients before it sums them, so {clips[0]} limits other norms"
     whole, rest = divmod(spec.data.train_samples, spec.global_batch_size)
-    if not rest % placement.replicas or spec.data.tail == "drop" or whole >= placement.steps_of(spec.steps):
+    if not rest % placement.replicas or spec.data.tail == "drop" or whole >= run_options.steps_of(spec.steps):
         return None
     return (
         "stock fit averages the means of the replicas, which is another number where their shares are unequal,"

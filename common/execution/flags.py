@@ -1,59 +1,98 @@
-"""A placement as the flags of `python -m parity.tf_impl` and `python -m parity.torch_impl`."""
+"""The flags of the trainings (`python -m parity.tf_impl`, `parity.torch_impl`), made of the fields that they set."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
 from parity.common.base.errors import SpecError
-from parity.common.spec import Placement
+from parity.common.spec import STRATEGIES, Placement, RunConfig, RunOptions
 from parity.common.spec.placement import said
-from parity.common.spec.saving import Saving
+from parity.common.spec.run_options import Saving
+from parity.common.spec.strategies import ENGINES, FIELDS_OF, LAUNCHERS, Framework
 
-# What the flags cannot say: settings for loaders and benchmarks, given in Python.
-_WITHOUT_FLAG = ("recording", "loader_workers", "prefetch_batches", "replay")
+# What has no flag of the same name: the module says the framework, --option sets options; the others are `Saving`'s,
+# and what `--resume` is resolved to.
+_ELSEWHERE = ("framework", "options", "save", "resume")
 
 
-def saving_flags(placement: Placement) -> dict[str, object]:
-    """When to save, as flags: names and values.
+def fields(framework: Framework) -> Iterator[tuple[str, FieldInfo]]:
+    """(flag, field) of all that the flags of a framework set, but for a strategy's options."""
+    for kind in (Placement, RunOptions, Saving):
+        for name, field in kind.model_fields.items():
+            if name not in _ELSEWHERE and framework in FIELDS_OF.get(name, (framework,)):
+                yield _flag(name) if kind is Saving else name, field
+
+
+def _flag(name: str) -> str:
+    """The flag of a field of `Saving`."""
+    return name if name.startswith("keep") else f"save_{name}"
+
+
+def choices_of(framework: Framework, name: str, field: FieldInfo) -> tuple[str, ...]:
+    """The words that a flag may have; none where it may have others."""
+    known = {
+        "strategy": STRATEGIES[framework],
+        "engine": ENGINES[framework],
+        "launcher": LAUNCHERS[framework],
+    }
+    if name in known:
+        return tuple(known[name])
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+
+
+def type_of(field: FieldInfo) -> Any:
+    """bool, int, float or another type that a field has, where it is given."""
+    found = field.annotation
+    for each in get_args(found):
+        if each is not type(None) and type(None) in get_args(found):
+            found = each
+    return get_args(found)[0] if get_origin(found) is Annotated else found
+
+
+def config_of(framework: Framework, values: dict[str, Any], options: dict[str, Any]) -> RunConfig:
+    """What flags say: values by flag, and a strategy's options.
 
     Raises:
-        SpecError: a way of saving that no flag sets.
+        SpecError: with one line.
     """
-    saving = placement.save
-    if saving is None:
-        return {}
-    if not saving.in_background or (saving.every_steps is None and saving.every_minutes is None):
-        raise SpecError(
-            f"save={saving.given()} of {placement.label} has no flag; give every_steps or every_minutes, and leave"
-            " in_background out"
-        )
-    usual = Saving()
-    named = {
-        "save_every_steps": (saving.every_steps, None),
-        "save_every_minutes": (saving.every_minutes, None),
-        "keep_last": (saving.keep_last, usual.keep_last),
-        "keep_best": (saving.keep_best, usual.keep_best),
-        "save_sharded": (saving.sharded, usual.sharded),
-    }
-    return {name: value for name, (value, without) in named.items() if value != without}
+    save = {name: values.pop(_flag(name)) for name in Saving.model_fields if _flag(name) in values}
+    if "every_steps" in save or "every_minutes" in save:
+        values["save"] = save
+    return RunConfig.with_fields({**values, "framework": framework}, options)
 
 
-def flags_of(placement: Placement) -> list[str]:
-    """The flags that make this placement, those at their defaults left out.
+def spelled(arguments: Iterable[str], mark: str) -> list[str]:
+    """Arguments with the words of each flag's name joined by `mark`, whether dashes or underscores joined them."""
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if re.fullmatch(r"--\w[\w-]*", name):
+            name = f"--{re.sub('[-_]', mark, name[2:])}"
+        found.append(name + equals + value)
+    return found
+
+
+def flags_of(placement: Placement, run_options: RunOptions = RunOptions()) -> list[str]:
+    """The flags that make this placement with these run options, those at their defaults left out.
 
     Where a run goes on is no part of it: that is found when it begins (--resume).
 
     Raises:
-        SpecError: a field was changed that no flag sets.
+        SpecError: a way of saving that no flag sets.
     """
-    changed = placement.chosen()
-    for name in _WITHOUT_FLAG:
-        if name in changed:
-            raise SpecError(f"{name}={changed[name]} of {placement.label} has no flag; leave it out")
-    changed.pop("resume", None)
-    if "save" in changed:
-        del changed["save"]
-        changed |= saving_flags(placement)
-    flags = {"strategy": placement.strategy, "replicas": placement.replicas, **changed}
-    options = placement.options.chosen()
-    return [f"--{name}={said(value)}" for name, value in flags.items()] + [
-        f"--option={name}={said(value)}" for name, value in options.items()
-    ]
+    values = {"strategy": placement.strategy, "replicas": placement.replicas, **placement.chosen()}
+    values |= run_options.chosen()
+    values.pop("resume", None)
+    saving: Saving | None = values.pop("save", None)
+    if saving is not None:
+        if saving.every_steps is None and saving.every_minutes is None:
+            raise SpecError(
+                f"save={saving.given()} of {placement.label} has no flag; give every_steps or every_minutes"
+            )
+        values |= {_flag(name): value for name, value in saving.chosen().items()}
+    flags = [f"--{name}={said(value)}" for name, value in values.items()]
+    return flags + [f"--option={name}={said(value)}" for name, value in placement.options.chosen().items()]

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from parity.common.execution.worker import Worker
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.common.spec.strategies import Framework
 
 Workers = Callable[[Placement], Worker]
@@ -37,13 +37,20 @@ class Replayer:
         self._own.clear()
         self._stack.close()
 
-    def run(self, spec: TrainSpec, placement: Placement, folder: Path, inside: str | None = None) -> Path:
-        """Have a placement with a `replay`, or a plain one, trained into a new folder; returns it.
+    def run(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        folder: Path,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
+    ) -> Path:
+        """Have a run made in a new folder; returns it.
 
         Raises:
             RunError: it failed, with its own last line.
         """
-        return self._worker(placement).train(spec, placement, folder, inside=inside)
+        return self._worker(placement).train(spec, placement, folder, run_options, instrumentation)
 
     def trial(self, framework: Framework, folder: Path) -> None:
         """Have the layers described in a folder tried in a framework: `{tf,torch}_impl/trial.py`."""

@@ -101,7 +101,7 @@ def ended(spec: TrainSpec, out: Path, stop_at_step: int | None = None) -> Start 
     _check_same(out, spec)
     steps = spec.resolved().steps
     stop = min(steps, stop_at_step or steps)
-    if read_header(last).placement.steps_of(steps) < stop:
+    if read_header(last).run_options.steps_of(steps) < stop:
         return None
     return Start(spec, last, None, (f"{out}: has trained all {stop} steps; nothing is left to do",), True)
 

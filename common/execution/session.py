@@ -16,7 +16,7 @@ from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.worker import Worker, require
 from parity.common.record import claim_folder
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 
 TIMED_STEPS = 40
 MINIMUM_MEMBERS = 4  # permuted runs that a noise floor takes
@@ -30,7 +30,7 @@ class Job:
     """One run of a session."""
 
     spec: TrainSpec
-    placement: Placement
+    config: RunConfig
     folder: Path
 
 
@@ -47,7 +47,7 @@ def default_placements(replicas: int) -> list[str]:
 
 
 def run_session(
-    spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int, console: Console
+    spec: TrainSpec, configs: Sequence[RunConfig], folder: Path, timing_rounds: int, console: Console
 ) -> None:
     """Write folder/runs, folder/floor (float32 only) and folder/timing, in a new folder.
 
@@ -56,22 +56,22 @@ def run_session(
     Raises:
         ParityError: a run failed; the folder keeps what was finished, and the failed run's logs.
     """
-    check(spec, placements)
+    check(spec, configs)
     claim_folder(folder)
-    work(stages_of(spec, placements, folder, timing_rounds), folder, console)
+    work(stages_of(spec, configs, folder, timing_rounds), folder, console)
 
 
-def check(spec: TrainSpec, placements: Sequence[Placement]) -> None:
+def check(spec: TrainSpec, configs: Sequence[RunConfig]) -> None:
     """Raise a ParityError unless a spec can be run on all of some placements, and these be compared."""
-    labels = [placement.label for placement in placements]
+    labels = [config.label for config in configs]
     doubled = {label for label in labels if labels.count(label) > 1}
     if doubled:
         raise SpecError(f"--placement: {sorted(doubled)[0]} is given twice")
-    if len(placements) < 2:
+    if len(configs) < 2:
         raise SpecError("a comparison needs two placements or more; give --placement again")
-    for placement in placements:
-        require(placement.framework)
-        check_run(spec, placement)
+    for config in configs:
+        require(config.placement.framework)
+        check_run(spec, *config.parts)
 
 
 def work(
@@ -115,7 +115,7 @@ def rounds(jobs: Sequence[Job], folder: Path, count: int, phase_rounds: int) -> 
         again = [
             Job(
                 job.spec,
-                _phased(job.spec, job.placement) if number < phase_rounds else job.placement,
+                _phased(job.spec, job.config) if number < phase_rounds else job.config,
                 folder / f"round_{number}" / job.folder.name,
             )
             for job in jobs
@@ -124,52 +124,52 @@ def rounds(jobs: Sequence[Job], folder: Path, count: int, phase_rounds: int) -> 
         yield f"timing, round {number + 1} of {count}", again
 
 
-def _phased(spec: TrainSpec, placement: Placement) -> Placement:
-    """The placement with its phases timed, where they can be."""
-    asked = placement.model_copy(update={"phase_repeats": PHASE_REPEATS})
+def _phased(spec: TrainSpec, config: RunConfig) -> RunConfig:
+    """The run with its phases timed, where they can be."""
+    asked = config.having(phase_repeats=PHASE_REPEATS)
     try:
-        check_run(spec, asked)
+        check_run(spec, *asked.parts)
     except SpecError:
-        return placement
+        return config
     return asked
 
 
 def stages_of(
-    spec: TrainSpec, placements: Sequence[Placement], folder: Path, timing_rounds: int
+    spec: TrainSpec, configs: Sequence[RunConfig], folder: Path, timing_rounds: int
 ) -> Iterator[Stage]:
     """The runs of `parity run`: each placement's, those that show the noise floor, those that are timed."""
 
-    yield TRAINING, _jobs(spec, placements, folder / "runs")
+    yield TRAINING, _jobs(spec, configs, folder / "runs")
     if spec.precision != "float64":
-        yield floor_of(spec, placements, folder)
-    timing = {"stop_at_step": min(TIMED_STEPS, spec.steps), "digests": False}
-    timed = (placement.model_copy(update=timing) for placement in placements)
+        yield floor_of(spec, configs, folder)
+    stop = min(TIMED_STEPS, spec.steps)
+    timed = (config.having(stop_at_step=stop, digests=False) for config in configs)
     yield from rounds(_jobs(spec, timed, folder / "timing"), folder / "timing", timing_rounds, phase_rounds=1)
 
 
-def floor_of(spec: TrainSpec, placements: Sequence[Placement], folder: Path) -> Stage:
+def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Stage:
     """The permuted runs that show what rounding alone does."""
-    return "measuring the noise floor", _jobs(spec, _floor_members(placements), folder / "floor")
+    return "measuring the noise floor", _jobs(spec, _floor_members(configs), folder / "floor")
 
 
-def _jobs(spec: TrainSpec, chosen: Iterable[Placement], parent: Path) -> list[Job]:
-    return [Job(spec, placement, parent / name_of(n, placement)) for n, placement in enumerate(chosen)]
+def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path) -> list[Job]:
+    return [Job(spec, config, parent / name_of(n, config.placement)) for n, config in enumerate(chosen)]
 
 
-def noisiest(placements: Sequence[Placement]) -> list[Placement]:
+def noisiest(configs: Sequence[RunConfig]) -> list[RunConfig]:
     """Whose permuted runs show what rounding does: each framework's first, and the one with most replicas.
 
     A net with kinks may meet one when its batches are summed in many parts that one replica never does.
     """
-    firsts = {placement.framework: placement for placement in reversed(placements)}
-    divided = max(placements, key=lambda placement: placement.replicas)
+    firsts = {config.placement.framework: config for config in reversed(configs)}
+    divided = max(configs, key=lambda config: config.placement.replicas)
     return list(dict.fromkeys([*firsts.values(), divided]))
 
 
-def _floor_members(placements: Sequence[Placement]) -> Iterator[Placement]:
-    for placement in noisiest(placements):
+def _floor_members(configs: Sequence[RunConfig]) -> Iterator[RunConfig]:
+    for config in noisiest(configs):
         for seed in range(MINIMUM_MEMBERS):
-            yield placement.model_copy(update={"sample_order_seed": seed, "digests": False})
+            yield config.having(sample_order_seed=seed, digests=False)
 
 
 def name_of(number: int, placement: Placement) -> str:
@@ -180,12 +180,13 @@ def name_of(number: int, placement: Placement) -> str:
 def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Console) -> None:
     several = len({job.spec.global_batch_size for job in jobs}) > 1
     for number, job in enumerate(jobs, start=1):
-        batch = f", {effective_batch(job.spec, job.placement)}" if several or title == TRAINING else ""
-        line = f"{title}: {job.placement.label} ({number} of {len(jobs)}){batch}"
+        placement, run_options, instrumentation = job.config.parts
+        batch = f", {effective_batch(job.spec, placement)}" if several or title == TRAINING else ""
+        line = f"{title}: {placement.label} ({number} of {len(jobs)}){batch}"
         console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
-        steps = job.placement.steps_of(job.spec.steps)
-        with progress.watch({job.placement.label: job.folder}, steps):
-            workers.of(job.placement).train(job.spec, job.placement, job.folder)
+        steps = run_options.steps_of(job.spec.steps)
+        with progress.watch({placement.label: job.folder}, steps):
+            workers.of(placement).train(job.spec, placement, job.folder, run_options, instrumentation)
 
 
 class Workers:

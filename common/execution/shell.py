@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
+from pydantic.fields import FieldInfo
 
 from parity.common import recipes
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
@@ -21,6 +22,7 @@ from parity.common.base.package import MODULES
 from parity.common.base.stop import listen
 from parity.common.execution import progress, supervise
 from parity.common.execution.checks import check_run, effective_batch
+from parity.common.execution.flags import choices_of, config_of, fields, spelled, type_of
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.resume import (
@@ -35,28 +37,11 @@ from parity.common.execution.resume import (
 )
 from parity.common.execution.worker import require
 from parity.common.record import run_of
-from parity.common.spec import STRATEGIES, Placement, TrainSpec, load_spec, override
+from parity.common.spec import STRATEGIES, RunConfig, TrainSpec, load_spec, override
 from parity.common.spec.placement import parse_assignments, parse_value
-from parity.common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, Framework
+from parity.common.spec.strategies import OPTIONS, Framework
 
-_PLACEMENT_FLAGS = (
-    "strategy",
-    "replicas",
-    "engine",
-    "launcher",
-    "nodes",
-    "device",
-    "threads_per_replica",
-    "pin",
-    "sample_order_seed",
-    "stop_at_step",
-    "digests",
-    "taps",
-    "phase_repeats",
-    "compile",
-    "steps_per_call",
-    "timeout_seconds",
-)
+_DEFINE: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
 
 
 def run(framework: Framework) -> None:
@@ -86,7 +71,8 @@ def run(framework: Framework) -> None:
             return error.exit_code
         return 0
 
-    app.run(main)
+    # Flags are taken with dashes, too, as the parity command has them.
+    app.run(main, [sys.argv[0], *spelled(sys.argv[1:], "_")])
 
 
 def _define(framework: Framework) -> Any:
@@ -101,39 +87,13 @@ def _define(framework: Framework) -> Any:
         "set", [], "Override a field of the spec, e.g. --set optimizer.learning_rate=0.05. Repeatable."
     )
     flags.DEFINE_string("out", None, "Folder of the run record. Must be new or empty.")
-    flags.DEFINE_enum("strategy", strategies[0], strategies, "How replicas share the work.")
-    flags.DEFINE_integer("replicas", 1, "Copies of the model; the global batch is split over them.")
-    flags.DEFINE_enum("device", "auto", ["auto", "cpu", "gpu"], "auto: GPUs where there are enough.")
+    for name, field in fields(framework):
+        _define_field(framework, name, field)
     flags.DEFINE_multi_string(
         "option",
         [],
         f"What the strategy leaves to choose, e.g. --option {options[0]}=...: {', '.join(options)}.",
     )
-    flags.DEFINE_enum("engine", "own", list(ENGINES[framework]), "Whose loop trains.")
-    flags.DEFINE_enum("launcher", "local", LAUNCHERS[framework], "local starts what it needs itself.")
-    flags.DEFINE_integer("nodes", 1, "Machines that the replicas are spread over evenly.")
-    flags.DEFINE_string(
-        "accumulation", "1", "Micro-batches a local batch is cut into; by epoch: '{0: 8, 5: 4, 10: 2}'."
-    )
-    flags.DEFINE_integer("timeout_seconds", 120, "A collective, or a start, that takes longer ends the run.")
-    flags.DEFINE_bool("digests", False, "Record a digest of every replica's parameters after each step.")
-    flags.DEFINE_bool("taps", False, "Record digests of every activation and gradient at every step.")
-    flags.DEFINE_integer("phase_repeats", 0, "Time each phase of a step this often, after the last step.")
-    flags.DEFINE_bool("compile", False, "Compile the step: torch.compile, or XLA for TensorFlow.")
-    if framework == "tensorflow":
-        flags.DEFINE_integer("steps_per_call", 1, "Steps that one call of the graph takes.")
-    flags.DEFINE_integer("threads_per_replica", 1, "CPU threads a replica.")
-    flags.DEFINE_bool("pin", False, "Bind each replica to its own cores.")
-    flags.DEFINE_integer(
-        "sample_order_seed", None, "Permute every global batch: a run that shows what rounding does."
-    )
-    flags.DEFINE_integer("stop_at_step", None, "End after this many steps; the schedule stands.")
-    flags.DEFINE_integer("save_every_steps", None, "Keep a checkpoint after each so many steps.")
-    flags.DEFINE_float("save_every_minutes", None, "Keep a checkpoint when so many minutes have passed.")
-    flags.DEFINE_integer("keep_last", 2, "Of all checkpoints the latest that stay.")
-    flags.DEFINE_integer("keep_best", 0, "Besides, those with the lowest mean training loss.")
-    if framework == "torch":
-        flags.DEFINE_bool("save_sharded", False, "Each rank writes its own part of a checkpoint.")
     flags.DEFINE_string(
         "resume",
         None,
@@ -143,7 +103,6 @@ def _define(framework: Framework) -> Any:
     flags.DEFINE_integer(
         "restarts", 0, "Start the training again so often, from its latest checkpoint, when it dies."
     )
-    flags.DEFINE_bool("tensorboard", False, "Also write TensorBoard scalars into OUT/tensorboard.")
     flags.DEFINE_bool("describe", False, "Print versions, devices and strategies as JSON.")
     # absl's --help lists the flags of the main module; these are its flags, defined elsewhere.
     for flag in flags.FLAGS.flags_by_module_dict()[__name__]:
@@ -156,15 +115,28 @@ def _define(framework: Framework) -> Any:
     return flags.FLAGS
 
 
+def _define_field(framework: Framework, name: str, field: FieldInfo) -> None:
+    """Define the flag of a field."""
+    choices, kind, text = choices_of(framework, name, field), type_of(field), field.description
+    if choices:
+        usual = choices[0] if field.is_required() else field.default
+        flags.DEFINE_enum(name, usual, choices, text)
+    elif kind in _DEFINE:
+        _DEFINE[kind](name, field.default, text)
+    else:
+        flags.DEFINE_string(name, None, text)
+
+
 def _supervise(framework: Framework, values: Any) -> int:
     """Train in a process of its own; returns the exit code of the last."""
-    placement = _placement(framework, values)
+    config = _config(framework, values)
+    placement = config.placement
     if not starts_ranks(placement):
         raise SpecError(
             f"--restarts starts processes on this machine, which launcher {placement.launcher} does; with torchrun"
             " take its --max-restarts, on SLURM the scripts requeue"
         )
-    if placement.save is None or values.restarts < 0:
+    if config.run_options.save is None or values.restarts < 0:
         raise SpecError(f"--restarts {values.restarts} goes on from checkpoints; add --save_every_steps N")
     if values.out is None and values.resume is None:
         raise SpecError("--out is required: the folder for the run record")
@@ -174,40 +146,40 @@ def _supervise(framework: Framework, values: Any) -> int:
     return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given, limit)
 
 
-def _placement(framework: Framework, values: Any) -> Placement:
-    """What the flags say of the placement, but for where it begins."""
-    data = {name: values[name].value for name in _PLACEMENT_FLAGS if name in values}
-    data |= {"framework": framework, "accumulation": parse_value(values.accumulation)}
-    data |= {"save": _saving(values)}
-    return Placement.with_fields(data, parse_assignments("--option", values.option))
+def _config(framework: Framework, values: Any) -> RunConfig:
+    """What the flags say of a run, but for where it begins."""
+    given = {name: values[name].value for name, _ in fields(framework) if values[name].value is not None}
+    if "accumulation" in given:
+        given["accumulation"] = parse_value(given["accumulation"])
+    return config_of(framework, given, parse_assignments("--option", values.option))
 
 
 def _train(framework: Framework, values: Any) -> None:
-    placement = _placement(framework, values)
-    if placement.save is not None:
+    placement, run_options, _ = (config := _config(framework, values)).parts
+    if run_options.save is not None:
         listen()
     rank = process_context(placement).rank
-    start = _start(values, placement, rank)
+    start = _start(values, config, rank)
     if start.ended:
         print("\n".join(start.said), end="\n" if start.said else "")
         return
     spec, out = start.spec, start.part
-    placement = placement.model_copy(update={"resume": start.checkpoint})
-    check_run(spec, placement)
-    if values.tensorboard and importlib.util.find_spec("tensorboard") is None:
+    run_options = run_options.model_copy(update={"resume": start.checkpoint})
+    check_run(spec, placement, run_options)
+    if run_options.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     talks = rank == 0
     if talks:
         print(effective_batch(spec, placement))
         for line in start.said:
             print(line)
-    steps = placement.steps_of(spec.steps)
+    steps = run_options.steps_of(spec.steps)
     with tempfile.TemporaryDirectory(prefix="parity-") as logs:
         log = Path(logs) / "framework.log"
         try:
             with progress.watch({placement.label: out}, steps, shown=talks), quiet_stderr(log):
                 train = importlib.import_module(f"{MODULES[framework]}.train").train
-                train(spec, placement, out, tensorboard=values.tensorboard)
+                train(spec, placement, out, run_options)
         except ParityError:
             raise
         except KeyboardInterrupt:
@@ -220,19 +192,9 @@ def _train(framework: Framework, values: Any) -> None:
         print(progress.closing_line(run_of(out)))
 
 
-def _saving(values: Any) -> dict[str, Any] | None:
-    """When to keep checkpoints; None: never."""
-    steps, minutes = values.save_every_steps, values.save_every_minutes
-    if steps is None and minutes is None:
-        return None
-    kept = {"keep_last": values.keep_last, "keep_best": values.keep_best}
-    if "save_sharded" in values:
-        kept["sharded"] = values.save_sharded
-    return {"every_steps": steps, "every_minutes": minutes, **kept}
-
-
-def _start(values: Any, placement: Placement, rank: int) -> Start:
+def _start(values: Any, config: RunConfig, rank: int) -> Start:
     """Where a run begins: anew, or at a checkpoint. Of several processes the first decides, the others follow."""
+    placement, stop = config.placement, config.run_options.stop_at_step
     out = None if values.out is None else Path(values.out)
     auto, given = values.resume == "auto", values.recipe is not None or values.spec is not None
     spec = None
@@ -248,12 +210,12 @@ def _start(values: Any, placement: Placement, rank: int) -> Start:
 
     def decision() -> Start:
         if spec is not None and out is not None and auto:
-            return ended(spec, out, placement.stop_at_step) or begin_anew(spec, out, again=True)
+            return ended(spec, out, stop) or begin_anew(spec, out, again=True)
         return resume_run(Path(values.resume), spec, out)
 
     if starts_ranks(placement) or placement.processes == 1:
         return decision()
-    run, attempt = run_to_resume(values.resume, out), attempt_of(values.resume, placement.stop_at_step)
+    run, attempt = run_to_resume(values.resume, out), attempt_of(values.resume, stop)
     if rank == 0:
         return decide(run, attempt, decision)
     anew = Start(spec, run) if auto and spec is not None else None

@@ -25,14 +25,14 @@ from parity.common.state.canonical import State, load_state, save_state
 
 
 class TraceReplay:
-    """A run (`train.py` of either side) made to do what its placement's replay says.
+    """A run (`train.py` of either side) made to do what its replay says.
 
     probe: looks into steps. state, data: the side's modules. They are asked through the module, since what a
     run does to a state that it begins with, or to a batch, it does to these.
     """
 
     def __init__(self, run: Any, probe: Any, state: Any, data: Any) -> None:
-        self.run, self.replay, self.strategy = run, run.placement.replay, run.strategy
+        self.run, self.replay, self.strategy = run, run.replay, run.strategy
         self.probe, self.state, self.data = probe, state, data
         # Of the steps trained: what the run's own loader and schedule gave.
         self.given: dict[int, tuple[Any, dict[str, float]]] = {}

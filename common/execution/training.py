@@ -15,7 +15,7 @@ from parity.common.checkpoint import check_fits, checkpoints_of, read_checkpoint
 from parity.common.record import run_of
 from parity.common.record.invariants import Ids, not_finite
 from parity.common.reference import StepScalars
-from parity.common.spec import Placement, Replay, TrainSpec
+from parity.common.spec import Placement, Replay, RunOptions, TrainSpec
 from parity.common.state.canonical import State, initial_state, load_state
 
 
@@ -34,20 +34,22 @@ class StartState:
     buffers: Callable[[int], State] = lambda replica: {}
 
 
-def start_state(spec: TrainSpec, placement: Placement) -> StartState:
-    """What a run of this spec and placement begins with.
+def start_state(
+    spec: TrainSpec, placement: Placement, run_options: RunOptions, replay: Replay | None
+) -> StartState:
+    """What a run begins with: the initial state, a checkpoint, or what its replay names.
 
     Raises:
         CheckpointError: what it is to go on from is damaged, or of another spec.
     """
-    rates, stop = StepScalars(spec), placement.steps_of(spec.steps)
-    if placement.resume is not None:
-        checkpoint = read_checkpoint(Path(placement.resume))
+    rates, stop = StepScalars(spec), run_options.steps_of(spec.steps)
+    if run_options.resume is not None:
+        checkpoint = read_checkpoint(Path(run_options.resume))
         check_fits(checkpoint, spec, stop, placement)
         kept = checkpoint.manifest.rates
         rates.restore(kept)
         return StartState(range(checkpoint.step, stop), checkpoint.state(), rates, kept, checkpoint.buffers)
-    part = placement.replay or Replay(stop=stop)
+    part = replay or Replay(stop=stop)
     begin = None if part.begin is None else load_state(Path(part.begin))
     state = begin or initial_state(spec, placement.sample_order_seed)
     return StartState(range(part.first_step, part.stop), state, rates)
@@ -71,7 +73,7 @@ def end_if_not_finite(
         RunError: names the step, what is not finite, the replica and the sample or tensor where these are known,
             and the last checkpoint before it.
     """
-    if run.placement.save is None:
+    if run.run_options.save is None:
         return
     loss_sum, _, *norms = numbers
     found = not_finite(loss_sum, *norms)

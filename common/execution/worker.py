@@ -19,7 +19,7 @@ from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.liveness import OUTER, growth, silence_limit
 from parity.common.execution.processes.service import Service
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity.common.spec.strategies import Framework
 
 EXTRAS: dict[Framework, str] = {"tensorflow": "tf", "torch": "torch"}
@@ -88,25 +88,29 @@ class Worker:
         """Whether an error has pointed to the log."""
         return self._child.log_matters
 
-    def train(self, spec: TrainSpec, placement: Placement, out_dir: Path, inside: str | None = None) -> Path:
+    def train(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
+    ) -> Path:
         """Run one job to its end and return the record's folder. Safe to call from any thread.
 
         Args:
             spec: what.
             placement: how; of this worker's framework.
             out_dir: the new record. Where nothing in it has changed for `silence_limit`, the process is ended.
-            inside: "module:function" of a context manager to run the job inside, in the child: a
-                profiler, or a seeded fault.
+            run_options: what to record, save and time.
+            instrumentation: how to observe the run; its context, a profiler or a seeded fault, is entered
+                in the child.
 
         Raises:
             RunError: the run failed, or the process died; with the child's own last line.
         """
-        job = {
-            "spec": spec.to_dict(),
-            "placement": placement.to_dict(),
-            "out": str(out_dir),
-            "inside": inside,
-        }
+        run = RunConfig(placement=placement, run_options=run_options, instrumentation=instrumentation)
+        job = {"spec": spec.to_dict(), "out": str(out_dir), **run.to_dict()}
         self._ask("train", job, placement, out_dir)
         return out_dir
 
@@ -146,25 +150,24 @@ class Trainings(Service):
         self._module, self._capacity = MODULES[framework], int(capacity)
         self._configured = False
 
-    def train(self, spec: Any, placement: Any, out: str, inside: str | None) -> None:
-        parsed = self._configure(placement)
-        context = nullcontext() if inside is None else _named(inside)()
-        with context:
-            self._part("train").train(TrainSpec.parse(spec), parsed, Path(out))
+    def train(self, spec: Any, out: str, **run: Any) -> None:
+        placement, options, instrumentation = RunConfig.parse(run).parts
+        self._configure(placement)
+        inside = instrumentation.context
+        with nullcontext() if inside is None else _named(inside)():
+            self._part("train").train(TrainSpec.parse(spec), placement, Path(out), options, instrumentation)
 
     def trial(self, placement: Any, folder: str) -> None:
-        self._configure(placement)
+        self._configure(Placement.parse(placement))
         self._part("layer_trial").run(Path(folder))
 
     def describe(self) -> Any:
         return self._part("runtime").describe()
 
-    def _configure(self, placement: Any) -> Placement:
-        parsed = Placement.parse(placement)
+    def _configure(self, placement: Placement) -> None:
         if not self._configured:
-            self._part("runtime").configure(parsed, self._capacity)
+            self._part("runtime").configure(placement, self._capacity)
             self._configured = True
-        return parsed
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{self._module}.{name}")

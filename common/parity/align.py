@@ -21,7 +21,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
             raise AlignmentError(f"{record.folder}: the run did not finish ({_taken(record)})")
         if not len(record.steps):
             raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
-        if any(part.placement.recording != "full" for part in record.parts):
+        if any(part.run_options.recording != "full" for part in record.parts):
             raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
     if reference.header.spec_hash != candidate.header.spec_hash:
         raise AlignmentError(

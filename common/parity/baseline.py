@@ -206,11 +206,7 @@ def _bit_equal(old: RunRecord, new: RunRecord) -> bool:
     if (
         not complete
         or old.header.spec_hash != new.header.spec_hash
-        or "off"
-        in (
-            old.placement.recording,
-            new.placement.recording,
-        )
+        or "off" in (old.run_options.recording, new.run_options.recording)
     ):
         return False
     columns = ("step", "count", "learning_rate", *CURVES)

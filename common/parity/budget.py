@@ -112,7 +112,7 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
             raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")
         if member.placement.sample_order_seed is None:
             raise AlignmentError(f"{member.folder}: not permuted, so it shows no rounding")
-        if member.placement.recording != "full":
+        if member.run_options.recording != "full":
             raise AlignmentError(f"{member.folder}: made with recording off, so it has no norms")
         if member.summary is None:
             raise AlignmentError(f"{member.folder}: the run did not finish")

@@ -145,7 +145,7 @@ def compare(
         verdict, reason = "inconclusive", scripts.UNNAMED
     if verdict == "divergent":
         parts = [part for part in (*reference.parts, *candidate.parts) if part.train_spec is not None]
-        known = [known_departure(part.spec, part.placement) for part in parts]
+        known = [known_departure(part.spec, part.placement, part.run_options) for part in parts]
         reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
     unjudged = scripts.in_words(skip, reference, candidate) if skip else ""
     return Comparison(

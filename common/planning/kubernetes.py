@@ -12,7 +12,7 @@ from parity.common.base.errors import SpecError
 from parity.common.base.package import MODULES
 from parity.common.execution.flags import flags_of
 from parity.common.execution.operating_system import on_each_node
-from parity.common.spec import Placement, TrainSpec, dump_yaml
+from parity.common.spec import Placement, RunConfig, TrainSpec, dump_yaml
 
 Kind = Literal["pytorchjob", "tfjob", "job"]
 KINDS: tuple[Kind, ...] = ("pytorchjob", "tfjob", "job")
@@ -43,13 +43,17 @@ class Request:
     name: str
     spec: TrainSpec
     spec_flags: tuple[str, ...]
-    placement: Placement
+    config: RunConfig
     image: str
     cpus: str
     memory: str
     claim: str
     folder: str
     namespace: str | None = None
+
+    @property
+    def placement(self) -> Placement:
+        return self.config.placement
 
 
 def job_name(text: str) -> str:
@@ -232,10 +236,15 @@ def _command(request: Request) -> list[str]:
 def _arguments(request: Request) -> list[str]:
     spec = list(request.spec_flags) or [f"--spec={_SPEC_FOLDER}/spec.yaml"]
     launcher = "kubernetes" if request.placement.nodes > 1 else "local"
-    placement = request.placement.model_copy(update={"launcher": launcher})
+    config = request.config.having(launcher=launcher)
     # Applied again, what saves goes on.
-    more = ["--resume=auto"] if placement.save is not None else []
-    return [*spec, *flags_of(placement), *more, f"--out={request.folder}/{request.name}"]
+    more = ["--resume=auto"] if config.run_options.save is not None else []
+    return [
+        *spec,
+        *flags_of(config.placement, config.run_options),
+        *more,
+        f"--out={request.folder}/{request.name}",
+    ]
 
 
 def _environment(request: Request) -> list[dict[str, str]]:

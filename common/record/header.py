@@ -15,8 +15,9 @@ from pydantic import Discriminator, Tag, model_validator
 from parity import __version__
 from parity.common.base.errors import RecordError
 from parity.common.record.files import parse, read_json
-from parity.common.spec import Placement, ScriptInfo, Spec, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunOptions, ScriptInfo, Spec, TrainSpec
 from parity.common.spec.base import with_new_names
+from parity.common.spec.run_config import divided
 from parity.common.spec.script_info import EARLIER_KIND, KIND
 
 FORMAT = "parity-run-record"
@@ -56,6 +57,8 @@ class Header(Spec):
     spec_hash: str
     spec: Terms
     placement: Placement
+    run_options: RunOptions = RunOptions()
+    instrumentation: Instrumentation = Instrumentation()
     versions: dict[str, str]
     devices: tuple[str, ...]
     threads: dict[str, int]
@@ -68,7 +71,11 @@ class Header(Spec):
     @model_validator(mode="before")
     @classmethod
     def _read_old_names(cls, data: Any) -> Any:
-        return with_new_names(data, {"digest": "spec_hash", "data_digest": "data_hash"})
+        """Version 0.1 also has the run options and the replay inside the placement."""
+        data = with_new_names(data, {"digest": "spec_hash", "data_digest": "data_hash"})
+        if isinstance(data, dict) and "run_options" not in data and isinstance(data.get("placement"), dict):
+            return data | divided(data["placement"])
+        return data
 
 
 class Summary(Spec):
@@ -81,12 +88,20 @@ class Summary(Spec):
     eval_correct: int = 0
 
 
-def header_of(spec: TrainSpec | ScriptInfo, placement: Placement, facts: dict[str, Any]) -> Header:
+def header_of(
+    spec: TrainSpec | ScriptInfo,
+    placement: Placement,
+    facts: dict[str, Any],
+    run_options: RunOptions = RunOptions(),
+    instrumentation: Instrumentation = Instrumentation(),
+) -> Header:
     """The header of a run that begins now."""
     return Header(
         spec_hash=spec.content_hash(),
         spec=spec,
         placement=placement,
+        run_options=run_options,
+        instrumentation=instrumentation,
         versions={**facts["versions"], "python": platform.python_version(), "parity": __version__},
         devices=tuple(facts["devices"]),
         threads=facts["threads"],

@@ -26,7 +26,7 @@ def _rows_before(history: str | None, step: int) -> Iterator[tuple[float, ...]]:
     if history is None:
         return
     record = read_record(Path(history))
-    replay, columns = record.placement.replay, record.columns
+    replay, columns = record.header.instrumentation.replay, record.columns
     if replay is not None:
         yield from _rows_before(replay.history, min(step, replay.first_step))
     names = ("step", "loss_sum", "count", "gradient_norm")

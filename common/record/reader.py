@@ -20,7 +20,7 @@ from parity.common.record.parts import check_gaps, kept_steps, parts_of
 from parity.common.record.samples import Ids, Received
 from parity.common.record.script_taps import ScriptTaps, read_taps
 from parity.common.record.violations import read_violations
-from parity.common.spec import Placement, ScriptInfo, TrainSpec
+from parity.common.spec import Placement, RunOptions, ScriptInfo, TrainSpec
 from parity.common.state.canonical import State, load_state
 
 Column = NDArray[np.float64]
@@ -75,6 +75,10 @@ class RunRecord:
     @property
     def placement(self) -> Placement:
         return self.header.placement
+
+    @property
+    def run_options(self) -> RunOptions:
+        return self.header.run_options
 
     @property
     def parts(self) -> tuple[RunRecord, ...]:
@@ -145,7 +149,7 @@ class RunRecord:
         """fingerprints[replica][row] of the parameters after each step; none where the run recorded none."""
         if self.joined:
             return _end_to_end(self._of_equal_parts(lambda part: part.fingerprints))
-        if not self.placement.digests:
+        if not self.run_options.digests:
             return []
         paths = [
             stored(self.folder, "fingerprints") / f"replica_{r}.jsonl" for r in range(self.placement.replicas)
@@ -177,7 +181,7 @@ class RunRecord:
             if len({part.names for part in tapped}) > 1:
                 raise RecordError(f"{self.folder}: its parts tapped different tensors; read them one by one")
             return Taps(tapped[0].names, np.concatenate([part.values for part in tapped], axis=1))
-        if not self.placement.taps:
+        if not self.run_options.taps:
             return None
         folder, steps = self.folder / "taps", self.steps
         names = tuple(map(str, read_json(folder / "names.json")))
@@ -209,7 +213,7 @@ class RunRecord:
         """How long each phase of a step took, by rank; none where that was not measured."""
         if self.joined:
             return self.joined[-1].phases
-        if not self.placement.phase_repeats:
+        if not self.run_options.phase_repeats:
             return []
         count = self.placement.processes
         return [read_json(self.folder / "phases" / f"rank_{rank}.json") for rank in range(count)]

@@ -19,7 +19,7 @@ from parity.common.record.header import STEP_FIELDS, Summary, header_of
 from parity.common.record.invariants import Invariants
 from parity.common.record.samples import Ids, SampleWriter
 from parity.common.record.violations import ViolationWriter
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 
 Numbers = tuple[float, ...]
 ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
@@ -45,6 +45,8 @@ class RecordWriter:
         facts: dict[str, Any],
         scalars: ScalarSink | None = None,
         kept: Mapping[str, float | None] | None = None,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
     ) -> None:
         """Begin a record in a folder claimed by `claim_folder`.
 
@@ -56,19 +58,21 @@ class RecordWriter:
             facts: versions, devices, threads and the hash of the data, for the header.
             scalars: also receives every step's scalars, for TensorBoard.
             kept: of `StepScalars.kept`, where the run goes on from a checkpoint.
+            run_options, instrumentation: as run.
         """
         self.folder = folder
         self.primary = 0 in replicas
         self._replicas = replicas
         self._scalars = scalars
-        self._full = placement.recording == "full"
+        self._full = run_options.recording == "full"
         self._steps: IO[bytes] | None = None
         if self.primary:
-            write_json(folder / "header.json", header_of(spec, placement, facts).to_dict())
+            header = header_of(spec, placement, facts, run_options, instrumentation)
+            write_json(folder / "header.json", header.to_dict())
             self._steps = open(folder / "steps.f64", "xb")
         self._samples = SampleWriter(folder / "sample_ids", BatchPlan.of(spec, placement), replicas)
         self._fingerprints: list[IO[str]] = []
-        if placement.digests:
+        if run_options.digests:
             self._fingerprints = [
                 open(path, "x", encoding="utf-8")
                 for path in _by_replica(folder / "fingerprints", replicas, "jsonl")
@@ -76,7 +80,7 @@ class RecordWriter:
         self._taps: list[IO[bytes]] = []
         self._violations: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
-        if self._full and replicas and placement.replay is None:
+        if self._full and replicas and instrumentation.replay is None:
             self._violations = ViolationWriter(folder / "violations", replicas.start)
             self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0

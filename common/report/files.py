@@ -72,6 +72,7 @@ def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
             "folder": str(record.folder),
             "global_batch_size": record.run_info.global_batch_size,
             "placement": record.placement.to_dict(),
+            "run_options": record.run_options.to_dict(),
             "parts": [_part(part) for part in record.joined],
             "versions": record.header.versions,
             "devices": list(record.header.devices),
@@ -91,6 +92,7 @@ def _part(part: RunRecord) -> dict[str, Any]:
         "first_step": steps[0] if steps else None,
         "steps": len(steps),
         "placement": part.placement.to_dict(),
+        "run_options": part.run_options.to_dict(),
     }
 
 

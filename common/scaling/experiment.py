@@ -27,7 +27,7 @@ from parity.common.record.files import parse, write_json
 from parity.common.scaling.analyse import analyse
 from parity.common.scaling.projection import PROJECTED_DEVICES
 from parity.common.scaling.result import Conclusion, Scaling
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 from parity.common.spec.base import PositiveInt, Spec
 
 Mode = Literal["strong", "weak", "both"]
@@ -40,7 +40,7 @@ class Question(Spec):
     format: Literal["parity-scale"] = "parity-scale"
     schema_version: Literal[1] = 1
     spec: TrainSpec
-    placements: tuple[Placement, ...]
+    placements: tuple[RunConfig, ...]
     mode: Mode
     rounds: PositiveInt
     target_loss: float | None = None
@@ -68,13 +68,13 @@ class ScaleResult:
         return 0 if self.verdict == "conclusive" else 3
 
 
-def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object) -> list[Placement]:
+def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object) -> list[RunConfig]:
     """Every strategy at every replica count, and one replica of each framework on its own.
 
     Args:
         texts: 'framework:strategy' or 'framework:strategy,field=value...', without a replica count.
         replicas: counts; 1 stands for the framework without any strategy, the baseline of all.
-        usual: fields of all placements.
+        usual: fields of all placements and their run options.
 
     Raises:
         SpecError: with one line.
@@ -84,23 +84,23 @@ def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object
             f"--replicas {','.join(map(str, replicas))}: expected 1, against which speedups are taken, and at"
             " least one more count, each once"
         )
-    found: list[Placement] = []
+    found: list[RunConfig] = []
     for text in texts:
         head, more = Placement.split_text(text, "--replicas gives the numbers")
         for count in sorted(replicas):
-            placement = Placement.from_text(f"{head}:{count}{more}", **usual)
-            found.append(_alone(placement) if count == 1 else placement)
-    labels = [placement.label for placement in found if placement.replicas > 1]
+            config = RunConfig.from_text(f"{head}:{count}{more}", **usual)
+            found.append(_alone(config) if count == 1 else config)
+    labels = [config.label for config in found if config.placement.replicas > 1]
     doubled = sorted({label for label in labels if labels.count(label) > 1})
     if doubled:
         raise SpecError(f"--placement: {doubled[0]} is given twice")
     return list(dict.fromkeys(found))
 
 
-def _alone(placement: Placement) -> Placement:
+def _alone(config: RunConfig) -> RunConfig:
     """One replica of the same framework without a strategy, which costs nothing that could flatter the others."""
-    data = placement.to_dict() | {"strategy": "single", "options": {}}
-    return Placement.parse(data)
+    data = config.placement.to_dict() | {"strategy": "single", "options": {}}
+    return config.model_copy(update={"placement": Placement.parse(data)})
 
 
 def configurations(question: Question, folder: Path) -> list[Job]:
@@ -110,14 +110,14 @@ def configurations(question: Question, folder: Path) -> list[Job]:
         SpecError: a placement cannot run the spec, or there are too few samples for a global batch.
     """
     runs = []
-    for placement in question.placements:
-        for times in _batches(question.mode, placement.replicas):
+    for config in question.placements:
+        for times in _batches(question.mode, config.placement.replicas):
             spec = enlarged(question.spec, times)
-            check_run(spec, placement)
-            runs.append((spec, placement))
+            check_run(spec, *config.parts)
+            runs.append((spec, config))
     names = (
-        f"{session.name_of(number, placement)}_batch_{spec.global_batch_size}"
-        for number, (spec, placement) in enumerate(runs)
+        f"{session.name_of(number, config.placement)}_batch_{spec.global_batch_size}"
+        for number, (spec, config) in enumerate(runs)
     )
     return [Job(*run, folder / name) for run, name in zip(runs, names, strict=True)]
 
@@ -145,12 +145,13 @@ def run_scale(question: Question, folder: Path, console: Console) -> None:
     Raises:
         ParityError: a run failed or was interrupted; finished rounds can be read with `read_scale`.
     """
-    for placement in question.placements:
+    placements = [config.placement for config in question.placements]
+    for placement in placements:
         require(placement.framework)
     jobs = configurations(question, folder)
     claim_folder(folder)
     write_json(folder / QUESTION, question.to_dict())
-    for line in crowded(question.placements):
+    for line in crowded(placements):
         console.print(f"[dim]{line}[/dim]", highlight=False)
     stages = session.rounds(jobs, folder, question.rounds, phase_rounds=question.rounds)
     session.work(stages, folder, console)

@@ -56,6 +56,11 @@ class Spec(BaseModel):
         result: dict[str, Any] = _given(self)
         return result
 
+    def chosen(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        fields = type(self).model_fields
+        return {name: getattr(self, name) for name in fields if getattr(self, name) != fields[name].default}
+
     def content_hash(self) -> str:
         """16 hexadecimal digits of the SHA-256 of the canonical JSON. Stable across machines."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)

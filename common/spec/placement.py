@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from parity.common.base.errors import SpecError
 from parity.common.base.yaml import parse_yaml
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
-from parity.common.spec.replay import Replay
-from parity.common.spec.saving import Saving
 from parity.common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
 
+# What a placement's text begins with; options are named beside its fields.
+_HEAD = ("framework", "strategy", "replicas", "options")
 # ((first epoch, micro-batches), ...)
 Accumulation = tuple[tuple[int, int], ...]
 
@@ -40,38 +40,34 @@ class Placement(Spec):
     """Framework, strategy, replicas and everything else that only time and memory may depend on."""
 
     framework: Framework
-    strategy: str
-    replicas: PositiveInt = 1
+    strategy: str = Field(description="how replicas share the work")
+    replicas: PositiveInt = Field(1, description="copies of the model; the global batch is split over them")
     options: SerializeAsAny[Options] = Field(Options(), description="what the strategy leaves to choose")
     engine: Literal["own", "keras", "lightning", "fabric", "accelerate"] = Field(
         "own", description="whose loop trains"
     )
-    launcher: Literal["local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"] = "local"
+    launcher: Literal["local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"] = Field(
+        "local", description="what starts the processes; local: the run itself"
+    )
     nodes: PositiveInt = Field(1, description="machines that the replicas are spread over evenly")
     accumulation: Annotated[Accumulation, BeforeValidator(_accumulation)] = Field(
-        ((0, 1),), description="micro-batches a local batch is cut into; {epoch: number} changes it"
+        ((0, 1),), description="micro-batches a local batch is cut into; by epoch: {0: 8, 5: 4}"
     )
-    device: Literal["auto", "cpu", "gpu"] = "auto"
-    threads_per_replica: PositiveInt = 1
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: GPUs where there are enough")
+    threads_per_replica: PositiveInt = Field(1, description="CPU threads of each replica")
     pin: bool = Field(False, description="bind each replica's threads to their own cores")
     sample_order_seed: NonNegativeInt | None = Field(
         None, description="permute every global batch: the same samples summed in another order"
     )
-    stop_at_step: PositiveInt | None = Field(None, description="end early; the spec's schedule stands")
-    recording: Literal["full", "off"] = Field("full", description="off: only timings, for benchmarks")
-    digests: bool = Field(False, description="record a digest of every replica's parameters after each step")
-    taps: bool = Field(False, description="record digests of every activation and gradient of every step")
-    phase_repeats: NonNegativeInt = Field(
-        0, description="how often to time each phase of a step, once the last step is done"
-    )
     compile: bool = Field(False, description="torch.compile, or XLA for TensorFlow")
-    steps_per_call: PositiveInt = Field(1, description="TensorFlow: steps that one call of the graph takes")
-    loader_workers: NonNegativeInt = Field(0, description="that prepare batches, a replica; 0: none besides")
-    prefetch_batches: PositiveInt = Field(2, description="that each loader worker prepares ahead")
-    timeout_seconds: PositiveInt = Field(120, description="a collective that takes longer ends the run")
-    save: Saving | None = Field(None, description="when to keep a checkpoint; none: never")
-    resume: str | None = Field(None, description="folder of the checkpoint to go on from")
-    replay: Replay | None = Field(None, description="train a part of a run once more, and look into it")
+    steps_per_call: PositiveInt = Field(1, description="steps that one call of the graph takes (TensorFlow)")
+    loader_workers: NonNegativeInt = Field(
+        0, description="processes or threads per replica that prepare batches; 0: none besides its own"
+    )
+    prefetch_batches: PositiveInt = Field(2, description="batches that each loader worker prepares ahead")
+    timeout_seconds: PositiveInt = Field(
+        120, description="a collective, or a start, that takes longer ends the run"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -149,10 +145,6 @@ class Placement(Spec):
         """Whether any epoch cuts its local batches."""
         return any(count > 1 for _, count in self.accumulation)
 
-    def steps_of(self, spec_steps: int) -> int:
-        """How many of a spec's steps this run takes."""
-        return min(spec_steps, self.stop_at_step or spec_steps)
-
     @property
     def label(self) -> str:
         """Short name for tables: 'torch ddp x2', and whatever is not as usual: 'static_graph=true'."""
@@ -173,11 +165,8 @@ class Placement(Spec):
         return f"{self.framework} {self.strategy} x{self.replicas}{more}"
 
     def chosen(self) -> dict[str, Any]:
-        """The fields that are not as usual, but for framework, strategy, replicas and options."""
-        usual = Placement(framework=self.framework, strategy=self.strategy, replicas=self.replicas)
-        names = Placement.model_fields.keys() - {"framework", "strategy", "replicas", "options"}
-        found = {name: getattr(self, name) for name in sorted(names)}
-        found = {name: value for name, value in found.items() if value != getattr(usual, name)}
+        """The fields that differ from their defaults, but for framework, strategy, replicas and options."""
+        found = {name: value for name, value in sorted(super().chosen().items()) if name not in _HEAD}
         if "accumulation" in found:
             # One number where it stays the same.
             plain = len(self.accumulation) == 1
@@ -197,19 +186,8 @@ class Placement(Spec):
         Raises:
             SpecError: with one line, for a field that neither a placement nor the strategy has too.
         """
-        match = re.fullmatch(r"(\w+):(\w+):(\d{1,9})((?:,[^=,]+=(?:\{[^{}]*\}|[^,{}]*))*)", text)
-        if match is None:
-            raise SpecError(
-                f"--placement {text[:200]!r}: expected framework:strategy:replicas[,field=value...],"
-                " e.g. torch:ddp:2 or torch:fsdp2:4,wrap=blocks"
-            )
-        framework, strategy, replicas, more = match.groups()
-        framework = {"tf": "tensorflow", "pytorch": "torch"}.get(framework, framework)
-        pairs = re.findall(r",([^=,]+=(?:\{[^{}]*\}|[^,{}]*))", more)
-        fields = parse_assignments("--placement", pairs)
-        return cls.with_fields(
-            {**usual, "framework": framework, "strategy": strategy, "replicas": int(replicas)}, fields
-        )
+        head, fields = parse_text(text)
+        return cls.with_fields({**usual, **head}, fields)
 
     @staticmethod
     def split_text(text: str, instead: str) -> tuple[str, str]:
@@ -239,6 +217,21 @@ class Placement(Spec):
             raise SpecError(f"{name}: not a field of a placement; options of {data['strategy']} are: {known}")
         given = {name: value for name, value in fields.items() if name in own}
         return cls.parse({**data, **given, **({"options": options} if options else {})})
+
+
+def parse_text(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Framework, strategy and replicas, and the further fields, of 'torch:ddp:2,static_graph=true'."""
+    match = re.fullmatch(r"(\w+):(\w+):(\d{1,9})((?:,[^=,]+=(?:\{[^{}]*\}|[^,{}]*))*)", text)
+    if match is None:
+        raise SpecError(
+            f"--placement {text[:200]!r}: expected framework:strategy:replicas[,field=value...],"
+            " e.g. torch:ddp:2 or torch:fsdp2:4,wrap=blocks"
+        )
+    framework, strategy, replicas, more = match.groups()
+    framework = {"tf": "tensorflow", "pytorch": "torch"}.get(framework, framework)
+    pairs = re.findall(r",([^=,]+=(?:\{[^{}]*\}|[^,{}]*))", more)
+    head = {"framework": framework, "strategy": strategy, "replicas": int(replicas)}
+    return head, parse_assignments("--placement", pairs)
 
 
 def _options_of(data: Mapping[str, Any]) -> type[Options] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,12 +18,6 @@ class Options(Spec):
     process_per_replica: ClassVar[bool] = True
     # Whether there can be more than one replica.
     parallel: ClassVar[bool] = True
-
-    def chosen(self) -> dict[str, Any]:
-        """The fields that are not as usual."""
-        usual = type(self)()
-        names = type(self).model_fields
-        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
 
 
 class OneProcess(Options):
@@ -166,6 +160,8 @@ ENGINES: dict[Framework, dict[str, tuple[str, ...]]] = {
         "accelerate": ("single", "ddp"),
     },
 }
+# Fields of placements and run options that only some frameworks have.
+FIELDS_OF: dict[str, tuple[Framework, ...]] = {"steps_per_call": ("tensorflow",), "sharded": ("torch",)}
 LAUNCHERS: dict[Framework, tuple[str, ...]] = {
     "tensorflow": ("local", "environment", "srun", "kubernetes"),
     "torch": ("local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"),

@@ -18,7 +18,7 @@ import numpy as np
 from parity.common.base.errors import CheckpointError, ExternalModelError, SpecError
 from parity.common.reference import AVERAGE
 from parity.common.reference.optimizers import initial_slots
-from parity.common.spec import ParameterSpec, Placement, TrainSpec
+from parity.common.spec import Instrumentation, ParameterSpec, Placement, RunOptions, TrainSpec
 from parity.common.spec.external.patterns import Array, Rule
 from parity.common.spec.external.rules import parse_rule
 from parity.common.spec.external.target import Target
@@ -303,12 +303,14 @@ PAIR = "'parity pair' compares the two models layer by layer"
 _STRATEGIES = ("single", "mirrored", "multi_worker", "manual", "ddp", "zero_redundancy", "fsdp1", "fsdp2")
 
 
-def check_imported(spec: TrainSpec, placement: Placement) -> None:
+def check_imported(
+    spec: TrainSpec, placement: Placement, run_options: RunOptions, instrumentation: Instrumentation
+) -> None:
     """Raise SpecError where a run of an imported model cannot be had, or would not be the spec's."""
     exchange = state_adapter_of(spec)
     if exchange is None:
         return
-    for asked, how in ((placement.taps, "tapped"), (placement.replay is not None, "looked into")):
+    for asked, how in ((run_options.taps, "tapped"), (instrumentation.replay, "looked into")):
         if asked:
             refuse_imported(spec, f"{placement.label}: cannot be {how}", PAIR)
     why = None
@@ -322,7 +324,7 @@ def check_imported(spec: TrainSpec, placement: Placement) -> None:
         why = "compiled, its layers may compute in other ways; leave out compile"
     elif getattr(placement.options, "checkpoint", False):
         why = "it would compute the whole model twice; leave out checkpoint"
-    elif placement.save is not None and placement.save.sharded:
+    elif run_options.save is not None and run_options.save.sharded:
         why = "ranks write parts of canonical tensors, which are not theirs; leave out save.sharded"
     if why is not None:
         raise SpecError(f"{placement.label}: the model is imported: {why}")

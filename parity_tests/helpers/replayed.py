@@ -25,7 +25,7 @@ from parity.common.record.trace import (
 )
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, TrainSpec, walk
-from parity.common.spec.replay import Replay
+from parity.common.spec.instrumentation import Replay
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.helpers.matrix import small, torch

@@ -13,7 +13,7 @@ from typing import Any
 
 from parity.common.base.errors import MissingPackageError, RunError, SpecError, how_to_install
 from parity.common.execution.checks import check_elementwise
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.spec.deepspeed import check_deepspeed
 from parity.torch_impl import runtime
 
@@ -99,11 +99,11 @@ def strategy_of(placement: Placement) -> type[Any] | None:
     return kind
 
 
-def run(spec: TrainSpec, placement: Placement, begin: Any) -> None:
+def run(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Any) -> None:
     """Be a rank in the loop of the placement's engine; `begin(strategy)` builds the run, as in `train.py`."""
-    _module(placement).run(spec, placement, begin)
+    _module(placement).run(spec, placement, run_options, begin)
 
 
-def spawn(spec: TrainSpec, placement: Placement, begin: Any) -> None:
+def spawn(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Any) -> None:
     """Have the placement's engine start the ranks, and wait for them; `begin` as for `run`."""
-    _module(placement).spawn(spec, placement, begin)
+    _module(placement).spawn(spec, placement, run_options, begin)

@@ -28,7 +28,7 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from parity.common.base.errors import RunError
 from parity.common.execution.process_context import process_context
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.torch_impl import runtime
 from parity.torch_impl.engines.environment import RankEnvironment
 from parity.torch_impl.engines.joining import local_store, quiet
@@ -42,19 +42,19 @@ from parity.torch_impl.strategy.replicated import ddp_options
 Begin = Callable[[Strategy], Any]
 
 
-def run(spec: TrainSpec, placement: Placement, begin: Begin) -> None:
+def run(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Begin) -> None:
     """Be one rank of a training; `begin(strategy)` builds the run, as in `train.py`."""
     module = _Training(placement, begin)
     alone = placement.strategy == "single"
     environment = [] if alone else [RankEnvironment(process_context(placement), placement)]
-    _trainer(spec, placement, plugins=environment, strategy=_strategy(placement)).fit(module)
+    _trainer(spec, placement, run_options, plugins=environment, strategy=_strategy(placement)).fit(module)
     module.close()
 
 
-def spawn(spec: TrainSpec, placement: Placement, begin: Begin) -> None:
+def spawn(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Begin) -> None:
     """Have Lightning start the ranks itself (ddp_spawn), and wait for them."""
     with local_store(placement):
-        trainer = _trainer(spec, placement, strategy=_strategy(placement, start_method="spawn"))
+        trainer = _trainer(spec, placement, run_options, strategy=_strategy(placement, start_method="spawn"))
         try:
             trainer.fit(_Training(placement, begin))
         except (ProcessExitedException, ProcessRaisedException) as error:
@@ -65,7 +65,7 @@ def spawn(spec: TrainSpec, placement: Placement, begin: Begin) -> None:
             ) from None
 
 
-def _trainer(spec: TrainSpec, placement: Placement, **joining: Any) -> pl.Trainer:
+def _trainer(spec: TrainSpec, placement: Placement, run_options: RunOptions, **joining: Any) -> pl.Trainer:
     """A Trainer that writes nothing, shows nothing, and leaves the data as the plan divides it."""
     quiet()
     constant = len(placement.accumulation) == 1
@@ -80,7 +80,7 @@ def _trainer(spec: TrainSpec, placement: Placement, **joining: Any) -> pl.Traine
             precision="32-true",
             accumulate_grad_batches=placement.accumulation[0][1] if constant else 1,
             max_epochs=-1,
-            max_steps=placement.steps_of(spec.steps),
+            max_steps=run_options.steps_of(spec.steps),
             limit_val_batches=0,
             num_sanity_val_steps=0,
             use_distributed_sampler=False,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import FORCED, Array, Trace, step_folder, write_replica
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
+from parity.common.spec.instrumentation import Instrumentation, Replay
 from parity.common.spec.layers import AnyLayer, Shape
-from parity.common.spec.replay import Replay
 from parity.common.state.canonical import State, load_state, save_state
 
 if TYPE_CHECKING:
@@ -121,10 +121,9 @@ class Counterfactuals:
         for replica, tensors in enumerate(injections):
             write_replica(here, replica, tensors)
         changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
-        placement = self._placements[1].model_copy(
-            update={"replay": Replay.parse({**self._replay.to_dict(), **changes})}
-        )
-        record = self._replayer.run(self._spec, placement, folder / "run", self._inside[1])
+        placement, replay = self._placements[1], Replay.parse({**self._replay.to_dict(), **changes})
+        instrumentation = Instrumentation(replay=replay, context=self._inside[1])
+        record = self._replayer.run(self._spec, placement, folder / "run", instrumentation=instrumentation)
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
@@ -132,8 +131,8 @@ class Counterfactuals:
     def respecified(self, spec: TrainSpec, stop: int) -> RunRecord:
         """A run of another spec on the reference's placement, `stop` steps, without what it was made inside."""
         folder = self._new_folder("respecified")
-        placement = self._placements[0].model_copy(update={"stop_at_step": stop, "replay": None})
-        return read_record(self._replayer.run(spec, placement, folder / "run"))
+        options = RunOptions(stop_at_step=stop)
+        return read_record(self._replayer.run(spec, self._placements[0], folder / "run", options))
 
     def _new_folder(self, what: str) -> Path:
         folder = self._folder / f"{what}_{next(self._numbers)}"

@@ -30,8 +30,7 @@ from parity.common.execution.session import MINIMUM_MEMBERS
 from parity.common.parity.budget import FLOOR_MULTIPLE
 from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
-from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.replay import Replay
+from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 
 Inside = tuple[str | None, str | None]
@@ -79,7 +78,7 @@ class Replays:
     def trained(self, steps: int) -> tuple[RunRecord, RunRecord]:
         """Both runs, made again."""
         self._say(f"training both runs in {self.spec.precision}, {steps} steps")
-        runs = self._both([p.model_copy(update={"stop_at_step": steps}) for p in self.placements])
+        runs = self._both((None, None), RunOptions(stop_at_step=steps))
         return read_record(runs[0]), read_record(runs[1])
 
     def rounded(self, steps: int, which: int) -> list[RunRecord]:
@@ -96,8 +95,8 @@ class Replays:
             path = self._folder / f"begin_{which}_{seed}.safetensors"
             save_state(path, {name: _last_bit_drawn(name, value, seed) for name, value in begun.items()})
             replay = Replay.parse({"stop": steps, "begin": str(path)})
-            update = {"sample_order_seed": seed, "replay": replay}
-            runs.append(read_record(self._run(placement.model_copy(update=update), which)))
+            ordered = placement.model_copy(update={"sample_order_seed": seed})
+            runs.append(read_record(self._run(ordered, replay, which)))
         return runs
 
     def traced(self, steps: int, outside: int | None) -> list[StepTrace]:
@@ -132,28 +131,35 @@ class Replays:
             RunError: it failed.
         """
         replay = Replay.parse({"stop": step + 1, "trace": (step,)})
-        run = self._run(placement.model_copy(update={"replay": replay}), 1)
+        run = self._run(placement, replay, 1)
         return Trace.read(step_folder(run / TRACE, step), 1)
 
     def _out(self) -> Path:
         self._count += 1
         return self._folder / f"run_{self._count:02d}"
 
-    def _run(self, placement: Placement, which: int) -> Path:
-        return self._replayer.run(self.spec, placement, self._out(), self._inside[which])
+    def _run(
+        self,
+        placement: Placement,
+        replay: Replay | None,
+        which: int,
+        run_options: RunOptions = RunOptions(),
+        folder: Path | None = None,
+    ) -> Path:
+        instrumentation = Instrumentation(replay=replay, context=self._inside[which])
+        return self._replayer.run(self.spec, placement, folder or self._out(), run_options, instrumentation)
 
-    def _both(self, placements: Sequence[Placement]) -> tuple[Path, Path]:
+    def _both(
+        self, replays: tuple[Replay | None, Replay | None], run_options: RunOptions = RunOptions()
+    ) -> tuple[Path, Path]:
         """Both at once, where they have workers of their own."""
         with ThreadPoolExecutor(2) as threads:
             runs = [
-                threads.submit(self._replayer.run, self.spec, placement, self._out(), inside)
-                for placement, inside in zip(placements, self._inside, strict=True)
+                threads.submit(self._run, placement, replay, which, run_options, self._out())
+                for which, (placement, replay) in enumerate(zip(self.placements, replays, strict=True))
             ]
             first, second = [run.result() for run in runs]
         return first, second
-
-    def _replaying(self, which: int, **fields: Any) -> Placement:
-        return self.placements[which].model_copy(update={"replay": Replay.parse(fields)})
 
     def _beginning(self, which: int, step: int) -> dict[str, Any]:
         """The fields of a replay that begins before a step, whose state is known."""
@@ -166,9 +172,8 @@ class Replays:
         if feeds_back(self.spec):
             begin = 0  # the schedule must have seen all steps
         fields = {"stop": points[-1], "states": tuple(points)}
-        runs = self._both(
-            [self._replaying(which, **fields, **self._beginning(which, begin)) for which in (0, 1)]
-        )
+        first, second = (Replay.parse(fields | self._beginning(which, begin)) for which in (0, 1))
+        runs = self._both((first, second))
         for point in points:
             self._known[point] = (state_file(runs[0], point), state_file(runs[1], point))
 
@@ -177,7 +182,7 @@ class Replays:
         plan, stop = BatchPlan.of(self.spec, self.placements[1]), chosen[-1] + 1
         common = {"stop": stop, "trace": tuple(chosen), "states": (stop,), "evaluation": evaluates}
         self._say(f"replaying {self.placements[0].label}, {stop - begin} steps")
-        first = self._run(self._replaying(0, **common, **self._beginning(0, begin)), 0)
+        first = self._run(self.placements[0], Replay.parse(common | self._beginning(0, begin)), 0)
         parent = self._folder / f"injections_{self._count:02d}"
         steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
         refs: dict[int | None, Trace] = {}
@@ -190,9 +195,8 @@ class Replays:
         self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
         history = str(first) if feeds_back(self.spec) else None
         fields = {**common, **self._beginning(1, begin), "forced": str(parent), "history": history}
-        placement = self._replaying(1, **fields)
-        second = self._run(placement, 1)
-        assert placement.replay is not None
+        replay = Replay.parse(fields)
+        second = self._run(self.placements[1], replay, 1)
         traced = [
             StepTrace(
                 step,
@@ -202,7 +206,7 @@ class Replays:
                 Trace.read(step_folder(second / TRACE, step), self.placements[1].replicas),
                 read_layers(step_folder(first / TRACE, step)),
                 state=evaluated if step is None else None,
-                replay=placement.replay,
+                replay=replay,
             )
             for step in steps
         ]
@@ -226,7 +230,7 @@ class Replays:
                 for step, ref in traced.items()
             }
             replay = Replay.parse({"stop": 0, "forced": str(parent)})
-            run = self._run(placement.model_copy(update={"replay": replay}), 0)
+            run = self._run(placement, replay, 0)
             for step, ref in traced.items():
                 trace = Trace.read(step_folder(run / FORCED, step), placement.replicas)
                 for tensor in StepComparer(self.spec, ref, {}).injected(injections[step], trace):

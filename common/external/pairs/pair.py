@@ -45,7 +45,7 @@ from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.result import Result, read_session
-from parity.common.spec import Placement, TrainSpec, dump_yaml
+from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.outline import Outline
 
@@ -71,7 +71,7 @@ class PairOptions:
     placements: None for the default ones, of `replicas`. mapping: a mapping.yaml that is given.
     """
 
-    placements: Sequence[Placement] | None
+    placements: Sequence[RunConfig] | None
     replicas: int
     device: str
     mapping: Path | None
@@ -272,7 +272,7 @@ class _Flow:
         session.work(stages, self.folder, self.console, keep=True, workers=self.workers)
         return read_session(self.folder)
 
-    def _placements(self, spec: TrainSpec) -> list[Placement]:
+    def _placements(self, spec: TrainSpec) -> list[RunConfig]:
         replicas = self.way.replicas
         texts = [f"tensorflow:mirrored:{replicas}", f"torch:ddp:{replicas}"]
         if replicas == 1:
@@ -284,7 +284,7 @@ class _Flow:
             )
         else:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
-        return [Placement.from_text(text, device=self.way.device, pin=True) for text in texts]
+        return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
 
     def _trained_here(self, bench: Bench, suspects: Sequence[Suspect], updates: Updates | None) -> Diagnosis:
         """Of models with several inputs, which no spec describes."""

@@ -134,7 +134,7 @@ def progress(out: Path) -> str:
         record = read_record(out)
     except ParityError:
         return f"{out} holds no step yet"
-    steps, wanted = len(record.steps), record.placement.steps_of(record.spec.steps)
+    steps, wanted = len(record.steps), record.run_options.steps_of(record.spec.steps)
     return f"{out} holds {steps} of {wanted} steps, all of them whole"
 
 

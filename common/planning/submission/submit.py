@@ -27,7 +27,7 @@ from parity.common.execution.session import QUESTION, noisiest
 from parity.common.record import claim_folder
 from parity.common.record.files import parse, write_json
 from parity.common.scaling.experiment import Question
-from parity.common.spec import Placement, TrainSpec, dump_yaml
+from parity.common.spec import Placement, RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import NonNegativeInt, Spec
 
 SUBMISSION = "submission.json"
@@ -87,7 +87,7 @@ class Job:
         return ["sbatch", "--parsable", name, *self.options, *wait, str(SCRIPTS / self.script), *self.flags]
 
 
-def sized(text: str, size: Size) -> tuple[Placement, Size]:
+def sized(text: str, size: Size) -> tuple[RunConfig, Size]:
     """The placement 'torch:fsdp2,wrap=blocks' that fills nodes of a size, and what is left of the size.
 
     Raises:
@@ -116,7 +116,8 @@ def sized(text: str, size: Size) -> tuple[Placement, Size]:
         "nodes": size.nodes,
         "device": "gpu" if size.gpus else "cpu",
     }
-    placement = Placement.from_text(f"{head}:{devices}{more}", **usual)
+    config = RunConfig.from_text(f"{head}:{devices}{more}", **usual)
+    placement = config.placement
     if placement.processes < devices and not one_process:
         raise SpecError(
             f"--placement {text}: the scripts start a process for each device; leave replicas_per_worker out"
@@ -127,8 +128,8 @@ def sized(text: str, size: Size) -> tuple[Placement, Size]:
             raise SpecError(
                 f"--placement {text}: {devices} devices cannot be divided by {placement.ranks_per_replica} ranks"
             )
-        placement = placement.model_copy(update={"replicas": replicas})
-    return placement, size
+        config = config.having(replicas=replicas)
+    return config, size
 
 
 def script_of(placement: Placement) -> str:
@@ -152,18 +153,19 @@ def comparison(
         SpecError: a placement cannot run the spec.
     """
     placed = [sized(text, size) for text in texts]
-    if len(placed) < 2 or len({placement for placement, _ in placed}) < len(placed):
+    if len(placed) < 2 or len({config for config, _ in placed}) < len(placed):
         raise SpecError("a comparison needs two different placements or more; give --placement again")
-    floor = [] if spec.precision == "float64" else noisiest([placement for placement, _ in placed])
+    floor = [] if spec.precision == "float64" else noisiest([config for config, _ in placed])
     jobs = []
-    for number, (placement, own) in enumerate(placed):
-        check_run(spec.resolved(), placement)
+    for number, (config, own) in enumerate(placed):
+        check_run(spec.resolved(), *config.parts)
+        placement = config.placement
         name = f"{number}_{placement.framework}_{placement.strategy}"
         by_script = (*_BY_SCRIPT, f"--device={'gpu' if own.gpus else 'cpu'}")
-        flags = [flag for flag in flags_of(placement) if not flag.startswith(by_script)]
+        flags = [flag for flag in flags_of(placement, config.run_options) if not flag.startswith(by_script)]
         if placement.ranks_per_replica > 1:
             flags.append(f"--replicas={placement.replicas}")
-        variables = {"PARITY_FLOOR": str(folder / "floor")} if placement in floor else {}
+        variables = {"PARITY_FLOOR": str(folder / "floor")} if config in floor else {}
         record = f"runs/{name}"
         flags += [f"--spec={folder / 'spec.yaml'}", f"--out={folder / record}"]
         jobs.append(
@@ -185,8 +187,8 @@ def sweep(
     """A job array over numbers of replicas, and a job that collects what they took."""
     array = f"--array=0-{len(counts) - 1}"
     output = f"--output={folder}/logs/%x-%A_%a.log"
-    for placement in question.placements:
-        check_run(question.spec, placement)
+    for config in question.placements:
+        check_run(question.spec, *config.parts)
     job = Job(
         "scale",
         "scale.sbatch",

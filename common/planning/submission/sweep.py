@@ -16,10 +16,10 @@ from parity.common.execution import session
 from parity.common.execution.flags import flags_of
 from parity.common.planning.submission.submit import Size, sized
 from parity.common.scaling.experiment import configurations, read_question
-from parity.common.spec import Placement
+from parity.common.spec import RunConfig
 
 
-def placements_of(texts: Sequence[str], counts: Sequence[int], size: Size, steps: int) -> list[Placement]:
+def placements_of(texts: Sequence[str], counts: Sequence[int], size: Size, steps: int) -> list[RunConfig]:
     """Every strategy on every number of replicas, and one replica of each framework on its own.
 
     Raises:
@@ -38,20 +38,20 @@ def placements_of(texts: Sequence[str], counts: Sequence[int], size: Size, steps
                 )
             alone = f"{text.partition(':')[0]}:single"
             part = Size(nodes, count // nodes, size.gpus)
-            placement, _ = sized(alone if count == 1 else text, part)
-            found.append(placement.model_copy(update={"stop_at_step": steps}))
+            config, _ = sized(alone if count == 1 else text, part)
+            found.append(config.having(stop_at_step=steps))
     return list(dict.fromkeys(found))
 
 
 def element(folder: Path, index: int) -> Iterator[list[str]]:
     """Nodes, processes on each, record and flags of every run of one element, in the order of the rounds."""
     question = read_question(folder)
-    counts = sorted({placement.replicas for placement in question.placements})
+    counts = sorted({config.placement.replicas for config in question.placements})
     if not 0 <= index < len(counts):
         raise SpecError(f"element {index} of the array: there are {len(counts)}, of {counts} replicas")
     for _, jobs in session.rounds(configurations(question, folder), folder, question.rounds, question.rounds):
         for job in jobs:
-            placement = job.placement
+            placement = job.config.placement
             if placement.replicas != counts[index]:
                 continue
             local = placement.launcher == "local"
@@ -61,7 +61,13 @@ def element(folder: Path, index: int) -> Iterator[list[str]]:
                 f"--set=global_batch_size={job.spec.global_batch_size}",
             ]
             where = [str(placement.nodes), str(tasks), str(job.folder)]
-            yield [*where, "-m", MODULES[placement.framework], *flags, *flags_of(placement)]
+            yield [
+                *where,
+                "-m",
+                MODULES[placement.framework],
+                *flags,
+                *flags_of(placement, job.config.run_options),
+            ]
 
 
 def main(arguments: Sequence[str]) -> int:

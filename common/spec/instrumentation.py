@@ -1,4 +1,4 @@
-"""Replay: a part of a run made once more, so that it can be looked at."""
+"""Instrumentation: what a diagnosis adds to a run in order to observe it."""
 
 from __future__ import annotations
 
@@ -40,3 +40,12 @@ class Replay(Spec):
         if self.first_step and self.begin is None:
             raise ValueError(f"first_step {self.first_step} needs the state before it: begin")
         return self
+
+
+class Instrumentation(Spec):
+    """What is done to a run in order to observe it, or to reproduce a fault in it."""
+
+    replay: Replay | None = Field(None, description="train a part of a run once more and trace it")
+    context: str | None = Field(
+        None, description='"module:function" of a context manager that the run is made inside'
+    )
