@@ -26,7 +26,7 @@ from parity.common.base.errors import RunError
 from parity.common.execution.worker import Worker
 from parity.common.record import read_record
 from parity.common.record.files import read_json
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Instrumentation, Placement, TrainSpec, override
 
 STEPS = 1000
 VARIANTS = ("diagnosed", "trained")
@@ -89,7 +89,11 @@ def train(case: Case, folder: Path) -> tuple[Path, Path]:
         placement = Placement.from_text(text, device="cpu")
         with Worker(placement.framework, placement.replicas) as worker:
             inside = case.inside if side == "b" else None
-            made.append(worker.train(case.spec(), placement, folder / side, inside=inside))
+            made.append(
+                worker.train(
+                    case.spec(), placement, folder / side, instrumentation=Instrumentation(context=inside)
+                )
+            )
     return made[0], made[1]
 
 

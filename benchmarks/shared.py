@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import models
 from parity.common.execution.trace_replay import TraceReplay
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import RunConfig, TrainSpec
 
 # Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
 COMPARED_STEPS = 3
@@ -21,7 +21,7 @@ _TOLERANCE = 1e-4
 SAVED_EVERY = 50
 
 
-def placement_of(name: str, text: str) -> Placement:
+def config_of(name: str, text: str) -> RunConfig:
     """How one of our variants runs, on a placement; the others have its replicas, threads and cores."""
     text += ",pin=true,device=cpu"
     if name.endswith("_a_call"):
@@ -34,12 +34,12 @@ def placement_of(name: str, text: str) -> Placement:
         text += ",taps=true"
     if name == "ours_saving":
         text += f",save={{every_steps: {SAVED_EVERY}}}"
-    return Placement.from_text(text)
+    return RunConfig.from_text(text)
 
 
 def wait_until_written(run: Any) -> None:
     """Wait for the checkpoint that a run is still writing, so that a block pays for all that it has saved."""
-    if run.placement.save is not None:
+    if run.run_options.save is not None:
         run.checkpoints.wait_until_written()
 
 

@@ -37,7 +37,7 @@ from benchmarks import models, shared
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.record import read_record
-from parity.common.spec import SGD, Placement, TrainSpec
+from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.tf_impl import runtime, state, train
@@ -48,10 +48,11 @@ from parity.tf_impl.strategy import open_strategy
 class Ours:
     """The trainer as it is, handed its batches a block at a time."""
 
-    def __init__(self, name: str, spec: TrainSpec, placement: Placement, folder: Path) -> None:
+    def __init__(self, name: str, spec: TrainSpec, config: RunConfig, folder: Path) -> None:
+        placement, options, _ = config.parts
         train._build.cache_clear()
         (folder / name).mkdir(parents=True)
-        self._run = run = train._Run(spec, placement, folder / name, tensorboard=False)
+        self._run = run = train._Run(spec, placement, folder / name, options, Instrumentation())
         if name == "ours_looked_into":
             probe = Probe(spec, run.model, run.strategy)
             probe.injects = False
@@ -70,7 +71,7 @@ class Ours:
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""
-        self._run.keeper.close()
+        self._run.checkpoints.close()
         self._run.finish()
         return list(read_record(self._folder).loss)
 
@@ -233,18 +234,17 @@ def stock_optimizer(spec: TrainSpec) -> keras.optimizers.Optimizer:
 
 def build(name: str, spec: TrainSpec, replicas: int, folder: Path) -> Any:
     """A variant by name."""
-    placement = shared.placement_of(name, f"tensorflow:mirrored:{replicas}")
+    config = shared.config_of(name, f"tensorflow:mirrored:{replicas}")
     if name.startswith("ours"):
-        return Ours(name, spec, placement, folder)
-    return {"bare": Bare, "keras_fit": KerasFit}[name](spec, placement)
+        return Ours(name, spec, config, folder)
+    return {"bare": Bare, "keras_fit": KerasFit}[name](spec, config.placement)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each block by variant, and how the variants' losses compare with the first one's."""
     names = options.variants.split(",")
     spec = shared.prepared(models.get(options.spec), options.rounds, options.block_steps)
-    placement = shared.placement_of("bare", f"tensorflow:mirrored:{options.replicas}")
-    runtime.configure(placement)
+    runtime.configure(shared.config_of("bare", f"tensorflow:mirrored:{options.replicas}").placement)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     busy: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="parity-benchmark-") as folder:

@@ -51,7 +51,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.ranks import arrive, run_ranks
 from parity.common.record import read_record
-from parity.common.spec import SGD, Placement, TrainSpec
+from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.torch_impl import runtime, state, train
@@ -64,14 +64,15 @@ _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor"]
 class Ours:
     """The trainer as it is, handed its batches a block at a time."""
 
-    def __init__(self, spec: TrainSpec, placement: Placement, folder: Path) -> None:
+    def __init__(self, spec: TrainSpec, config: RunConfig, folder: Path) -> None:
+        placement, options, _ = config.parts
         kind = STRATEGIES[placement.strategy]
         # The group has been joined already.
         joined = type(kind.__name__, (kind,), {"_join": lambda self, backend: None})
         if dist.get_rank() == 0:
             folder.mkdir()
         dist.barrier()
-        self._run = train._Run(spec, placement, folder, False, True, joined(placement))
+        self._run = train._Run(spec, placement, folder, options, Instrumentation(), True, joined(placement))
         if folder.name == "ours_looked_into":
             run = self._run
             run.step = shared.LookedInto(run, Probe(spec, run.model, run.strategy), state)
@@ -87,7 +88,7 @@ class Ours:
 
     def losses(self) -> list[float]:
         """Of every step, once all blocks are done."""
-        self._run.keeper.close()
+        self._run.checkpoints.close()
         self._run.finish()
         dist.barrier()
         return list(read_record(self._folder).loss)
@@ -341,8 +342,8 @@ _OTHERS = {"bare": Bare, "lightning": Lightning, "accelerate": Accelerate}
 def rank(spec: TrainSpec, options: dict[str, Any], folder: Path) -> None:
     """One rank's part; rank 0 leaves what it measured in the folder."""
     text = f"torch:{options['placement']}:{options['replicas']}"
-    place = shared.placement_of("ours", text)
-    variants_of = {name: shared.placement_of(name, text) for name in options["variants"]}
+    place = shared.config_of("ours", text).placement
+    variants_of = {name: shared.config_of(name, text) for name in options["variants"]}
     number = int(os.environ["RANK"])
     pin_to_cores(place, range(number, number + 1))
     runtime.configure(place)
@@ -351,8 +352,10 @@ def rank(spec: TrainSpec, options: dict[str, Any], folder: Path) -> None:
     # Strategy "single" joins nothing, but barriers and sums want a group here.
     open_strategy(place.model_copy(update={"strategy": "ddp"}) if place.replicas == 1 else place)
     variants = {
-        name: (Ours if name.startswith("ours") else _OTHERS[name])(spec, of, folder / name)
-        for name, of in variants_of.items()
+        name: Ours(spec, config, folder / name)
+        if name.startswith("ours")
+        else _OTHERS[name](spec, config.placement, folder / name)
+        for name, config in variants_of.items()
     }
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     busy: dict[str, list[float]] = {name: [] for name in variants}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parity.common.base.errors import SpecError
 from parity.common.execution.checks import check_run
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.instrumentation import Replay
+from parity.common.spec.instrumentation import Instrumentation, Replay
 from parity_tests.faults.registry import spec_of
 
 SEED, COUNT = 7, 200
@@ -119,7 +119,7 @@ def _drawn(draw: random.Random, number: int) -> CleanRun | None:
     try:
         spec = spec_of(recipe, tuple(more)).resolved()
         for placement in (reference, candidate):
-            check_run(spec, placement.model_copy(update={"replay": Replay(stop=1)}))
+            check_run(spec, placement, instrumentation=Instrumentation(replay=Replay(stop=1)))
     except SpecError:
         return None
     return CleanRun(number, spec, reference, candidate)

@@ -34,7 +34,7 @@ from parity.common.parity.compare import Verdict
 from parity.common.parity.result import judge
 from parity.common.record import read_record
 from parity.common.reference import StepScalars
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import RunConfig, TrainSpec
 from parity.common.spec.external.mapping import Mapping, Pair, read_mapping, write_mapping
 from parity.common.spec.io import load_spec
 from parity.common.state.canonical import State, initial_state, load_state
@@ -169,8 +169,8 @@ def try_placement(material: Material, number: int, dice: random.Random, folder: 
     text = spoiled_placement(dice)
 
     def look() -> tuple[str, str]:
-        found = Placement.from_text(text)
-        again = Placement.from_text(found.text())
+        found = RunConfig.from_text(text)
+        again = RunConfig.from_text(found.text())
         return ("another" if again == found else "wrong"), found.label
 
     printable = "".join(c if c in string.printable and c.isprintable() else "?" for c in text)

@@ -27,15 +27,14 @@ from parity.common.base.errors import CheckpointError
 from parity.common.checkpoint import CheckpointManager, find
 from parity.common.record import files
 from parity.common.reference import StepScalars
-from parity.common.spec import Placement
+from parity.common.spec import Placement, RunOptions
 from parity.common.spec.run_options import Saving
 from parity.common.state.canonical import State, initial_state
 from parity_tests.helpers.records import tiny_spec
 
 SPEC = tiny_spec()
-PLACEMENT = Placement(
-    framework="torch", strategy="single", save=Saving(every_steps=1, keep_last=1, keep_best=1)
-)
+PLACEMENT = Placement(framework="torch", strategy="single")
+OPTIONS = RunOptions(save=Saving(every_steps=1, keep_last=1, keep_best=1))
 # Where a kill may come: in all that changes a file, and in what of the standard library removes folders.
 _WATCHED = (
     os.path.dirname(parity.common.checkpoint.__file__),
@@ -43,7 +42,7 @@ _WATCHED = (
     files.__file__,
     shutil.__file__,
 )
-IN_BACKGROUND = PLACEMENT.model_copy(update={"save": Saving(every_steps=1, keep_last=9)})
+IN_BACKGROUND = RunOptions(save=Saving(every_steps=1, keep_last=9))
 
 
 def state_at(step: int) -> State:
@@ -53,7 +52,7 @@ def state_at(step: int) -> State:
 
 
 def checkpoints(run: Path, first_step: int) -> CheckpointManager:
-    return CheckpointManager(run, SPEC, PLACEMENT, first_step, True, list)
+    return CheckpointManager(run, SPEC, PLACEMENT, first_step, True, list, OPTIONS)
 
 
 def save(run: Path, first_step: int, *steps: int) -> None:
@@ -126,7 +125,7 @@ def full(folder: Path) -> dict[str, list[str]]:
     for room in (0, 1000, 2000, 100_000):
         run = folder / str(room)
         save(run, 0, 3)
-        kept, said = CheckpointManager(run, SPEC, IN_BACKGROUND, 3, True, list), "saved"
+        kept, said = CheckpointManager(run, SPEC, PLACEMENT, 3, True, list, IN_BACKGROUND), "saved"
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         try:
             kept.save(5, state_at(5), StepScalars(SPEC).kept())

@@ -38,11 +38,11 @@ from parity.common.execution.operating_system import die_with_parent
 from parity.common.execution.resume import begin_anew
 from parity.common.record import RunRecord, parts_of, read_record
 from parity.common.record.header import ROW_BYTES, STEP_FIELDS
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import State
-from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.processes import runs
 
 PLACEMENTS: dict[Framework, tuple[Placement, ...]] = {
@@ -86,7 +86,7 @@ class Point:
     """A run and how it is killed."""
 
     number: int
-    placement: Placement
+    config: RunConfig
     kills: tuple[Kill, ...]
 
 
@@ -125,7 +125,7 @@ def draw(framework: Framework, seed: int, count: int) -> list[Point]:
             every_steps=rng.choice((1, 3, 10)), keep_last=rng.choice((1, 2)), keep_best=rng.choice((0, 1))
         )
         kills = tuple(_drawn(rng, placement) for _ in range(2 if rng.random() < 0.15 else 1))
-        points.append(Point(number, placement.model_copy(update={"save": saving}), kills))
+        points.append(Point(number, config(placement, save=saving), kills))
     return points
 
 
@@ -138,7 +138,7 @@ def _drawn(rng: random.Random, placement: Placement) -> Kill:
     return Kill(who, when, values[when])
 
 
-def body(spec: dict[str, Any], placement: dict[str, Any], run: str, log: str, address: str) -> None:
+def body(spec: dict[str, Any], config: dict[str, Any], run: str, log: str, address: str) -> None:
     """What a killed run does in its own process: all that the command line would."""
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
@@ -148,10 +148,11 @@ def body(spec: dict[str, Any], placement: dict[str, Any], run: str, log: str, ad
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
     server._forkserver_address, server.ensure_running = address, lambda: None
     tempfile.tempdir = str(Path(log).parent)
-    parsed = Placement.parse(placement)
+    placement, options, _ = RunConfig.parse(config).parts
     start = begin_anew(TrainSpec.parse(spec).resolved(), Path(run), again=True)
-    train = importlib.import_module(f"{MODULES[parsed.framework]}.train").train
-    train(start.spec, parsed.model_copy(update={"resume": start.checkpoint}), start.part)
+    train = importlib.import_module(f"{MODULES[placement.framework]}.train").train
+    options = options.model_copy(update={"resume": start.checkpoint})
+    train(start.spec, placement, start.part, options)
 
 
 class Killer:
@@ -171,19 +172,19 @@ class Killer:
             # The first also waits for the server.
             for number in range(2):
                 run, began = self._folder / f"straight_{name}_{number}" / "run", time.monotonic()
-                process = self._begin(placement, run)
+                process = self._begin(RunConfig(placement=placement), run)
                 process.join(_PATIENCE_SECONDS)
                 assert process.exitcode == 0, (run.parent / "log").read_text()
             self._straight[placement] = read_record(run), time.monotonic() - began
         return self._straight[placement]
 
-    def _begin(self, placement: Placement, run: Path) -> Any:
+    def _begin(self, config: RunConfig, run: Path) -> Any:
         run.parent.mkdir(exist_ok=True)
         # Once one process has been forked the server's address is known.
         self._context.Process(target=int).start() if self._address is None else None
         arguments = (
             self._spec.to_dict(),
-            placement.to_dict(),
+            config.to_dict(),
             str(run),
             str(run.parent / "log"),
             self._address,
@@ -199,28 +200,27 @@ class Killer:
 
     def __call__(self, point: Point, keep: bool = False) -> Outcome:
         """Make a run, kill it, have it go on, and look at what it has recorded."""
-        straight, seconds = self.straight(point.placement.model_copy(update={"save": None}))
+        straight, seconds = self.straight(point.config.placement)
         folder, began = self._folder / f"kill_{point.number}", time.monotonic()
-        saving = point.placement.save
+        saving = point.config.run_options.save
         assert saving is not None
         outcome = Outcome(
             point.number,
-            point.placement.label,
+            point.config.label,
             f"every {saving.every_steps}, last {saving.keep_last}, best {saving.keep_best}",
             [f"{kill.who} at {kill.when} {kill.value:.3g}" for kill in point.kills],
         )
         kills = point.kills
         for outcome.late in range(_TRIES):
             outcome.hit = [
-                self._killed(point.placement, folder / "run", kill, seconds, outcome.problems)
-                for kill in kills
+                self._killed(point.config, folder / "run", kill, seconds, outcome.problems) for kill in kills
             ]
             if outcome.problems or _TOO_LATE not in outcome.hit:
                 break
             outcome.problems += problems_of(folder / "run", straight)
             shutil.rmtree(folder / "run")
             kills = tuple(replace(kill, value=_EARLIER * kill.value) for kill in kills)
-        process = self._begin(point.placement, folder / "run")
+        process = self._begin(point.config, folder / "run")
         process.join(_PATIENCE_SECONDS)
         if process.exitcode != 0:
             outcome.problems.append(
@@ -243,13 +243,11 @@ class Killer:
         server: Any = forkserver._forkserver  # type: ignore[attr-defined]
         return int(server._forkserver_pid)
 
-    def _killed(
-        self, placement: Placement, run: Path, kill: Kill, seconds: float, problems: list[str]
-    ) -> str:
+    def _killed(self, config: RunConfig, run: Path, kill: Kill, seconds: float, problems: list[str]) -> str:
         """Begin, or go on with, a run and kill it; what was hit, and after how many steps."""
         began, saves, seen = time.monotonic(), 0, set[str]()
         before = len(parts_of(run)) if run.exists() else 0
-        process = self._begin(placement, run)
+        process = self._begin(config, run)
         while process.is_alive():
             if kill.when == "moment" and time.monotonic() - began > kill.value * seconds:
                 break

@@ -32,10 +32,11 @@ from parity.common.checkpoint import (
 from parity.common.checkpoint.files import MANIFEST, STATE, StoredFile
 from parity.common.execution.checks import check_run
 from parity.common.reference import StepScalars
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.spec.run_options import Saving
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import DDP, TORCH, edit_json, one_line, recipe_spec, tiny_spec
 
 PLATEAU = "schedule={kind: reduce_on_plateau}"
@@ -59,12 +60,14 @@ class Trained:
         **saving: Any,
     ) -> None:
         self.spec = spec or tiny_spec()
-        placement = DDP if self.spec.per_replica_statistics else TORCH
-        self.placement = placement.model_copy(update={"save": Saving(**{"every_steps": 1, **saving})})
+        self.placement = DDP if self.spec.per_replica_statistics else TORCH
+        options = RunOptions(save=Saving(**{"every_steps": 1, **saving}))
         self.asked: list[list[float]] = []
         self.answer: list[float] | None = None
         self.run, self.rates = run, StepScalars(self.spec)
-        self.checkpoints = CheckpointManager(run, self.spec, self.placement, first_step, primary, self._agree)
+        self.checkpoints = CheckpointManager(
+            run, self.spec, self.placement, first_step, primary, self._agree, options
+        )
 
     def _agree(self, values: Any) -> list[float]:
         self.asked.append(list(values))
@@ -626,12 +629,12 @@ def test_what_cannot_be_saved_is_told_before_it_trains(
     placement: Placement, fields: Mapping[str, Any], words: str | None
 ) -> None:
     spec = tiny_spec()
-    placement = Placement.parse({**placement.to_dict(), "save": {"every_steps": 2}, **fields})
+    run = config(placement, **{"save": {"every_steps": 2}, **fields})
     if words is None:
-        check_run(spec, placement)
+        check_run(spec, *run.parts)
         return
     with pytest.raises(SpecError) as error:
-        check_run(spec, placement)
+        check_run(spec, *run.parts)
     assert words in one_line(error.value)
 
 

@@ -17,7 +17,7 @@ from parity.common.parity import result as result_module
 from parity.common.parity.compare import Comparison
 from parity.common.parity.result import judge
 from parity.common.record import RunRecord
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import (
     DDP,
@@ -541,7 +541,7 @@ def unpermuted(run: Run) -> None:
 
 def without_recording(run: Run) -> None:
     """What the trainers leave with recording off: no norms."""
-    run.placement = run.placement.model_copy(update={"recording": "off"})
+    run.options = RunOptions(recording="off")
     for name in ("gradient_norm", "parameter_norm", "update_norm"):
         run.column(name)[:] = 0
 
@@ -551,7 +551,7 @@ def of_another_spec(run: Run) -> None:
 
 
 def stopped(run: Run) -> None:
-    run.placement = run.placement.model_copy(update={"stop_at_step": 4})
+    run.options = RunOptions(stop_at_step=4)
     run.numbers, run.ids = run.numbers[:4], run.ids[:4]
 
 

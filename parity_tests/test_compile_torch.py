@@ -11,9 +11,9 @@ import pytest
 from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
-from parity.common.spec import Placement
+from parity.common.spec import RunConfig
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.matrix import config, small, torch
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.tables.strategies import COMPILER, Row, spec_of
 
@@ -47,7 +47,7 @@ def test_what_the_compiler_makes_is_what_trains(run_cache: RunCache) -> None:
         compiled: compare(
             reference,
             run_cache.record(
-                spec, torch("single", 1, compile=compiled, digests=True), "compiled_pass_changed"
+                spec, config(torch("single", 1, compile=compiled), digests=True), "compiled_pass_changed"
             ),
             proof_budget(reference),
         ).verdict
@@ -70,11 +70,11 @@ def test_what_the_compiler_makes_is_what_trains(run_cache: RunCache) -> None:
     ],
 )
 def test_what_cannot_be_compiled_says_so(run_cache: RunCache, text: str, line: str) -> None:
-    placement = Placement.from_text(f"{text},compile=true")
+    run = RunConfig.from_text(f"{text},compile=true")
     if not Row(text.rpartition(":")[0], text.partition(",")[2]).installed:
         pytest.skip("the engine's package is not installed")
     with pytest.raises(RunError, match=line) as error:
-        run_cache.record(small("digits_transformer", "steps=2"), placement)
+        run_cache.record(small("digits_transformer", "steps=2"), run)
     assert "\n" not in str(error.value)
 
 

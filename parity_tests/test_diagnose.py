@@ -26,7 +26,7 @@ from parity.common.execution.replay import Replayer
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Instrumentation, Placement, TrainSpec, override
 from parity_tests.helpers.matrix import small, tensorflow, torch
 from parity_tests.helpers.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
 from parity_tests.helpers.records import Run
@@ -399,7 +399,9 @@ def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
     spec = small("digits_cnn", "steps=20", "data.eval_samples=0").resolved()
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
     reference = run_cache.record(spec, ALONE)
-    faulty = read_record(replayer.run(spec, ALONE, tmp_path / "run", inside))
+    faulty = read_record(
+        replayer.run(spec, ALONE, tmp_path / "run", instrumentation=Instrumentation(context=inside))
+    )
     found = diagnose(reference, faulty, replayer, tmp_path / "replays", inside=(None, inside))
     assert found.when is not None
     assert found.when.step == LATE

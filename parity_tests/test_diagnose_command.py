@@ -16,8 +16,9 @@ from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.parity.result import judge, read_session
 from parity.common.report.html.comparison import write_html
-from parity.common.spec import Placement
+from parity.common.spec import Instrumentation, Placement, RunOptions
 from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import DDP, MIRRORED, TORCH, Run, recipe_spec, tiny_spec
 from parity_tests.test_report_diagnosis import synthetic
 from parity_tests.test_report_html import Page
@@ -45,7 +46,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_what_is_no_finished_run_of_the_same_steps_is_one_line(parity: Cli, tmp_path: Path) -> None:
     a, b = written(tmp_path / "a"), written(tmp_path / "b", placement=DDP, finished=False)
-    short = written(tmp_path / "short", placement=DDP.model_copy(update={"stop_at_step": 3}))
+    short = written(tmp_path / "short", placement=config(DDP, stop_at_step=3))
     assert "did not finish (6 of 6 steps)" in parity.refused("diagnose", a, b)
     assert "did not finish" in parity.refused("diagnose", b, a)
     assert "unequal step sets" in parity.refused("diagnose", a, short)
@@ -105,8 +106,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def runs(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """One as it should be, and one with a fault."""
     folder = tmp_path_factory.mktemp("runs")
-    insides = (None, FAULT)
-    return [worker.train(SMALL, TORCH, folder / str(n), inside) for n, inside in enumerate(insides)]
+    insides = [Instrumentation(), Instrumentation(context=FAULT)]
+    return [
+        worker.train(SMALL, TORCH, folder / str(n), RunOptions(), inside) for n, inside in enumerate(insides)
+    ]
 
 
 @pytest.fixture

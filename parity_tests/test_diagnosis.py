@@ -12,7 +12,7 @@ import pytest
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity_tests.faults.registry import Diagnosed, FaultPair, parameters
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.tables.diagnosis import CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome
@@ -25,11 +25,19 @@ class CachedReplayer(Replayer):
         super().__init__(lambda placement: run_cache.worker(placement.framework))
         self._run_cache = run_cache
 
-    def run(self, spec: TrainSpec, placement: Placement, folder: Path, inside: str | None = None) -> Path:
-        replay = placement.replay
-        if inside is not None or (replay is not None and (replay.injected or replay.begin or replay.history)):
-            return super().run(spec, placement, folder, inside)
-        return self._run_cache.begin(spec, placement).result()
+    def run(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        folder: Path,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
+    ) -> Path:
+        replay, options = instrumentation.replay, (run_options, instrumentation)
+        if instrumentation.context or (replay and (replay.forced or replay.begin or replay.history)):
+            return super().run(spec, placement, folder, *options)
+        config = RunConfig(placement=placement, run_options=run_options, instrumentation=instrumentation)
+        return self._run_cache.begin(spec, config).result()
 
 
 class Diagnoser:

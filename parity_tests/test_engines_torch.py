@@ -19,7 +19,7 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.parity.deviation import curve_deviation, state_deviations
 from parity.common.record import RunRecord
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 from parity.common.spec.deepspeed import check_deepspeed, deepspeed_config
 from parity.common.state.canonical import parameter_fingerprint, parameter_specs
 from parity_tests.helpers import ROOT
@@ -45,8 +45,8 @@ def engines(*names: str) -> list:
     return [pytest.param(name, marks=needs(PACKAGES.get(name, name))) for name in names]
 
 
-def placed(text: str) -> Placement:
-    return Placement.from_text(f"torch:{text}", digests=True)
+def placed(text: str) -> RunConfig:
+    return RunConfig.from_text(f"torch:{text}", digests=True)
 
 
 def dropout(*more: str) -> TrainSpec:
@@ -244,12 +244,12 @@ def test_each_stage_divides_what_it_says(run_cache: RunCache, tmp_path: Path) ->
 )
 def test_what_deepspeed_cannot_train_is_said(assignments: tuple[str, ...], says: str) -> None:
     with pytest.raises(SpecError, match=says):
-        check_deepspeed(small("digits_mlp", *assignments).resolved(), placed("deepspeed:2"))
+        check_deepspeed(small("digits_mlp", *assignments).resolved(), placed("deepspeed:2").placement)
 
 
 def test_the_generated_configuration_leaves_nothing_open() -> None:
     config = deepspeed_config(
-        float32().resolved(), placed("deepspeed:4,stage=3,offload_optimizer=true,accumulation=2")
+        float32().resolved(), placed("deepspeed:4,stage=3,offload_optimizer=true,accumulation=2").placement
     )
     assert "auto" not in json.dumps(config)
     # 34 over 4 replicas is 9, 9, 9, 7; the larger half of 9 is 5.
@@ -319,7 +319,7 @@ def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str | No
     if text is not None:
         path.write_text(text)
     with pytest.raises(SpecError, match=f"broken.json.*{says}"):
-        deepspeed_config(float32().resolved(), placed(f"deepspeed:2,config={path}"))
+        deepspeed_config(float32().resolved(), placed(f"deepspeed:2,config={path}").placement)
 
 
 def test_parameters_can_be_offloaded_at_stage_3_only() -> None:

@@ -17,14 +17,14 @@ from parity.common.execution.checks import check_run
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord
-from parity.common.spec import Placement, TrainSpec, dump_json
+from parity.common.spec import Placement, RunConfig, TrainSpec, dump_json
 from parity.common.spec.layers import Imported
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.imported import state_adapter_of
 from parity.common.state.zero_gradient import mark_zero_gradient_directions
 from parity_tests import imported_specs as models
 from parity_tests.helpers.commands import Cli
-from parity_tests.helpers.matrix import tensorflow, torch
+from parity_tests.helpers.matrix import config, tensorflow, torch
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.test_resume import PROOF, deviation, going_on, saved_at, saving
 
@@ -410,8 +410,8 @@ def test_pairs_that_do_not_fit_are_one_line(folder: Path) -> None:
             check_run(with_layer(spec, **fields), TORCH)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], Placement, str]] = {
-    "taps": ({}, torch("ddp", 2, taps=True), "cannot be tapped.*parity pair"),
+REFUSED: dict[str, tuple[dict[str, Any], Placement | RunConfig, str]] = {
+    "taps": ({}, config(torch("ddp", 2), taps=True), "cannot be tapped.*parity pair"),
     "tensor parallel": ({}, torch("tensor_parallel", 2), "tensor_parallel"),
     "keras fit": ({}, tensorflow(2, engine="keras"), "engine 'keras'"),
     "lightning": ({}, torch("ddp", 2, engine="lightning"), "engine 'lightning'"),
@@ -428,7 +428,7 @@ def test_what_an_imported_model_cannot_have_is_one_line(name: str, folder: Path)
     fields, placement, word = REFUSED[name]
     spec = models.mlp(folder, **fields).resolved()
     with pytest.raises(SpecError, match=word) as caught:
-        check_run(spec, placement)
+        check_run(spec, *config(placement).parts)
     assert "\n" not in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from parity.common.record.files import write_json
 from parity.common.record.header import header_of
 from parity.common.spec import Placement, TrainSpec, override
 from parity.common.state.canonical import initial_state, load_state, parameter_specs, save_state
-from parity_tests.helpers.matrix import NARROW, tensorflow, torch
+from parity_tests.helpers.matrix import NARROW, config, tensorflow, torch
 from parity_tests.helpers.records import FACTS, one_line
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Peer
@@ -27,10 +27,10 @@ Peers = dict[str, Peer]
 SAVE = {"every_steps": 4}
 EMA = "optimizer.ema={decay: 0.5}"
 RUNS: dict[str, tuple[str, list[str], Placement]] = {
-    "mlp with averaged weights": ("digits_mlp", [EMA], tensorflow(2, save=SAVE)),
-    "cnn with batch norm": ("digits_cnn", NARROW, torch("fsdp2", 2, save=SAVE)),
-    "transformer": ("digits_transformer", [], torch("ddp", 2, save=SAVE)),
-    "lstm with padding": ("lstm_classifier:tiny", [], tensorflow(1, save=SAVE)),
+    "mlp with averaged weights": ("digits_mlp", [EMA], config(tensorflow(2), save=SAVE)),
+    "cnn with batch norm": ("digits_cnn", NARROW, config(torch("fsdp2", 2), save=SAVE)),
+    "transformer": ("digits_transformer", [], config(torch("ddp", 2), save=SAVE)),
+    "lstm with padding": ("lstm_classifier:tiny", [], config(tensorflow(1), save=SAVE)),
 }
 
 

@@ -29,6 +29,7 @@ from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import write_json
 from parity.common.spec import Placement, TrainSpec
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
 
 SPEC = tiny_spec("steps=12")
@@ -332,7 +333,7 @@ def test_the_last_step_is_compared_too(tmp_path: Path) -> None:
     "more", [{"recording": "off"}, {"replay": {"first_step": 2, "stop": 6, "begin": "state"}}], ids=str
 )
 def test_what_is_not_a_whole_recorded_run_is_not_checked(tmp_path: Path, more: dict[str, object]) -> None:
-    run = Run.of(tiny_spec(), Placement.parse({**TORCH.to_dict(), **more}))
+    run = Run.of(tiny_spec(), config(TORCH, **more))
     nan_loss(run)
     assert run.write(tmp_path / "run").violations == ()
     assert not (tmp_path / "run" / "violations").exists()

@@ -17,7 +17,7 @@ from parity.common.commands import manifest
 from parity.common.execution.flags import flags_of
 from parity.common.execution.process_context import process_context
 from parity.common.record import read_record
-from parity.common.spec import Placement, load_spec
+from parity.common.spec import Placement, RunConfig, load_spec
 from parity_tests.helpers.processes import RUN, free_port, outcomes, trained
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
@@ -187,16 +187,15 @@ def test_what_cannot_be_is_refused_in_one_line(printed, arguments: list[str], me
     ],
 )
 def test_flags_say_the_whole_placement(text: str) -> None:
-    placement = Placement.from_text(text)
-    flags = dict(
-        flag.removeprefix("--").split("=", 1) for flag in flags_of(placement) if "--option" not in flag
-    )
-    options = [flag.removeprefix("--option=") for flag in flags_of(placement) if "--option" in flag]
+    config = RunConfig.from_text(text)
+    placement, found = config.placement, flags_of(config.placement, config.run_options)
+    flags = dict(flag.removeprefix("--").split("=", 1) for flag in found if "--option" not in flag)
+    options = [flag.removeprefix("--option=") for flag in found if "--option" in flag]
     more = ",".join(
         options + [f"{name}={value}" for name, value in flags.items() if name not in ("strategy", "replicas")]
     )
     again = f"{placement.framework}:{flags['strategy']}:{flags['replicas']}" + (f",{more}" if more else "")
-    assert Placement.from_text(again) == placement
+    assert RunConfig.from_text(again) == config
 
 
 def started(

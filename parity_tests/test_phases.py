@@ -13,9 +13,9 @@ from parity.common.base.errors import SpecError
 from parity.common.execution.checks import check_run
 from parity.common.execution.phases import Probe, conduct, facts_of
 from parity.common.record import RunRecord
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.state.canonical import load_state, parameter_specs
-from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
 
@@ -29,7 +29,7 @@ NUMBER = 8  # bytes of a float64
 
 
 def timed(run_cache: RunCache, placement: Placement, spec: TrainSpec = SPEC) -> RunRecord:
-    return run_cache.record(spec, placement.model_copy(update={"phase_repeats": REPEATS}))
+    return run_cache.record(spec, config(placement, phase_repeats=REPEATS))
 
 
 def parameters() -> int:
@@ -131,16 +131,16 @@ def test_messages_of_what_only_some_models_need(run_cache: RunCache) -> None:
         tensorflow(2, engine="keras"),
         tensorflow(2, steps_per_call=4),
         tensorflow(2, compile=True),
-        tensorflow(2, taps=True),
+        config(tensorflow(2), taps=True),
     ],
     ids=lambda p: p.label,
 )
-def test_what_cannot_be_taken_apart_is_refused(placement: Placement) -> None:
+def test_what_cannot_be_taken_apart_is_refused(placement: Placement | RunConfig) -> None:
     spec = small("digits_transformer").resolved()
     with pytest.raises(SpecError, match="phases cannot be timed") as caught:
-        check_run(spec, placement.model_copy(update={"phase_repeats": 1}))
+        check_run(spec, *config(placement, phase_repeats=1).parts)
     one_line(caught.value)
-    check_run(spec, placement)
+    check_run(spec, *config(placement).parts)
 
 
 class Rank:

@@ -21,7 +21,7 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
 from parity_tests.helpers.floors import SINGLES, noise_floor
 from parity_tests.helpers.layers import Case, both
-from parity_tests.helpers.matrix import LOW_PRECISION, small, tensorflow, torch
+from parity_tests.helpers.matrix import LOW_PRECISION, config, small, tensorflow, torch
 from parity_tests.helpers.records import Run, one_line, tiny_spec
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.peers import Arrays, Peer
@@ -301,7 +301,7 @@ def test_members_that_skip_other_steps_are_refused(tmp_path: Path) -> None:
 # --- real runs ---
 
 FLOAT16 = LOW_PRECISION["float16"]
-DDP, MIRRORED = torch("ddp", 2, digests=True), tensorflow(2, digests=True)
+DDP, MIRRORED = config(torch("ddp", 2), digests=True), config(tensorflow(2), digests=True)
 
 
 @pytest.mark.slow
@@ -337,7 +337,7 @@ def test_low_share_of_a_low_reduction(run_cache: RunCache) -> None:
     assert low_share(run_cache.record(spec, DDP, "reduced_in_bfloat16"))[0] == 1
 
 
-@pytest.mark.parametrize("placement", [DDP, MIRRORED], ids=lambda p: p.framework)
+@pytest.mark.parametrize("placement", [DDP, MIRRORED], ids=lambda p: p.placement.framework)
 def test_an_infinite_gradient_on_one_replica_skips_the_step_on_all(
     run_cache: RunCache, placement: Placement
 ) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from parity.common.base.errors import AlignmentError, RecordError
 from parity.common.parity.result import judge
 from parity.common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
-from parity.common.spec import Placement
+from parity.common.spec import RunOptions
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (
     DDP,
     FACTS,
@@ -115,8 +116,8 @@ def test_scalars_go_to_the_sink_too(tmp_path: Path) -> None:
 
 
 def test_with_recording_off_nothing_is_written_before_the_end(tmp_path: Path) -> None:
-    run = Run.of(tiny_spec(), Placement.parse({**TORCH.to_dict(), "recording": "off"}))
-    writer = RecordWriter(tmp_path, run.spec, run.placement, range(1), FACTS)
+    run = Run.of(tiny_spec(), config(TORCH, recording="off"))
+    writer = RecordWriter(tmp_path, run.spec, run.placement, range(1), FACTS, run_options=run.options)
     for step in range(6):
         run.write_step(writer, step)
         assert (tmp_path / "steps.f64").read_bytes() == b""
@@ -313,17 +314,17 @@ def test_headers_hold_plain_json(tmp_path: Path) -> None:
     assert header["placement"]["strategy"] == "ddp"
 
 
-TAPPED = Placement(framework="torch", strategy="ddp", replicas=2, taps=True, phase_repeats=2)
+TAPPED = RunOptions(taps=True, phase_repeats=2)
 NAMES = ("activations/dense", "gradients/dense/kernel", "updates/dense/kernel")
 
 
 def tapped(folder: Path, finished: bool = True) -> np.ndarray:
     """A record with taps and phases; returns its taps [replica, row, name, 2]."""
     folder.mkdir()
-    run = Run.of(tiny_spec(), TAPPED)
+    run = Run.of(tiny_spec(), DDP)
     values = np.random.default_rng(0).standard_normal((2, 6, 3, 2))
     for rank in (0, 1):
-        writer = RecordWriter(folder, run.spec, TAPPED, range(rank, rank + 1), FACTS)
+        writer = RecordWriter(folder, run.spec, DDP, range(rank, rank + 1), FACTS, run_options=TAPPED)
         writer.tap_names(NAMES)
         for step in range(6):
             run.write_step(writer, step, range(rank, rank + 1))

@@ -26,8 +26,9 @@ from parity.common.record.parts import kept_steps
 from parity.common.reference import StepScalars
 from parity.common.report.files import to_json, write_junit
 from parity.common.report.html.comparison import write_html
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import save_state
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (
     DDP,
     FACTS,
@@ -57,10 +58,12 @@ def write_part(run: Run, folder: Path, steps: range, finished: bool) -> None:
     several = placement.replicas_per_process
     for process in range(placement.processes):
         replicas = range(process * several, (process + 1) * several)
-        writer = RecordWriter(folder, run.spec, placement, replicas, FACTS, kept=kept)
+        writer = RecordWriter(
+            folder, run.spec, placement, replicas, FACTS, kept=kept, run_options=run.options
+        )
         for step in steps:
             run.write_step(writer, step, replicas)
-            if placement.digests:
+            if run.options.digests:
                 writer.fingerprints(step, [str(step)] * several)
         if finished:
             writer.memory(process, {"parameters": steps.start})
@@ -255,7 +258,7 @@ def test_the_breaches_of_all_parts_count(tmp_path: Path, straight: RunRecord) ->
     assert not names["invariants"].passed and "step 12" in names["invariants"].where
 
 
-DIGESTED = [place.model_copy(update={"digests": True}) for place in (MIRRORED, DDP)]
+DIGESTED = [config(place, digests=True) for place in (MIRRORED, DDP)]
 
 
 @pytest.mark.parametrize("step", [None, 9, 12, 20])
@@ -282,13 +285,13 @@ def test_digests_and_taps_of_equal_parts_are_one(tmp_path: Path) -> None:
     assert record.fingerprints == [[str(step) for step in range(30)]] * 2
     with pytest.raises(RecordError, match="recorded different things"):
         write_parts(tmp_path / "other", [(DIGESTED[0], 0, 15), (DDP, 10, 30)]).fingerprints  # noqa: B018
-    tapped = DDP.model_copy(update={"taps": True})
     for first, stop in ((0, 4), (3, 6)):
-        run = Run.of(tiny_spec(), tapped)
+        run = Run.of(tiny_spec(), DDP)
         folder = part_of(tmp_path / "tapped", first // 3)
         folder.mkdir(parents=True)
         for rank in (0, 1):
-            writer = RecordWriter(folder, run.spec, tapped, range(rank, rank + 1), FACTS)
+            replicas, options = range(rank, rank + 1), RunOptions(taps=True)
+            writer = RecordWriter(folder, run.spec, DDP, replicas, FACTS, run_options=options)
             writer.tap_names(["a", "b"])
             for step in range(first, stop):
                 run.write_step(writer, step, range(rank, rank + 1))
@@ -424,7 +427,7 @@ def test_parts_on_other_data_are_not_compared(tmp_path: Path, straight: RunRecor
         compared(straight, read_record(tmp_path / "run"))
     write_parts(tmp_path / "unrecorded", [(MIRRORED, 0, 15), (DDP, 10, 30)])
     path = tmp_path / "unrecorded" / "header.json"
-    edit_json(path, placement={**json.loads(path.read_text())["placement"], "recording": "off"})
+    edit_json(path, run_options={"recording": "off"})
     with pytest.raises(AlignmentError, match="recording off"):
         compared(straight, read_record(tmp_path / "unrecorded"))
 
@@ -626,10 +629,10 @@ def test_a_rank_killed_behind_the_others_leaves_what_counts(
 def test_a_real_run_that_went_on_elsewhere_is_judged_as_one(tmp_path: Path, run_cache: RunCache) -> None:
     spec = recipe_spec("digits_mlp", "precision=float64", "steps=20", "data.train_samples=300")
     straight = run_cache.record(spec, TORCH)
-    first = Placement.parse({**DDP.to_dict(), "stop_at_step": 15, "save": {"every_steps": 10}})
+    first = config(DDP, stop_at_step=15, save={"every_steps": 10})
     run = tmp_path / "run"
     shutil.copytree(run_cache.begin(spec, first).result(), run)
-    later = Placement.parse({**MIRRORED.to_dict(), "resume": str(run / "checkpoints" / "step_00000010")})
+    later = config(MIRRORED, resume=str(run / "checkpoints" / "step_00000010"))
     shutil.copytree(run_cache.begin(spec, later).result(), part_of(run, 1))
     record = read_record(run)
     assert record.label == "torch ddp x2, from step 10 tensorflow mirrored x2"

@@ -12,7 +12,7 @@ from parity.common.record.trace import FORCED, state_file
 from parity.common.spec import Placement
 from parity.common.spec.instrumentation import Replay
 from parity_tests.faults.registry import Forced, parameters, trials
-from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.matrix import config, small, torch
 from parity_tests.helpers.replayed import (
     CNN,
     SPECS,
@@ -99,13 +99,13 @@ def test_steps_can_be_forced_where_none_is_trained(run_cache: RunCache, inject: 
 def test_a_history_may_be_in_several_records(run_cache: RunCache) -> None:
     """The loss scale of a step follows from all steps before it."""
     spec = small("digits_mlp", "steps=6", "data.train_samples=70", "precision=float16_mixed", GROWING)
-    whole = run_cache.record(spec, DDP.model_copy(update={"replay": Replay(stop=6, states=(2, 4))}))
+    whole = run_cache.record(spec, config(DDP, replay=Replay(stop=6, states=(2, 4))))
     assert len(set(whole.columns["loss_scale"])) > 3
-    history = run_cache.record(spec, DDP.model_copy(update={"replay": Replay(stop=2)}))
+    history = run_cache.record(spec, config(DDP, replay=Replay(stop=2)))
     for first, stop in ((2, 4), (4, 6)):
         begin = str(state_file(whole.folder, first))
         replay = Replay(first_step=first, stop=stop, begin=begin, history=str(history.folder))
-        history = run_cache.record(spec, DDP.model_copy(update={"replay": replay}))
+        history = run_cache.record(spec, config(DDP, replay=replay))
         for column in set(whole.columns) - {"seconds"}:
             same = np.array_equal(whole.columns[column][first:stop], history.columns[column], equal_nan=True)
             assert same, column
@@ -150,7 +150,7 @@ def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(
 @pytest.mark.slow
 def test_a_step_that_was_looked_into_is_let_go_of(run_cache: RunCache) -> None:
     """Hooks hold tensors that hold them where Python's collector cannot see it."""
-    placement = DDP.model_copy(update={"replay": Replay.parse({"stop": 5, "trace": (0, 1, 2, 3, 4)})})
-    run_cache.record(SPECS["cnn"], placement, "parity_tests.bodies.held_tensors:counted")
+    run = config(DDP, replay={"stop": 5, "trace": (0, 1, 2, 3, 4)})
+    run_cache.record(SPECS["cnn"], run, "parity_tests.bodies.held_tensors:counted")
     with pytest.raises(RunError, match="tensors held after each step"):
-        run_cache.record(SPECS["cnn"], placement, "parity_tests.bodies.held_tensors:counted_unreleased")
+        run_cache.record(SPECS["cnn"], run, "parity_tests.bodies.held_tensors:counted_unreleased")

@@ -13,10 +13,10 @@ from parity.common.checkpoint import read_checkpoint
 from parity.common.checkpoint.files import folder_of, replica_file, write_checkpoint
 from parity.common.record import STEP_FIELDS, RunRecord
 from parity.common.reference import StepScalars
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.spec.layers import Dropout
 from parity.common.state.canonical import State, load_state
-from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.run_cache import RunCache
 
 # Of the time a step took nothing is asked.
@@ -50,12 +50,12 @@ def light(*assignments: str) -> TrainSpec:
     return small("digits_mlp", f"steps={STEPS}", "precision=float32", *assignments).resolved()
 
 
-def saving(placement: Placement, *, every: int = SAVED_AT, **more: object) -> Placement:
-    return Placement.parse({**placement.to_dict(), "save": {"every_steps": every, "keep_last": 99, **more}})
+def saving(placement: Placement, *, every: int = SAVED_AT, **more: object) -> RunConfig:
+    return config(placement, save={"every_steps": every, "keep_last": 99, **more})
 
 
-def going_on(placement: Placement, checkpoint: Path, **more: object) -> Placement:
-    return Placement.parse({**placement.to_dict(), "resume": str(checkpoint), **more})
+def going_on(run: Placement | RunConfig, checkpoint: Path, **more: object) -> RunConfig:
+    return config(run, resume=str(checkpoint), **more)
 
 
 def saved_at(record: RunRecord, step: int = SAVED_AT) -> Path:
@@ -205,7 +205,7 @@ def chain(run_cache: RunCache, spec: TrainSpec, *placements: Placement) -> list[
             more["resume"] = str(saved_at(records[-1], (number - 1) * size))
         if number < len(placements):
             more |= {"stop_at_step": number * size, "save": {"every_steps": size}}
-        records.append(run_cache.record(spec, Placement.parse({**placement.to_dict(), **more})))
+        records.append(run_cache.record(spec, config(placement, **more)))
     return records
 
 

@@ -15,8 +15,8 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.parity.sample_ids import audit
 from parity.common.record import read_record
-from parity.common.spec import Placement
-from parity_tests.helpers.matrix import CORE, matrix_spec, small, tensorflow, torch
+from parity.common.spec import Instrumentation, Placement
+from parity_tests.helpers.matrix import CORE, config, matrix_spec, small, tensorflow, torch
 from parity_tests.helpers.run_cache import RunCache
 
 FEATURES = {
@@ -132,7 +132,7 @@ def test_a_repeated_float32_run_is_bit_identical(run_cache: RunCache, placement:
     spec = small("digits_cnn", "steps=20", "precision=float32")
     # The same run under another key of the cache. TensorFlow's process runs its traced step
     # again, on variables that the first run has left changed.
-    again = placement.model_copy(update={"stop_at_step": spec.steps})
+    again = config(placement, stop_at_step=spec.steps)
     first, second = run_cache.record(spec, placement), run_cache.record(spec, again)
     assert np.array_equal(first.columns["loss_sum"], second.columns["loss_sum"])
     one, other = first.state("final"), second.state("final")
@@ -181,7 +181,7 @@ def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
     )
     with Worker("tensorflow", 1, tmp_path / "log") as worker, last_words:
         fault = "parity_tests.faults.tensorflow:the_process_dies"
-        worker.train(spec, tensorflow(1), tmp_path / "run", inside=fault)
+        worker.train(spec, tensorflow(1), tmp_path / "run", instrumentation=Instrumentation(context=fault))
     # What was written is still there, and known to be unfinished. It dies while it launches step 5; step 4 has
     # been launched too, and would have been read after that.
     record = read_record(tmp_path / "run")

@@ -28,7 +28,7 @@ from parity.common.scaling.experiment import (
     read_scale,
     run_scale,
 )
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity_tests.helpers.commands import Cli
 from parity_tests.helpers.records import Run, recipe_spec, tiny_spec
 from parity_tests.helpers.scaled import full_scaling, with_text
@@ -69,15 +69,15 @@ def change(folder: Path, name: str, to: Callable[[np.ndarray], np.ndarray]) -> N
     table.tofile(folder / "steps.f64")
 
 
-def write_phases(placement: Placement, folder: Path, step: float) -> None:
+def write_phases(placement: Placement, repeats: int, folder: Path, step: float) -> None:
     several = placement.replicas > 1
     messages = [["all_reduce", 4_000]] if several else []
     sent = 0.001 if several else 0.0
     compute = step - sent
     parts = {"data": 0.05, "forward": 0.3, "backward": 0.6, "optimizer": 0.05}
-    seconds = {name: [share * compute] * placement.phase_repeats for name, share in parts.items()}
+    seconds = {name: [share * compute] * repeats for name, share in parts.items()}
     for name, value in {"communication": sent, "exposed_communication": sent, "step": step}.items():
-        seconds[name] = [value] * placement.phase_repeats
+        seconds[name] = [value] * repeats
     (folder / "phases").mkdir()
     for rank in range(placement.processes):
         (folder / "phases" / f"rank_{rank}.json").write_text(
@@ -92,7 +92,7 @@ class MadeUp:
 
     def __init__(self, noise: float = 0.0, before: Callable[[int], object] = lambda number: None) -> None:
         self.order: list[str] = []
-        self._made: dict[tuple[str, Placement], Path] = {}
+        self._made: dict[tuple[str, RunConfig], Path] = {}
         self._noise = noise
         self._before = before
 
@@ -105,18 +105,26 @@ class MadeUp:
     def of(self, placement: Placement) -> MadeUp:
         return self
 
-    def train(self, spec: TrainSpec, placement: Placement, folder: Path) -> None:
+    def train(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        folder: Path,
+        run_options: RunOptions,
+        instrumentation: Instrumentation,
+    ) -> None:
         self._before(len(self.order))
         self.order.append(folder.name)
         random = np.random.default_rng(len(self.order))
         mean = step_seconds(placement, spec)
-        earlier = self._made.setdefault((spec.content_hash(), placement), folder)
+        config = RunConfig(placement=placement, run_options=run_options, instrumentation=instrumentation)
+        earlier = self._made.setdefault((spec.content_hash(), config), folder)
         if earlier != folder:
             shutil.copytree(earlier, folder)
         else:
-            Run.of(spec, placement).write(folder)
-            if placement.phase_repeats:
-                write_phases(placement, folder, mean)
+            Run.of(spec, config).write(folder)
+            if run_options.phase_repeats:
+                write_phases(placement, run_options.phase_repeats, folder, mean)
         mean *= np.exp(self._noise * random.standard_normal())
         change(folder, "seconds", lambda column: mean * (1 + 0.005 * random.standard_normal(len(column))))
 
@@ -132,7 +140,7 @@ def run_made_up(monkeypatch: pytest.MonkeyPatch, asked: Question, folder: Path, 
 
 def test_every_strategy_is_run_at_every_count_and_each_framework_once_alone() -> None:
     found = placements_of(["torch:ddp", "torch:fsdp2,wrap=blocks", "tf:mirrored"], [1, 2, 4])
-    assert [placement.label for placement in found] == [
+    assert [config.label for config in found] == [
         "torch single x1",
         "torch ddp x2",
         "torch ddp x4",
@@ -177,16 +185,16 @@ def test_rounds_have_every_run_once_in_changing_order(
     rounds = [worker.order[start : start + 6] for start in range(0, 24, 6)]
     assert len(worker.order) == 24 and all(sorted(order) == sorted(names) for order in rounds)
     assert len({tuple(order) for order in rounds}) > 1
-    placements = [read_record(tmp_path / "s" / f"round_{n}" / names[0]).placement for n in range(4)]
-    assert {placement.phase_repeats for placement in placements} == {session.PHASE_REPEATS}
+    options = [read_record(tmp_path / "s" / f"round_{n}" / names[0]).run_options for n in range(4)]
+    assert {each.phase_repeats for each in options} == {session.PHASE_REPEATS}
 
 
 def test_phases_are_timed_where_they_can_be() -> None:
     spec = tiny_spec()
-    can, cannot = Placement.from_text("torch:ddp:2"), Placement.from_text("torch:deepspeed:2")
-    jobs = [session.Job(spec, placement, Path(placement.strategy)) for placement in (can, cannot)]
+    can, cannot = RunConfig.from_text("torch:ddp:2"), RunConfig.from_text("torch:deepspeed:2")
+    jobs = [session.Job(spec, config, Path(config.placement.strategy)) for config in (can, cannot)]
     repeats = [
-        {job.placement.strategy: job.placement.phase_repeats for job in stage}
+        {job.config.placement.strategy: job.config.run_options.phase_repeats for job in stage}
         for _, stage in session.rounds(jobs, Path("x"), 2, phase_rounds=1)
     ]
     assert repeats == [{"ddp": session.PHASE_REPEATS, "deepspeed": 0}, {"ddp": 0, "deepspeed": 0}]
@@ -194,9 +202,9 @@ def test_phases_are_timed_where_they_can_be() -> None:
 
 def test_more_replicas_than_cores_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    placements = placements_of(["torch:ddp"], [1, 2, 4], device="cpu")
+    placements = [config.placement for config in placements_of(["torch:ddp"], [1, 2, 4], device="cpu")]
     assert crowded(placements) == ["torch ddp x4: 4 replicas on 2 cores"]
-    assert crowded(placements_of(["torch:ddp"], [1, 4], device="gpu")) == []
+    assert crowded([p.model_copy(update={"device": "gpu"}) for p in placements]) == []
 
 
 @pytest.mark.parametrize(
@@ -362,8 +370,11 @@ def test_a_damaged_session_is_one_line(
 def test_runs_that_were_not_timed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(rounds=1)
     # One call takes more steps than there are.
-    calls = [{"steps_per_call": 2 * STEPS} if p.framework == "tensorflow" else {} for p in asked.placements]
-    placements = tuple(p.model_copy(update=c) for p, c in zip(asked.placements, calls, strict=True))
+    calls = [
+        {"steps_per_call": 2 * STEPS} if c.placement.framework == "tensorflow" else {}
+        for c in asked.placements
+    ]
+    placements = tuple(c.having(**more) for c, more in zip(asked.placements, calls, strict=True))
     asked = asked.model_copy(update={"placements": placements})
     run_made_up(monkeypatch, asked, tmp_path / "s", MadeUp())
     with pytest.raises(RecordError, match="more --steps"):

@@ -11,9 +11,9 @@ import pytest
 from parity.common.base.errors import CheckpointError, SpecError
 from parity.common.checkpoint import find, read_checkpoint
 from parity.common.execution.checks import check_run
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.state.canonical import State, load_state
-from parity_tests.helpers.matrix import small
+from parity_tests.helpers.matrix import config, small
 from parity_tests.helpers.run_cache import RunCache
 
 STEPS, SAVED_AT = 8, 4
@@ -29,8 +29,8 @@ def spec() -> TrainSpec:
     ).resolved()
 
 
-def placed(text: str, **more: object) -> Placement:
-    return Placement.parse({**Placement.from_text(text).to_dict(), **more})
+def placed(text: str, **more: object) -> RunConfig:
+    return config(Placement.from_text(text), **more)
 
 
 def sharded_run(run_cache: RunCache) -> Path:
@@ -39,8 +39,8 @@ def sharded_run(run_cache: RunCache) -> Path:
     return run_cache.begin(spec(), placed("torch:fsdp2:4", save=save, stop_at_step=SAVED_AT)).result()
 
 
-def final(run_cache: RunCache, placement: Placement) -> State:
-    return load_state(run_cache.begin(spec(), placement).result() / "final.safetensors")
+def final(run_cache: RunCache, run: RunConfig) -> State:
+    return load_state(run_cache.begin(spec(), run).result() / "final.safetensors")
 
 
 def copied(run: Path, folder: Path) -> Path:
@@ -99,6 +99,6 @@ def test_spoilt_shard_is_named(run_cache: RunCache, tmp_path: Path, spoil, said:
 
 def test_tensorflow_is_told_that_it_has_no_shards() -> None:
     save = {"every_steps": 5, "sharded": True}
-    check_run(spec(), placed("torch:fsdp2:2", save=save))
+    check_run(spec(), *placed("torch:fsdp2:2", save=save).parts)
     with pytest.raises(SpecError, match=r"leave out save\.sharded"):
-        check_run(spec(), placed("tensorflow:mirrored:2", save=save))
+        check_run(spec(), *placed("tensorflow:mirrored:2", save=save).parts)

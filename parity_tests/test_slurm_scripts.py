@@ -19,7 +19,7 @@ from parity.common.planning.submission.end import Step, runs_again, stopped, why
 from parity.common.planning.submission.status import states_of
 from parity.common.planning.submission.submit import Size, Submission, Submitted, script_of, sized
 from parity.common.planning.submission.sweep import element, placements_of
-from parity.common.spec import Placement
+from parity.common.spec import RunConfig
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.processes import lacks
 from parity_tests.helpers.records import one_line
@@ -377,15 +377,17 @@ def test_flags_say_when_to_save_and_never_from_where() -> None:
 
     def flags(**save: object) -> list[str]:
         saving = save or None
-        made = Placement.from_text("torch:ddp:2", save=saving, resume="/some/checkpoint")
-        return [flag for flag in flags_of(made) if flag not in ("--strategy=ddp", "--replicas=2")]
+        made = RunConfig.from_text("torch:ddp:2", save=saving, resume="/some/checkpoint")
+        return [
+            flag
+            for flag in flags_of(made.placement, made.run_options)
+            if flag not in ("--strategy=ddp", "--replicas=2")
+        ]
 
     assert flags() == []
     assert flags(every_steps=50, keep_best=3) == ["--save_every_steps=50", "--keep_best=3"]
     assert flags(every_steps=50, sharded=True) == ["--save_every_steps=50", "--save_sharded=true"]
     assert flags(every_minutes=2.5, keep_last=1) == ["--save_every_minutes=2.5", "--keep_last=1"]
-    for silent in ({"every_steps": 50, "in_background": False}, {"keep_last": 3}):
-        with pytest.raises(
-            ParityError, match="of torch ddp x2 has no flag; give every_steps or every_minutes"
-        ):
-            flags(**silent)
+    assert flags(every_steps=50, in_background=False)[1:] == ["--save_in_background=false"]
+    with pytest.raises(ParityError, match="of torch ddp x2 has no flag; give every_steps or every_minutes"):
+        flags(keep_last=3)

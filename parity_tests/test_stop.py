@@ -27,7 +27,7 @@ from parity.common.record import parts_of, read_record
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.bodies.stop import FOREVER, record
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.processes import SECONDS, runs, wait_until
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
@@ -287,7 +287,7 @@ def test_a_command_that_is_asked_to_stop_saves_and_can_go_on(
     at, record = int(found[1]), read_record(parts_of(out)[0])
     assert record.steps.tolist() == list(range(at))
     spec = record.spec
-    bounded = Placement.parse({**placement.to_dict(), "stop_at_step": at + 40})
+    bounded = config(placement, stop_at_step=at + 40)
     whole = run_cache.record(spec, bounded)
     part = run_cache.record(spec, going_on(bounded, Path(found[2])))
     assert [*record.steps, *part.steps] == whole.steps.tolist()

@@ -14,7 +14,7 @@ from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.matrix import torch
+from parity_tests.helpers.matrix import config, torch
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.tables.strategies import (
     CUT,
@@ -79,10 +79,11 @@ def budget_of(run_cache: RunCache, spec: TrainSpec, reference: RunRecord) -> Bud
 def proved(
     run_cache: RunCache, spec: TrainSpec, placement: Placement
 ) -> tuple[RunRecord, RunRecord, Comparison]:
-    reference, candidate = run_cache.record(spec, REFERENCE), run_cache.record(spec, placement)
+    reference = run_cache.record(spec, REFERENCE)
+    candidate = run_cache.record(spec, config(placement, digests=True))
     if placement.label == REFERENCE.label:
         # The reference itself, made a second time.
-        candidate = run_cache.record(spec, placement.model_copy(update={"stop_at_step": spec.steps}))
+        candidate = run_cache.record(spec, config(placement, stop_at_step=spec.steps, digests=True))
     comparison = compare(reference, candidate, budget_of(run_cache, spec, reference))
     assert comparison.verdict == "parity", f"{candidate.label}: {comparison.reason}"
     assert len(candidate.steps) == 50

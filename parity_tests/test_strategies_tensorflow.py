@@ -26,7 +26,7 @@ from parity.common.execution.worker import Worker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
 from parity.common.record import RunRecord, read_record
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec, override
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.matrix import small
 from parity_tests.tables.strategies import DROPOUT
@@ -52,7 +52,8 @@ class Bench:
         key = (spec.content_hash(), text, inside)
         if key not in self._made:
             out = self._folder / str(len(list(self._folder.iterdir())))
-            self.worker.train(spec, Placement.from_text(text, digests=digests), out, inside)
+            placement, options, _ = RunConfig.from_text(text, digests=digests).parts
+            self.worker.train(spec, placement, out, options, Instrumentation(context=inside))
             self._made[key] = read_record(out)
         return self._made[key]
 
@@ -340,7 +341,12 @@ def test_what_was_whole_when_a_run_fails_is_recorded(bench: Bench, tmp_path: Pat
     placement = Placement.from_text("tensorflow:mirrored:2")
     inside = "parity_tests.test_strategies_tensorflow:no_fifth_batch"
     with pytest.raises(RunError, match="cannot be read"):
-        bench.worker.train(small("digits_mlp", *SHORT), placement, tmp_path / "run", inside)
+        bench.worker.train(
+            small("digits_mlp", *SHORT),
+            placement,
+            tmp_path / "run",
+            instrumentation=Instrumentation(context=inside),
+        )
     assert read_record(tmp_path / "run").steps.tolist() == [0, 1, 2, 3]
 
 
@@ -388,9 +394,9 @@ def test_the_kernel_of_batch_norm_agrees_with_its_formula(bench: Bench, conventi
 def test_what_cannot_be_one_graph_is_refused(more: str, text: str, said: str) -> None:
     recipe = "digits_mlp" if "accumulation" in text else "digits_cnn"
     spec = small(recipe, *filter(None, [more])).resolved()
-    placement = Placement.from_text(f"tensorflow:mirrored:2,{text}")
+    run = RunConfig.from_text(f"tensorflow:mirrored:2,{text}")
     with pytest.raises(SpecError, match=re.escape(said)) as caught:
-        check_run(spec, placement)
+        check_run(spec, *run.parts)
     assert str(caught.value).startswith("tensorflow mirrored x2 ") and "\n" not in str(caught.value)
     check_run(
         small("digits_mlp").resolved(),
@@ -491,7 +497,7 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path, signal_name: str, said:
     with pytest.raises(RunError) as caught:
         run_ranks(
             "parity_tests.test_strategies_tensorflow:rank_one_leaves",
-            (signal_name, spec, placement, tmp_path, False),
+            (signal_name, spec, placement, tmp_path, RunOptions(), Instrumentation()),
             2,
             tmp_path / "logs",
             PRELOAD,

@@ -14,7 +14,7 @@ from parity.common.execution.checks import check_run
 from parity.common.execution.ranks import run_ranks
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import Comparison, compare
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.spec.tensor_parallel import division
 from parity_tests.helpers.layers import deviation
 from parity_tests.helpers.matrix import small, torch
@@ -163,8 +163,8 @@ def test_what_looks_at_whole_tensors_is_exact(
 
 @pytest.mark.slow
 def test_ranks_differ_from_the_first_step_where_parameters_are_not_sent(run_cache: RunCache) -> None:
-    placement = Placement.from_text("torch:zero_redundancy:2", digests=True)
-    record = run_cache.record(small(GPT, "steps=8"), placement, "updated_parameters_not_sent")
+    run = RunConfig.from_text("torch:zero_redundancy:2", digests=True)
+    record = run_cache.record(small(GPT, "steps=8"), run, "updated_parameters_not_sent")
     first, second = record.fingerprints
     assert all(one != other for one, other in zip(first, second, strict=True))
 

@@ -9,11 +9,11 @@ from parity.common.base.errors import SpecError
 from parity.common.data import sources
 from parity.common.execution.checks import check_run
 from parity.common.record import RunRecord, taps
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import RunConfig, TrainSpec
 from parity.common.state.canonical import load_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.faults.registry import Tapped, parameters, trials
-from parity_tests.helpers.matrix import small, tensorflow, torch
+from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
 
@@ -32,12 +32,12 @@ TRANSFORMER = small(
 )
 MLP = small("digits_mlp", "steps=3")
 SPECS = {"cnn": CNN, "transformer": TRANSFORMER, "mlp": MLP}
-SINGLE = torch("single", 1, taps=True)
-DDP = torch("ddp", 2, taps=True)
+SINGLE = config(torch("single", 1), taps=True)
+DDP = config(torch("ddp", 2), taps=True)
 
 
-def tapped(run_cache: RunCache, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
-    return run_cache.record(spec, placement, fault)
+def tapped(run_cache: RunCache, spec: TrainSpec, run: RunConfig, fault: str | None = None) -> RunRecord:
+    return run_cache.record(spec, run, fault)
 
 
 def totals(record: RunRecord) -> dict[str, np.ndarray]:
@@ -63,9 +63,9 @@ def assert_same(a: RunRecord, b: RunRecord) -> None:
     assert found[worst] < LIMIT, (worst, found[worst])
 
 
-@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_totals_do_not_depend_on_the_placement(run_cache: RunCache, placement: Placement) -> None:
-    assert_same(tapped(run_cache, CNN, SINGLE), tapped(run_cache, CNN, placement))
+@pytest.mark.parametrize("run", [DDP, config(tensorflow(2), taps=True)], ids=lambda p: p.label)
+def test_totals_do_not_depend_on_the_placement(run_cache: RunCache, run: RunConfig) -> None:
+    assert_same(tapped(run_cache, CNN, SINGLE), tapped(run_cache, CNN, run))
 
 
 def rarely(*values: object) -> object:
@@ -73,32 +73,32 @@ def rarely(*values: object) -> object:
 
 
 MORE = [
-    (tensorflow(1, taps=True), "transformer"),
-    (tensorflow(2, taps=True, accumulation=2), "transformer"),
-    rarely(tensorflow(4, taps=True), "cnn"),
-    (torch("ddp", 4, taps=True), "cnn"),
-    (torch("ddp", 2, taps=True, accumulation=2), "transformer"),
-    (torch("ddp", 2, taps=True, options={"checkpoint": True}), "transformer"),
-    rarely(torch("ddp", 2, taps=True, engine="fabric"), "cnn"),
-    rarely(torch("ddp", 2, taps=True, engine="accelerate"), "cnn"),
-    rarely(torch("manual", 2, taps=True), "transformer"),
-    rarely(torch("zero_redundancy", 2, taps=True), "cnn"),
-    (torch("fsdp1", 2, taps=True), "transformer"),
-    (torch("fsdp2", 2, taps=True), "cnn"),
-    (torch("fsdp2", 2, taps=True, options={"wrap": "blocks", "checkpoint": True}), "transformer"),
+    (config(tensorflow(1), taps=True), "transformer"),
+    (config(tensorflow(2, accumulation=2), taps=True), "transformer"),
+    rarely(config(tensorflow(4), taps=True), "cnn"),
+    (config(torch("ddp", 4), taps=True), "cnn"),
+    (config(torch("ddp", 2, accumulation=2), taps=True), "transformer"),
+    (config(torch("ddp", 2, options={"checkpoint": True}), taps=True), "transformer"),
+    rarely(config(torch("ddp", 2, engine="fabric"), taps=True), "cnn"),
+    rarely(config(torch("ddp", 2, engine="accelerate"), taps=True), "cnn"),
+    rarely(config(torch("manual", 2), taps=True), "transformer"),
+    rarely(config(torch("zero_redundancy", 2), taps=True), "cnn"),
+    (config(torch("fsdp1", 2), taps=True), "transformer"),
+    (config(torch("fsdp2", 2), taps=True), "cnn"),
+    (config(torch("fsdp2", 2, options={"wrap": "blocks", "checkpoint": True}), taps=True), "transformer"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("placement", "name"), MORE, ids=lambda value: getattr(value, "label", value))
-def test_totals_of_all_that_can_be_tapped(run_cache: RunCache, placement: Placement, name: str) -> None:
-    assert_same(tapped(run_cache, SPECS[name], SINGLE), tapped(run_cache, SPECS[name], placement))
+@pytest.mark.parametrize(("run", "name"), MORE, ids=lambda value: getattr(value, "label", value))
+def test_totals_of_all_that_can_be_tapped(run_cache: RunCache, run: RunConfig, name: str) -> None:
+    assert_same(tapped(run_cache, SPECS[name], SINGLE), tapped(run_cache, SPECS[name], run))
 
 
-@pytest.mark.parametrize("placement", [SINGLE, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_the_digests_are_those_of_numpy(run_cache: RunCache, placement: Placement) -> None:
+@pytest.mark.parametrize("run", [SINGLE, config(tensorflow(2), taps=True)], ids=lambda p: p.label)
+def test_the_digests_are_those_of_numpy(run_cache: RunCache, run: RunConfig) -> None:
     """Two dense layers by hand, at the first step."""
-    record = tapped(run_cache, MLP, placement)
+    record = tapped(run_cache, MLP, run)
     weights, gradients = (
         load_state(record.folder / f"{n}.safetensors") for n in ("initial", "first_gradients")
     )
@@ -130,9 +130,9 @@ def test_the_digests_are_those_of_numpy(run_cache: RunCache, placement: Placemen
     assert max(wrong.values()) < LIMIT, wrong
 
 
-@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_local_gradients_add_up_to_the_reduced_ones(run_cache: RunCache, placement: Placement) -> None:
-    record = tapped(run_cache, CNN, placement)
+@pytest.mark.parametrize("run", [DDP, config(tensorflow(2), taps=True)], ids=lambda p: p.label)
+def test_local_gradients_add_up_to_the_reduced_ones(run_cache: RunCache, run: RunConfig) -> None:
+    record = tapped(run_cache, CNN, run)
     assert record.taps is not None
     names, values = record.taps.names, record.taps.values
     for name in taps.tapped_parameters(record.header.spec):
@@ -203,10 +203,10 @@ def test_a_fault_shows_first_where_it_is(run_cache: RunCache, case: Tapped) -> N
     assert off[0] == case.first
 
 
-@pytest.mark.parametrize("placement", [DDP, tensorflow(2, taps=True)], ids=lambda p: p.label)
-def test_taps_do_not_touch_the_training(run_cache: RunCache, placement: Placement) -> None:
-    plain = run_cache.record(MLP, placement.model_copy(update={"taps": False}))
-    record = tapped(run_cache, MLP, placement)
+@pytest.mark.parametrize("run", [DDP, config(tensorflow(2), taps=True)], ids=lambda p: p.label)
+def test_taps_do_not_touch_the_training(run_cache: RunCache, run: RunConfig) -> None:
+    plain = run_cache.record(MLP, run.having(taps=False))
+    record = tapped(run_cache, MLP, run)
     assert plain.taps is None and not (plain.folder / "taps").exists()
     for name in ("loss_sum", "gradient_norm", "parameter_norm"):
         assert (plain.columns[name] == record.columns[name]).all()
@@ -214,13 +214,13 @@ def test_taps_do_not_touch_the_training(run_cache: RunCache, placement: Placemen
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "placement",
-    [SINGLE, pytest.param(tensorflow(1, taps=True), marks=pytest.mark.exhaustive)],
+    "run",
+    [SINGLE, pytest.param(config(tensorflow(1), taps=True), marks=pytest.mark.exhaustive)],
     ids=lambda p: p.label,
 )
-def test_the_loss_scale_is_taken_out(run_cache: RunCache, placement: Placement) -> None:
+def test_the_loss_scale_is_taken_out(run_cache: RunCache, run: RunConfig) -> None:
     exact, scaled = (
-        totals(tapped(run_cache, small("digits_mlp", "steps=3", f"precision={precision}"), placement))
+        totals(tapped(run_cache, small("digits_mlp", "steps=3", f"precision={precision}"), run))
         for precision in ("float32", "float16_mixed")
     )
     for name, table in exact.items():
@@ -228,22 +228,22 @@ def test_the_loss_scale_is_taken_out(run_cache: RunCache, placement: Placement) 
 
 
 REFUSED = [
-    torch("tensor_parallel", 1, taps=True),
-    torch("deepspeed", 2, taps=True),
-    torch("ddp", 2, taps=True, engine="lightning"),
-    torch("ddp", 2, taps=True, compile=True),
-    tensorflow(2, taps=True, engine="keras"),
-    tensorflow(2, taps=True, steps_per_call=4),
+    config(torch("tensor_parallel", 1), taps=True),
+    config(torch("deepspeed", 2), taps=True),
+    config(torch("ddp", 2, engine="lightning"), taps=True),
+    config(torch("ddp", 2, compile=True), taps=True),
+    config(tensorflow(2, engine="keras"), taps=True),
+    config(tensorflow(2, steps_per_call=4), taps=True),
 ]
 
 
-@pytest.mark.parametrize("placement", REFUSED, ids=lambda p: p.label)
-def test_what_cannot_be_tapped_is_refused(placement: Placement) -> None:
+@pytest.mark.parametrize("run", REFUSED, ids=lambda p: p.label)
+def test_what_cannot_be_tapped_is_refused(run: RunConfig) -> None:
     spec = small("digits_transformer").resolved()
     with pytest.raises(SpecError, match="cannot be tapped") as caught:
-        check_run(spec, placement)
+        check_run(spec, *run.parts)
     one_line(caught.value)
-    check_run(spec, placement.model_copy(update={"taps": False}))
+    check_run(spec, run.placement)
 
 
 def test_names_follow_the_order_of_execution() -> None:

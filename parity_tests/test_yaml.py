@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity.common.base.errors import SpecError
 from parity.common.base.yaml import dump_plain, parse_yaml
-from parity.common.spec import Placement, TrainSpec, load_spec, override
+from parity.common.spec import RunConfig, TrainSpec, load_spec, override
 from parity.common.spec.placement import parse_value
 from parity_tests.helpers.records import TINY, one_line
 
@@ -85,8 +85,8 @@ def test_a_spec_is_the_same_from_a_file_and_from_set(
 
 
 def test_a_placement_reads_words_likewise() -> None:
-    placement = Placement.from_text("torch:ddp:2,resume=no,accumulation={0:8,5:4}")
-    assert placement.resume == "no" and placement.accumulation == ((0, 8), (5, 4))
+    config = RunConfig.from_text("torch:ddp:2,resume=no,accumulation={0:8,5:4}")
+    assert config.run_options.resume == "no" and config.placement.accumulation == ((0, 8), (5, 4))
 
 
 @pytest.mark.parametrize("text", ["{a: 1, a: 2}", "a: 1\na: 1", "[{b: {c: 1, c: 2}}]"])

@@ -57,7 +57,7 @@ class CheckpointManager:
         first_step: int,
         primary: bool,
         agree: Agree,
-        run_options: RunOptions,
+        run_options: RunOptions = RunOptions(),
     ) -> None:
         """Args:
         run: the folder of the run; of one that goes on, that of all its parts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parity.common import recipes
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 
 OPTIMIZERS = {
     # Not higher: at 0.05 the transformer with Keras initial values is unstable, and its permuted runs of
@@ -67,6 +67,12 @@ def tensorflow(replicas: int, **more: object) -> Placement:
 
 def torch(strategy: str, replicas: int, **more: object) -> Placement:
     return Placement.parse({"framework": "torch", "strategy": strategy, "replicas": replicas, **more})
+
+
+def config(run: Placement | RunConfig, **fields: object) -> RunConfig:
+    """A run with other fields of its placement, run options or instrumentation."""
+    parts = run.parts if isinstance(run, RunConfig) else [run]
+    return RunConfig.parse({name: value for part in parts for name, value in part.to_dict().items()} | fields)
 
 
 TENSORFLOW = [tensorflow(1), tensorflow(2), tensorflow(4)]

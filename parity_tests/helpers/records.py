@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from parity.common.data.plan import BatchPlan, Ids
 from parity.common.parity.result import Result, judge
 from parity.common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
 from parity.common.reference import learning_rate
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec, override
 from parity.common.state.canonical import State, initial_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 
@@ -76,12 +76,15 @@ class Run:
     ids: list[list[Ids]]  # [step][replica]
     states: dict[str, State]
     evaluation: tuple[float, int, int]
+    options: RunOptions = field(default_factory=RunOptions)
+    instrumentation: Instrumentation = field(default_factory=Instrumentation)
 
     @classmethod
-    def of(cls, spec: TrainSpec, placement: Placement) -> Run:
+    def of(cls, spec: TrainSpec, run: Placement | RunConfig) -> Run:
         """What an honest run leaves. The numbers are made up, and depend on the spec alone."""
+        placement, *more = (run if isinstance(run, RunConfig) else RunConfig(placement=run)).parts
         plan = BatchPlan.of(spec, placement)
-        steps = range(min(spec.steps, placement.stop_at_step or spec.steps))
+        steps = range(more[0].steps_of(spec.steps))
         ids = [[plan.local_ids(step, r) for r in range(placement.replicas)] for step in steps]
         random = np.random.default_rng(spec.seed)
         counts = np.array([sum(map(len, local)) for local in ids], float)
@@ -91,7 +94,7 @@ class Run:
         numbers = np.column_stack([loss_sums, counts, rates, norms])
         evaluated = spec.data.eval_samples
         evaluation = (0.7 * evaluated, evaluated, evaluated // 2)
-        return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation)
+        return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation, *more)
 
     def copy(self, placement: Placement | None = None) -> Run:
         """An independent copy; under another placement the samples are split anew."""
@@ -127,7 +130,15 @@ class Run:
         """Write the record and read it back; an unfinished one has neither summary nor final state."""
         folder.mkdir(parents=True)
         facts = {**FACTS, "threads": {**FACTS["threads"], "pinned": int(self.placement.pin)}}
-        writer = RecordWriter(folder, self.spec, self.placement, range(self.placement.replicas), facts)
+        writer = RecordWriter(
+            folder,
+            self.spec,
+            self.placement,
+            range(self.placement.replicas),
+            facts,
+            run_options=self.options,
+            instrumentation=self.instrumentation,
+        )
         for step in range(len(self.numbers)):
             self.write_step(writer, step)
         for which in STATES if finished else STATES[:2]:

@@ -28,7 +28,7 @@ from parity.common.spec import Placement, TrainSpec, walk
 from parity.common.spec.instrumentation import Replay
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
-from parity_tests.helpers.matrix import small, torch
+from parity_tests.helpers.matrix import config, small, torch
 from parity_tests.helpers.run_cache import RunCache
 
 # (name of a spec, replicas) -> the folder that feeds so many what one replica saw.
@@ -58,7 +58,7 @@ def replayed(
     run_cache: RunCache, spec: TrainSpec, placement: Placement, fault: str | None = None, **more: object
 ) -> RunRecord:
     replay = REPLAY.model_copy(update=more)
-    return run_cache.record(spec, placement.model_copy(update={"replay": replay}), fault)
+    return run_cache.record(spec, config(placement, replay=replay), fault)
 
 
 def trace(record: RunRecord, step: int | None, kind: str = TRACE) -> Trace:

@@ -24,7 +24,7 @@ from parity.common.base.package import ROOT
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.record import RunRecord, read_record
-from parity.common.spec import Placement, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec.strategies import Framework
 
 # Replicas of the largest placement in the tests.
@@ -60,9 +60,9 @@ def environment() -> dict[str, object]:
     return {"source": source_digest(), "versions": versions, "machine": machine}
 
 
-def key_of(spec: TrainSpec, placement: Placement, environment: dict[str, object]) -> str:
+def key_of(spec: TrainSpec, config: RunConfig, environment: dict[str, object]) -> str:
     """Return the name of a run in the cache, the same in every process."""
-    facts = {"spec": spec.resolved().to_dict(), "placement": placement.to_dict(), **environment}
+    facts = {"spec": spec.resolved().to_dict(), **config.to_dict(), **environment}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -90,7 +90,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class RunCache:
-    """Trains on request, each (spec, placement, fault) once; the two frameworks work side by side.
+    """Trains on request, each (spec, run, fault) once; the two frameworks work side by side.
+
+    A run is a placement, with default run options, or a `RunConfig`.
 
     Args:
         shared: folder of the runs that all test processes share. A run appears there whole or not at all.
@@ -109,20 +111,21 @@ class RunCache:
         for thread in self._threads.values():
             stack.callback(thread.shutdown, cancel_futures=True)
 
-    def begin(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> Future[Path]:
+    def begin(self, spec: TrainSpec, run: Placement | RunConfig, fault: str | None = None) -> Future[Path]:
         """Have a run made, without waiting for it. fault: its name in `faults`, or else "module:function"."""
         spec = spec.resolved()
-        key = (spec.content_hash(), placement, fault)
+        config = run if isinstance(run, RunConfig) else RunConfig(placement=run)
+        key = (spec.content_hash(), config, fault)
         with self._asking:  # diagnoses ask from threads of their own
             if key not in self._runs:
-                folder = self._own / f"{len(self._runs)}_{placement.label.replace(' ', '_')}"
-                thread = self._threads[placement.framework]
-                self._runs[key] = thread.submit(self._made, spec, placement, folder, fault)
+                folder = self._own / f"{len(self._runs)}_{config.label.replace(' ', '_')}"
+                thread = self._threads[config.placement.framework]
+                self._runs[key] = thread.submit(self._made, spec, config, folder, fault)
             return self._runs[key]
 
-    def record(self, spec: TrainSpec, placement: Placement, fault: str | None = None) -> RunRecord:
+    def record(self, spec: TrainSpec, run: Placement | RunConfig, fault: str | None = None) -> RunRecord:
         """Return the record of a run."""
-        return read_record(self.begin(spec, placement, fault).result())
+        return read_record(self.begin(spec, run, fault).result())
 
     def worker(self, framework: Framework) -> Worker:
         """Return this process's worker of a framework; it is started when it is first asked for."""
@@ -136,21 +139,23 @@ class RunCache:
         """Return a replayer that uses the workers of the cache."""
         return Replayer(lambda placement: self.worker(placement.framework))
 
-    def _made(self, spec: TrainSpec, placement: Placement, folder: Path, fault: str | None) -> Path:
+    def _made(self, spec: TrainSpec, config: RunConfig, folder: Path, fault: str | None) -> Path:
+        placement, options, instrumentation = config.parts
         worker = self.worker(placement.framework)
         if fault is not None:
             inside = fault if ":" in fault else f"parity_tests.faults.{placement.framework}:{fault}"
-            return worker.train(spec, placement, folder, inside=inside)
-        if refers_outside([spec.to_dict(), placement.to_dict()]):
-            return worker.train(spec, placement, folder)
-        key = key_of(spec, placement, environment())
+            instrumentation = Instrumentation(replay=instrumentation.replay, context=inside)
+            return worker.train(spec, placement, folder, options, instrumentation)
+        if refers_outside([spec.to_dict(), config.to_dict()]):
+            return worker.train(spec, placement, folder, options, instrumentation)
+        key = key_of(spec, config, environment())
         kept = self._shared / key
         run = kept / placement.label.replace(" ", "_")
         with locked(self._shared / f"{key}.lock"):
             if not kept.exists():
                 unfinished = self._shared / f"{key}.unfinished"
                 shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
-                worker.train(spec, placement, unfinished / run.name)
+                worker.train(spec, placement, unfinished / run.name, options, instrumentation)
                 (unfinished / LISTING).write_text(json.dumps(listing(unfinished / run.name)))
                 unfinished.rename(kept)
             elif json.loads((kept / LISTING).read_text()) != listing(run):

@@ -45,7 +45,7 @@ class Row:
         return ",".join(part for part in (f"{self.name}:{replicas}", self.options, more) if part)
 
     def placement(self, replicas: int, more: str = "") -> Placement:
-        return Placement.from_text(self.text(replicas, more), digests=True)
+        return Placement.from_text(self.text(replicas, more))
 
     def trains(self, recipe: str) -> bool:
         """Whether this way trains a recipe.
