@@ -19,6 +19,7 @@ from parity.common.parity.result import judge
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity_tests.helpers import ROOT
+from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (
     DDP,
     MIRRORED,
@@ -333,7 +334,7 @@ def test_different_specs_are_not_compared(tmp_path: Path, assignment: str, words
 
 
 def test_unequal_step_sets_are_not_compared(tmp_path: Path) -> None:
-    stopped = Placement.parse({**TORCH.to_dict(), "stop_at_step": 4})
+    stopped = config(TORCH, stop_at_step=4)
     records = pair(tmp_path, Run.of(tiny_spec(), TORCH), Run.of(tiny_spec(), stopped))
     refused(records, "unequal step sets", "0..5", "0..3")
 
@@ -351,7 +352,7 @@ def test_an_unfinished_run_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_a_run_without_recording_is_not_compared(tmp_path: Path) -> None:
-    silent = Placement.parse({**TORCH.to_dict(), "recording": "off"})
+    silent = config(TORCH, recording="off")
     refused(pair(tmp_path, Run.of(tiny_spec(), TORCH), Run.of(tiny_spec(), silent)), "recording off")
 
 

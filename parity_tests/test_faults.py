@@ -23,15 +23,15 @@ def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
             case = item.callspec.params["case"]
             if isinstance(case, Judged):
                 run_cache.begin(case.spec, case.reference)
-            run_cache.begin(case.spec, case.placement)
-            run_cache.begin(case.spec, case.placement, case.fault)
+            run_cache.begin(case.spec, case.run)
+            run_cache.begin(case.spec, case.run, case.fault)
 
 
 def judged(run_cache: RunCache, case: Judged, fault: str | None) -> Comparison:
     reference = run_cache.record(case.spec, case.reference)
     exact = case.spec.precision == "float64"
     budget = proof_budget(reference) if exact else noise_floor(run_cache, case.spec)
-    return compare(reference, run_cache.record(case.spec, case.placement, fault), budget)
+    return compare(reference, run_cache.record(case.spec, case.run, fault), budget)
 
 
 @pytest.mark.timeout(900)
@@ -51,7 +51,7 @@ def test_fault_turns_the_verdict_red(run_cache: RunCache, figures: Figures, case
 @pytest.mark.parametrize("case", parameters(trials(Violated)))
 @pytest.mark.usefixtures("both_at_work")
 def test_fault_violates_an_invariant_at_its_step(run_cache: RunCache, case: Violated) -> None:
-    record = run_cache.record(case.spec, case.placement, case.fault)
+    record = run_cache.record(case.spec, case.run, case.fault)
     assert {violation.invariant for violation in record.violations} == {case.invariant}
     assert record.violations[0].step == case.step
-    assert run_cache.record(case.spec, case.placement).violations == ()
+    assert run_cache.record(case.spec, case.run).violations == ()

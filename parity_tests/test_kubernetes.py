@@ -167,7 +167,7 @@ def test_a_spec_file_goes_along(printed, tmp_path: Path) -> None:
         (asked("job", "torch:ddp:2,nodes=2", f"--name={'x' * 60}"), "at most 52 characters"),
         (asked("job", "torch:ddp:2,nodes=2", "--memory=lots"), "--memory 'lots': expected a quantity"),
         (asked("job", "torch:ddp:2,nodes=2", "--folder=here"), "--folder 'here': expected an absolute path"),
-        (asked("job", "torch:ddp:2,loader_workers=2"), "loader_workers=2 of torch ddp x2 has no flag"),
+        (asked("job", "torch:ddp:2,save={keep_last: 3}"), "of torch ddp x2 has no flag"),
         (asked("job", "torch:ddp:3,nodes=2"), "3 replicas cannot be divided by 2"),
     ],
 )

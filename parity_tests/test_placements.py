@@ -12,7 +12,8 @@ from parity.common.base.errors import AlignmentError, SpecError
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.parity.align import check_alignment
-from parity.common.spec import STRATEGIES, Placement
+from parity.common.spec import STRATEGIES, Instrumentation, Placement, Replay, RunConfig, RunOptions
+from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import DDP, ENGINES, FSDP2, OPTIONS
 from parity_tests.helpers.records import Run, one_line, recipe_spec
 
@@ -31,7 +32,7 @@ from parity_tests.helpers.records import Run, one_line, recipe_spec
         ({"replicas": -1}, ("replicas", "-1")),
         ({"replicas": "two"}, ("replicas", "'two'")),
         ({"device": "tpu"}, ("device", "'tpu'", "'cpu'")),
-        ({"stop_at_step": 0}, ("stop_at_step", "0")),
+        ({"stop_at_step": 3}, ("stop_at_step", "unknown key")),
         ({"sample_order_seed": -1}, ("sample_order_seed", "-1")),
         ({"gpus": 2}, ("gpus", "unknown key")),
         ({"options": {"wrap": "blocks"}}, ("wrap", "unknown key")),
@@ -118,6 +119,38 @@ def test_other_text_is_refused_in_one_line(text: str, words: tuple[str, ...]) ->
         Placement.from_text(text)
     line = one_line(error.value)
     assert all(word in line for word in words), line
+
+
+def test_one_text_gives_a_placement_and_run_options() -> None:
+    config = RunConfig.from_text("torch:fsdp2:2,wrap=blocks,taps=true,save={every_steps: 3}", stop_at_step=9)
+    assert config.placement == Placement.from_text("torch:fsdp2:2,wrap=blocks")
+    assert config.run_options == RunOptions(taps=True, stop_at_step=9, save=Saving(every_steps=3))
+    assert config.label == config.placement.label and config.instrumentation == Instrumentation()
+    assert RunConfig.parse(json.loads(json.dumps(config.to_dict()))) == config
+    assert RunConfig.from_text(config.placement.text() + ",taps=true").text().endswith(",taps=true")
+    for text, word in (
+        ("stop_at_step=0", "stop_at_step"),
+        ("replay={stop: 3}", "replay"),
+        ("wrap=all", "wrap"),
+    ):
+        with pytest.raises(SpecError, match=word) as error:
+            RunConfig.from_text(f"torch:fsdp2:2,{text}")
+        one_line(error.value)
+
+
+def test_fields_of_all_three_in_one_mapping_are_divided() -> None:
+    """As text forms, flags and files of version 0.1 have them."""
+    flat = {"framework": "torch", "strategy": "ddp", "pin": True, "taps": True, "replay": {"stop": 3}}
+    config = RunConfig.parse(flat)
+    assert (
+        config.placement.pin and config.run_options.taps and config.instrumentation.replay == Replay(stop=3)
+    )
+    assert (
+        config.having(taps=False, pin=False).parts
+        == RunConfig.parse(flat | {"taps": False, "pin": False}).parts
+    )
+    with pytest.raises(SpecError, match="unknown key"):
+        RunConfig.parse(flat | {"tap": True})
 
 
 @pytest.mark.parametrize(

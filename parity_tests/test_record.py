@@ -387,3 +387,20 @@ def test_the_time_of_several_steps_at_once_is_divided(tmp_path: Path) -> None:
     seconds = read_record(tmp_path).columns["seconds"]
     assert seconds[0] == seconds[1] == seconds[2] >= 0.01
     assert seconds[3] > 0
+
+
+def test_a_record_of_version_0_1_is_read(tmp_path: Path) -> None:
+    """It has the run options and the replay inside the placement."""
+    tapped(tmp_path / "run")
+    path = tmp_path / "run" / "header.json"
+    header = json.loads(path.read_text())
+    more = {**header.pop("run_options"), "replay": header.pop("instrumentation")["replay"]}
+    del more["tensorboard"]
+    header["placement"] |= more
+    path.write_text(json.dumps(header))
+    record = read_record(tmp_path / "run")
+    assert record.placement == DDP and record.run_options == TAPPED
+    assert record.taps is not None and record.taps.names == NAMES
+    path.write_text(json.dumps({**header, "placement": {**header["placement"], "tap": True}}))
+    with pytest.raises(RecordError, match="tap: unknown key"):
+        read_record(tmp_path / "run")

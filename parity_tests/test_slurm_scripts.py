@@ -112,7 +112,9 @@ def test_a_sweep_is_an_array(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_sweep_takes_as_many_nodes_as_it_needs() -> None:
     found = placements_of(["torch:ddp"], [1, 2, 4], Size(2, 2, gpus=True), steps=60)
-    assert [(p.strategy, p.replicas, p.nodes, p.device) for p in found] == [
+    assert {config.run_options.stop_at_step for config in found} == {60}
+    placements = [config.placement for config in found]
+    assert [(p.strategy, p.replicas, p.nodes, p.device) for p in placements] == [
         ("single", 1, 1, "gpu"),
         ("ddp", 2, 1, "gpu"),
         ("ddp", 4, 2, "gpu"),
@@ -133,7 +135,8 @@ def test_a_sweep_takes_as_many_nodes_as_it_needs() -> None:
     ],
 )
 def test_every_placement_has_its_script(text: str, script: str, replicas: int) -> None:
-    placement, size = sized(text, Size(2, 4, gpus=False))
+    config, size = sized(text, Size(2, 4, gpus=False))
+    placement = config.placement
     assert (script_of(placement), placement.replicas) == (f"{script}.sbatch", replicas)
     assert (SLURM / script_of(placement)).is_file()
     assert placement.processes == size.nodes * size.per_node

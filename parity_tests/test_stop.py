@@ -151,10 +151,10 @@ def rank_one_hangs(*arguments: Any) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_in_training_is_named_within_the_time(tmp_path: Path) -> None:
-    placement = Placement.parse({**saving(torch("ddp", 2), every=2).to_dict(), "timeout_seconds": 8})
+    placement, *options = config(saving(torch("ddp", 2), every=2), timeout_seconds=8).parts
     body, preload = "parity_tests.test_stop:rank_one_hangs", ["torch", "parity.torch_impl.train"]
     with pytest.raises(RunError) as caught:
-        run_ranks(body, (light(), placement, tmp_path, False), 2, tmp_path / "logs", preload)
+        run_ranks(body, (light(), placement, tmp_path, *options), 2, tmp_path / "logs", preload)
     message = str(caught.value)
     assert message.startswith("rank 1 is stuck: rank 0 ended with code 1: ") and "\n" not in message, message
     found = re.search(r"; last recorded step: ([34])$", message)
@@ -208,7 +208,7 @@ def test_a_sample_that_is_not_finite_is_named(
 def test_with_taps_the_first_tensor_that_is_not_finite_is_named(
     run_cache: RunCache, placement: Placement
 ) -> None:
-    tapped = Placement.parse({**saving(placement, every=1).to_dict(), "taps": True})
+    tapped = config(saving(placement, every=1), taps=True)
     with pytest.raises(RunError, match=r"its first tensor that is not finite is \S+, of replica [01]"):
         run_cache.record(diverging(), tapped)
 

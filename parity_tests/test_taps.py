@@ -196,8 +196,8 @@ def test_digests_of_parts_add_up_in_any_order() -> None:
 def test_a_fault_shows_first_where_it_is(run_cache: RunCache, case: Tapped) -> None:
     spec = SPECS[case.spec]
     clean, faulty = (
-        tapped(run_cache, spec, case.placement),
-        tapped(run_cache, spec, case.placement, case.fault),
+        tapped(run_cache, spec, case.run),
+        tapped(run_cache, spec, case.run, case.fault),
     )
     off = [name for name, found in apart(clean, faulty, 0).items() if found > 1e-9]
     assert off[0] == case.first
@@ -247,7 +247,7 @@ def test_what_cannot_be_tapped_is_refused(run: RunConfig) -> None:
 
 
 def test_names_follow_the_order_of_execution() -> None:
-    names = taps.names_of(TRANSFORMER.resolved(), SINGLE)
+    names = taps.names_of(TRANSFORMER.resolved(), SINGLE.placement)
     forward = [name.removeprefix("forward/") for name in names if name.startswith("forward/")]
     assert forward.index("residual/self_attention") < forward.index("residual") < forward.index("add")
     # Nothing trainable comes before: there is no gradient to see.

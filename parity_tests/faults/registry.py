@@ -24,9 +24,9 @@ import pytest
 
 from parity.common import recipes
 from parity.common.diagnosis.result import Diagnosis, Finding
-from parity.common.spec import Placement, TrainSpec, override
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 from parity.common.spec.strategies import Framework
-from parity_tests.helpers.matrix import NARROW, small, tensorflow, torch
+from parity_tests.helpers.matrix import NARROW, config, small, tensorflow, torch
 
 # When a trial is made: by default; with those that take minutes; only with all others.
 Suite = Literal["default", "slow", "exhaustive"]
@@ -81,15 +81,21 @@ MIRRORED_1 = tensorflow(1)
 class Trial:
     """One run under a fault.
 
-    placement: where the fault is planted. suite: when it is tried. fault, behaviour: set by the fault's entry;
-    behaviour is its number in BEHAVIOURS, None where it is none of them.
+    placement: where the fault is planted. suite: when it is tried. digests: whether parameters are recorded too.
+    fault, behaviour: set by the fault's entry; behaviour is its number in BEHAVIOURS, None where it is none of them.
     """
 
     placement: Placement
     _: KW_ONLY
     suite: Suite = "exhaustive"
+    digests: bool = False
     fault: str = ""
     behaviour: int | None = None
+
+    @property
+    def run(self) -> RunConfig:
+        """The placement with what the run records besides."""
+        return config(self.placement, digests=self.digests)
 
     @property
     def id(self) -> str:
@@ -182,6 +188,10 @@ class Tapped(Trial):
 
     spec: str
     first: str
+
+    @property
+    def run(self) -> RunConfig:
+        return config(self.placement, taps=True)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,6 @@ FLOAT16 = "precision=float16_mixed"
 OVERFLOW = (FLOAT16, "loss_scale={initial: 268435456.0}", PLAIN)
 
 X2, X3, X4 = tensorflow(2), tensorflow(3), tensorflow(4)
-DIGESTS = tensorflow(2, digests=True)
 CUT = tensorflow(2, accumulation=3)
 WORKERS = Placement.parse({"framework": "tensorflow", "strategy": "multi_worker", "replicas": 2})
 
@@ -352,7 +351,7 @@ FAULTS = [
         "learning_rate_off_by_two_percent",
         25,
         diagnosed(X2, MLP, ("update", WEIGHTS), "update_scaled", PLAIN),
-        Judged(DIGESTS, LOW_PRECISION["bfloat16"], SINGLE),
+        Judged(X2, LOW_PRECISION["bfloat16"], SINGLE, digests=True),
     ),
     fault(
         "warm_up_off_by_one",
@@ -502,7 +501,7 @@ FAULTS = [
         "loss_scale_not_divided_out",
         34,
         diagnosed(X2, MLP, GRADIENTS, "loss_scale_not_removed", FLOAT16),
-        Judged(DIGESTS, LOW_PRECISION["float16"], SINGLE, suite="default"),
+        Judged(X2, LOW_PRECISION["float16"], SINGLE, suite="default", digests=True),
     ),
     fault(
         "overflow_not_noticed",
@@ -529,7 +528,7 @@ FAULTS = [
         35,
         diagnosed(X4, MLP, GRADIENTS, "reduced_in_low_precision"),
         diagnosed(X2, MLP, GRADIENTS, "reduced_in_low_precision", "precision=bfloat16_mixed"),
-        Judged(DIGESTS, LOW_PRECISION["bfloat16"], SINGLE),
+        Judged(X2, LOW_PRECISION["bfloat16"], SINGLE, digests=True),
     ),
     fault("gradients_rounded_to_bfloat16", 35, diagnosed(X2, MLP, GRADIENTS, "rounded_gradients")),
     # none of the list

@@ -42,7 +42,6 @@ DDP, DDP_4, MANUAL = torch("ddp", 2), torch("ddp", 4), torch("manual", 2)
 ZERO, FSDP1, FSDP2 = torch("zero_redundancy", 2), torch("fsdp1", 2), torch("fsdp2", 2)
 FSDP1_WHOLE = torch("fsdp1", 2, options={"sharding": "no_shard"})
 FSDP2_COPIES = torch("fsdp2", 4, options={"shard_group": 2})
-DIGESTS, TAPPED = torch("ddp", 2, digests=True), torch("ddp", 2, taps=True)
 STATIC = torch("ddp", 2, options={"static_graph": True})
 
 
@@ -227,17 +226,19 @@ FAULTS = [
         11,
         diagnosed(ZERO, CNN, UPDATE, "stale_parameters"),
         Judged(
-            Placement.from_text("torch:zero_redundancy:2", digests=True),
+            Placement.from_text("torch:zero_redundancy:2"),
             small(VIT, "steps=8"),
             SINGLE,
             suite="slow",
+            digests=True,
         ),
         Violated(
-            Placement.from_text("torch:zero_redundancy:2", digests=True),
+            Placement.from_text("torch:zero_redundancy:2"),
             small(VIT, "steps=8"),
             REPLICAS,
             0,
             suite="slow",
+            digests=True,
         ),
     ),
     fault(
@@ -268,20 +269,22 @@ FAULTS = [
         "norms_summed_over_all_copies",
         13,
         Judged(
-            Placement.from_text("torch:fsdp1:4,sharding=hybrid_shard,shard_group=2", digests=True),
+            Placement.from_text("torch:fsdp1:4,sharding=hybrid_shard,shard_group=2"),
             small(VIT, "steps=46", CLIP),
             SINGLE,
             suite="slow",
+            digests=True,
         ),
     ),
     fault(
         "whole_tensors_counted_by_each_rank",
         13,
         Judged(
-            Placement.from_text("torch:tensor_parallel:1", digests=True),
+            Placement.from_text("torch:tensor_parallel:1"),
             small(VIT, "steps=8", CLIP),
             SINGLE,
             suite="slow",
+            digests=True,
         ),
     ),
     # 14: clipping silently off
@@ -346,7 +349,7 @@ FAULTS = [
         19,
         diagnosed(DDP, CNN, forward("batch_norm_1"), "setting:epsilon", suite="slow"),
         judged(DDP, CNN),
-        Tapped(TAPPED, "cnn", "forward/batch_norm_1", suite="default"),
+        Tapped(DDP, "cnn", "forward/batch_norm_1", suite="default"),
         Forced(DDP, "cnn", 0, BATCH_NORM_PASSES, suite="default"),
         Own("test_runs.py"),
     ),
@@ -379,10 +382,11 @@ FAULTS = [
         "recomputed_pass_counted_twice",
         19,
         Judged(
-            Placement.from_text("torch:ddp:2,checkpoint=true", digests=True),
+            Placement.from_text("torch:ddp:2,checkpoint=true"),
             small(CNN, "steps=8"),
             SINGLE,
             suite="slow",
+            digests=True,
         ),
     ),
     # 20: batch norm's statistics: of which replicas
@@ -473,8 +477,8 @@ FAULTS = [
     fault(
         "learning_rate_off_by_two_percent",
         25,
-        Judged(DIGESTS, LOW_PRECISION["bfloat16"], SINGLE),
-        Judged(DIGESTS, LOW_PRECISION["float16"], SINGLE),
+        Judged(DDP, LOW_PRECISION["bfloat16"], SINGLE, digests=True),
+        Judged(DDP, LOW_PRECISION["float16"], SINGLE, digests=True),
     ),
     # 26: augmentation and dropout keyed wrongly
     fault(
@@ -509,7 +513,7 @@ FAULTS = [
         "dropout_of_another_ranks_heads",
         26,
         Judged(
-            Placement.from_text("torch:tensor_parallel:1", digests=True), FOUR_HEADS, SINGLE, suite="slow"
+            Placement.from_text("torch:tensor_parallel:1"), FOUR_HEADS, SINGLE, suite="slow", digests=True
         ),
     ),
     fault("dropout_the_same_in_every_step", 26, judged(DDP, GPT)),
@@ -519,7 +523,7 @@ FAULTS = [
         27,
         diagnosed(DDP, VIT, forward(ATTENTION), "kernel_transposed"),
         judged(DDP, VIT),
-        Tapped(TAPPED, "transformer", "forward/residual/self_attention", suite="slow"),
+        Tapped(DDP, "transformer", "forward/residual/self_attention", suite="slow"),
     ),
     fault(
         "square_dense_kernel_transposed",
@@ -632,7 +636,7 @@ FAULTS = [
             missed="the place; but replicas_differ, where all have overflowed",
         ),
         diagnosed(FSDP2, MLP, GRADIENTS, "loss_scale_not_removed", FLOAT16),
-        Judged(DIGESTS, LOW_PRECISION["float16"], SINGLE),
+        Judged(DDP, LOW_PRECISION["float16"], SINGLE, digests=True),
     ),
     fault(
         "overflow_not_skipped",
@@ -649,8 +653,8 @@ FAULTS = [
     fault(
         "step_skipped_on_rank_one_only",
         34,
-        Judged(DIGESTS, LOW_PRECISION["float16"], SINGLE, suite="default"),
-        Violated(DIGESTS, LOW_PRECISION["float16"], REPLICAS, 3, suite="default"),
+        Judged(DDP, LOW_PRECISION["float16"], SINGLE, suite="default", digests=True),
+        Violated(DDP, LOW_PRECISION["float16"], REPLICAS, 3, suite="default", digests=True),
     ),
     # 35: reduced in low precision
     fault(
@@ -658,8 +662,8 @@ FAULTS = [
         35,
         diagnosed(DDP, CNN, GRADIENTS, "reduced_in_low_precision"),
         judged(DDP, CNN),
-        Judged(DIGESTS, LOW_PRECISION["bfloat16"], SINGLE, suite="default"),
-        Tapped(TAPPED, "cnn", "gradient/conv2d_1/kernel", suite="slow"),
+        Judged(DDP, LOW_PRECISION["bfloat16"], SINGLE, suite="default", digests=True),
+        Tapped(DDP, "cnn", "gradient/conv2d_1/kernel", suite="slow"),
         Own("test_precision.py"),
     ),
     fault("reduced_in_float32", 35, diagnosed(ZERO, VIT, GRADIENTS, "reduced_in_low_precision")),

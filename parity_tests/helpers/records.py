@@ -96,12 +96,14 @@ class Run:
         evaluation = (0.7 * evaluated, evaluated, evaluated // 2)
         return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation, *more)
 
-    def copy(self, placement: Placement | None = None) -> Run:
+    def copy(self, run: Placement | RunConfig | None = None) -> Run:
         """An independent copy; under another placement the samples are split anew."""
         other = copy.deepcopy(self)
-        if placement is None:
+        if run is None:
             return other
-        return replace(other, placement=placement, ids=Run.of(self.spec, placement).ids)
+        made = Run.of(self.spec, run)
+        parts = {n: getattr(made, n) for n in ("placement", "options", "instrumentation", "ids")}
+        return replace(other, **parts)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """A view of one of the recorded numbers, over the steps."""
@@ -110,7 +112,9 @@ class Run:
     def noisy(self, scale: float, seed: int) -> Run:
         """A copy as rounding would leave it: numbers and tensors relatively off by about `scale`."""
         random = np.random.default_rng([99, seed])
-        other = self.copy(self.placement.model_copy(update={"sample_order_seed": seed}))
+        ordered = self.placement.model_copy(update={"sample_order_seed": seed})
+        parts = {"run_options": self.options, "instrumentation": self.instrumentation}
+        other = self.copy(RunConfig(placement=ordered, **parts))
         for name in ("loss_sum", "gradient_norm", "parameter_norm", "update_norm"):
             other.column(name)[:] *= 1 + scale * random.standard_normal(len(self.numbers))
         for which in ("first_gradients", "final"):
