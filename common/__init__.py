@@ -2,3 +2,7 @@
 
 Importing anything below this package loads neither tensorflow nor torch.
 """
+
+from parity.import_path import refuse_hidden
+
+refuse_hidden("numpy", "pydantic")

@@ -40,7 +40,7 @@ def project(tmp_path: Path) -> Path:
         ["parity", "--version"],
         ["parity.torch_impl", "--help"],
         ["parity.tf_impl", "--help"],
-        ["parity.common.planning.submission", "end", "--help"],
+        ["parity.batch", "end", "--help"],
     ],
 )
 def test_entries_leave_the_working_folder(project: Path, command: list[str]) -> None:

@@ -78,7 +78,7 @@ launch() { # NODES TASKS_PER_NODE OUT COMMAND...
   step=''
   # The last run of a job may have come to its end although it was asked to stop.
   if ((code == 0)) && { [ -z "$stopped" ] || [ "$goes_on${PARITY_FLOOR:-}" = 1 ]; }; then return; fi
-  said=$("${python[@]}" -m parity.common.planning.submission end --logs="$logs" --prefix="$prefix" --out="$out" --code="$code" \
+  said=$("${python[@]}" -m parity.batch end --logs="$logs" --prefix="$prefix" --out="$out" --code="$code" \
     --hosts="$SLURM_JOB_NODELIST" --nodes="$nodes" --tasks-per-node="$tasks" ${stopped:+--stopped="$stopped"} \
     ${ends:+--ends} ${goes_on:+--goes-on} --saved-before="$before") || again=$?
   if ((again == 75)); then

@@ -1,6 +1,6 @@
 """How a job's step ended, in one line that names rank and host: what a batch script prints last.
 
-Run by slurm/job.sh as `python -m parity.common.planning.submission end`; needs no framework. The exit code is 75 if
+Run by slurm/job.sh as `python -m parity.batch end`; needs no framework. The exit code is 75 if
 the job is to run again.
 """
 

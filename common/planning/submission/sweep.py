@@ -1,6 +1,6 @@
 """A scaling sweep as a job array: an element is all runs of one number of replicas.
 
-Run by slurm/scale.sbatch as `python -m parity.common.planning.submission sweep OUT INDEX`; needs no framework.
+Run by slurm/scale.sbatch as `python -m parity.batch sweep OUT INDEX`; needs no framework.
 """
 
 from __future__ import annotations

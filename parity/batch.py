@@ -1,4 +1,4 @@
-"""What batch scripts ask: `python -m parity.common.planning.submission end|sweep ARGUMENT...`."""
+"""What the batch scripts in slurm/ ask: `python -m parity.batch end|sweep ARGUMENT...`."""
 
 if __name__ == "__main__":
     from parity.import_path import leave_working_folder
