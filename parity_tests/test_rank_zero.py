@@ -138,7 +138,7 @@ def test_tensorflow_in_two_processes(tmp_path: Path, launcher: str) -> None:
     ("rank", "name", "count", "problem"),
     [
         ("1", "header.json", 1, "rank 1 wrote header.json"),
-        ("1", "sample_ids/replica_0.ids", 1, "rank 1 wrote splits/replica_0.ids"),
+        ("1", "sample_ids/replica_0.ids", 1, "rank 1 wrote sample_ids/replica_0.ids"),
         ("0", "steps.f64", 1, "rank 0 wrote steps.f64 2 times"),
         ("0", "final.safetensors", -1, "rank 0 did not write final.safetensors"),
     ],

@@ -134,7 +134,7 @@ def _sums(step: Step) -> list[list[_Shape]]:
     for channels in synchronised_channels(step.spec):
         found += [[(channels,), ()], [(channels,)], [(channels,)], [(channels,)]]
     gradients = [tuple(weight.shape) for weight in step.model.parameters.values()]
-    return [*found, [*gradients, (), (), *[()] * len(step.content_hash())]]
+    return [*found, [*gradients, (), (), *[()] * len(step.fingerprint())]]
 
 
 def _messages(step: Step) -> list[Message]:

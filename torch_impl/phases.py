@@ -165,7 +165,7 @@ def _messages(step: Step) -> list[_Message]:
         found.append(("all_gather", ranks * (2 * channels + 1) * size, None))
         found.append(("all_reduce", 2 * channels * size, None))
     if not strategy.sums_with_gradients:
-        found.append(("all_reduce", (2 + len(step.content_hash())) * size, None))
+        found.append(("all_reduce", (2 + len(step.fingerprint())) * size, None))
     parameters = [tensor.live for tensor in step.model.parameters.values()]
     if isinstance(strategy, FSDP2):
         found += _of_shards(step, passes)
