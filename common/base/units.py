@@ -48,7 +48,15 @@ def show_size(size: float) -> str:
 
 
 def parse_sizes(text: str, flag: str = "--sizes") -> tuple[int, ...]:
-    """'1KiB,1MiB' as listed, or '1KiB:16MiB:x4': from the first to the last, each 4 times the one before."""
+    """Return sizes in bytes.
+
+    Args:
+        text: '1KiB,1MiB', as listed; or '1KiB:16MiB:x4', from the first to the last, each 4 times the one before.
+        flag: the flag that has this text, for the message.
+
+    Raises:
+        SpecError: the text is neither.
+    """
     if ":" not in text:
         sizes = tuple(parse_size(part.strip(), flag) for part in text.split(","))
     else:

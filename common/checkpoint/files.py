@@ -103,7 +103,10 @@ class Checkpoint:
         return [name for name in self.manifest.files if is_shard(name)]
 
     def state(self) -> Mapping[str, NDArray[np.generic]]:
-        """The canonical state before that step; of shards each tensor is read when it is asked for."""
+        """Return the canonical state before the checkpoint's step: arrays by canonical name, in their canonical shapes.
+
+        Of shards each tensor is read when it is asked for.
+        """
         shards = self.shards
         return ShardedState(self.folder, shards) if shards else load_state(self.folder / STATE)
 
@@ -161,9 +164,13 @@ def complete(
     loss: float | None,
     written: Mapping[str, Written],
 ) -> None:
-    """As `write_checkpoint`, where all tensors lie in `partial_of(folder)` already.
+    """Write what makes a checkpoint of tensors that lie in `partial_of(folder)` already; see `write_checkpoint`.
 
-    written: what is known of files there.
+    Args:
+        written: by file name, size in bytes and SHA-256 of files there whose hash is known.
+
+    Raises:
+        FileExistsError: there is a checkpoint at `folder`.
     """
     partial = partial_of(folder)
     files = {name: StoredFile(bytes=size, sha256=digest) for name, (size, digest) in written.items()}

@@ -197,9 +197,14 @@ def gather(partial: Path, names: Iterable[str], seconds: float) -> dict[str, Wri
 def write_tensors(
     path: Path, tensors: Mapping[str, Array], about: Mapping[str, str] | None = None
 ) -> Written:
-    """Write safetensors, and have them on the disk; their size and SHA-256, taken while they are written.
+    """Write a safetensors file and sync it to the disk.
 
-    Nothing is copied: a tensor that is not contiguous is, one at a time.
+    Args:
+        tensors: arrays of any shape and dtype, by name. One that is not contiguous is copied, one at a time.
+        about: the metadata of the file.
+
+    Returns:
+        Size in bytes and SHA-256 of the file, computed while it is written.
     """
     # Those of large items first, so that all lie at multiples of their size.
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))

@@ -73,7 +73,11 @@ def _paired(
 
 
 def mapped_npy(path: Path) -> Array:
-    """The array of an .npy file, not read yet."""
+    """Return the array of an .npy file, of the file's shape and dtype, mapped and not read yet.
+
+    Raises:
+        SpecError: it is no .npy file, or cut short.
+    """
     try:
         return npy.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:

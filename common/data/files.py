@@ -20,7 +20,11 @@ def located(path: str) -> Path:
 
 
 def present(path: Path, how: str) -> Path:
-    """`path`, which must be a file; SpecError says which one is missing, and how to get it."""
+    """Return `path`, which must be a file.
+
+    Raises:
+        SpecError: there is no such file; `how` says how to get it.
+    """
     if not path.is_file():
         what = "is no file" if path.exists() else "is missing"
         raise SpecError(f"data: {path} {what}; {how}")
@@ -28,7 +32,11 @@ def present(path: Path, how: str) -> Path:
 
 
 def present_folder(path: Path, how: str) -> Path:
-    """`path`, which must be a folder."""
+    """Return `path`, which must be a folder.
+
+    Raises:
+        SpecError: there is no such folder; `how` says how to get it.
+    """
     if not path.is_dir():
         what = "is no folder" if path.exists() else "is missing"
         raise SpecError(f"data: {path} {what}; {how}")
@@ -53,7 +61,11 @@ def hash_of_arrays(arrays: Sequence[Array]) -> str:
 
 
 def hash_of(path: Path) -> str:
-    """A file's SHA-256; read once a process, unless its size or time changes."""
+    """Return the SHA-256 of a file in hexadecimal digits; computed once a process, unless size or time change.
+
+    Raises:
+        SpecError: the file cannot be read.
+    """
     try:
         facts = path.stat()
         return _hash(str(path.resolve()), facts.st_size, facts.st_mtime_ns)

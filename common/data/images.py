@@ -34,6 +34,11 @@ def files_of_idx(source: spec.MnistIdx) -> dict[str, Path]:
 
 
 def open_idx(source: spec.MnistIdx) -> Dataset:
+    """Open the files of MNIST or its like.
+
+    Raises:
+        SpecError: a file is missing or damaged, or images and labels do not fit each other.
+    """
     arrays = [(path, read_idx(path)) for path in files_of_idx(source).values()]
     parts = []
     for (path, images), (labels_path, labels) in (arrays[:2], arrays[2:]):
@@ -49,9 +54,12 @@ def open_idx(source: spec.MnistIdx) -> Dataset:
 
 
 def read_idx(path: Path) -> Array:
-    """The array of an IDX file; mapped where the file is not compressed.
+    """Return the array of an IDX file, of the shape and dtype that it states; mapped where it is not compressed.
 
     Format: two zero bytes, the type, the number of axes, their sizes, the values; all big-endian.
+
+    Raises:
+        SpecError: the file is no whole IDX file.
     """
     zipped = path.suffix == ".gz"
     try:
@@ -85,6 +93,11 @@ _CIFAR_PIXELS = 3 * 32 * 32
 
 
 def files_of_cifar(source: spec.Cifar10 | spec.Cifar100) -> dict[str, Path]:
+    """Return the binary files of CIFAR-10 or CIFAR-100 by name.
+
+    Raises:
+        SpecError: a file is missing, or the folder has the Python version, whose pickles are not read.
+    """
     folder = present_folder(located(source.path), _CIFAR)
     names = [f"data_batch_{n}.bin" for n in range(1, 6)] + ["test_batch.bin"]
     if isinstance(source, spec.Cifar100):
@@ -156,6 +169,11 @@ def files_of_folder(source: spec.ImageFolder) -> dict[str, Path]:
 
 
 def open_folder(source: spec.ImageFolder) -> Dataset:
+    """Open a folder with a subfolder of images for each class.
+
+    Raises:
+        SpecError: the folder is missing or empty, or the test folder has a class that it does not have.
+    """
     _pillow()
     folder = present_folder(located(source.path), _LAYOUT)
     classes = _classes(folder)

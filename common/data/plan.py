@@ -72,12 +72,12 @@ class BatchPlan:
         return step // self.steps_per_epoch
 
     def global_ids(self, step: int) -> Ids:
-        """Sample ids of the global batch, in the order in which it is split."""
+        """Return the sample ids of the global batch of a step, int64 (global batch,), in the order in which it is split."""
         epoch, within = divmod(step, self.steps_per_epoch)
         return self._permuted(step, self._epoch_ids(epoch, within, within + 1))
 
     def local_ids(self, step: int, replica: int) -> Ids:
-        """Sample ids of one replica's local batch; empty where there are too few to go round."""
+        """Return the sample ids of the local batch of one replica, int64 (local batch,); empty where there are too few to go round."""
         if 2 * self.global_batch_size < _BLOCK or not self.shuffle or self.sample_order_seed is not None:
             return self.share(self.global_ids(step), replica)
         # Of a large batch, only what falls to the replica is computed.
@@ -86,7 +86,7 @@ class BatchPlan:
         return rng.permute(rng.derive_key(self.seed, "shuffle", epoch), positions, self.samples)
 
     def batch_sizes(self, steps: Ids) -> Ids:
-        """How many samples the global batches of some steps hold."""
+        """Return how many samples the global batches of some steps hold: int64, one number for each of `steps`."""
         # NumPy divides by one number several times faster than it takes remainders.
         within = steps - steps // self.steps_per_epoch * self.steps_per_epoch
         left: Ids = self.samples - within * self.global_batch_size
@@ -164,7 +164,7 @@ class BatchPlan:
         return ids[order]
 
     def chunks(self, count: int, first_id: int) -> Iterator[Ids]:
-        """Ids from `first_id` on, in the batches of an evaluation."""
+        """Yield sample ids from `first_id` on, int64 (batch,), in the batches of an evaluation."""
         size = self.chunk_size or self.global_batch_size
         for start in range(0, count, size):
             yield np.arange(start, min(start + size, count)) + first_id
@@ -184,7 +184,11 @@ class BatchPlan:
         return any(size and not len(self.share(np.arange(size), self.replicas - 1)) for size in sizes)
 
     def share(self, ids: Ids, replica: int) -> Ids:
-        """The part of `ids` that falls to a replica: a contiguous run of ceil(B/R), or every R-th."""
+        """Return the part of `ids` (samples,) that a replica receives: a contiguous run of ceil(B/R), or every R-th.
+
+        Raises:
+            IndexError: there is no such replica.
+        """
         if not 0 <= replica < self.replicas:
             raise IndexError(f"replica must be in 0..{self.replicas - 1}, received {replica}")
         if self.split == "strided":

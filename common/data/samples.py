@@ -33,7 +33,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, positions: Ids) -> Rows:
-        """Inputs (n, ...) and targets (n, ...), each with memory of its own."""
+        """Return inputs (n, ...) and targets (n, ...) at `positions` (n,), each with memory of its own."""
 
 
 class Arrays(Source):
@@ -152,7 +152,7 @@ class Samples:
         return self._count
 
     def rows(self, ids: Ids, epoch: int = 0) -> Rows:
-        """Inputs and targets of sample ids, as they are in an epoch."""
+        """Return inputs (n, ...) and targets (n, ...) of sample ids (n,), as they are in an epoch."""
         if self._change is None:
             return self._fetch(ids)
         return self._change(self._fetch, ids, epoch)

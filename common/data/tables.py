@@ -24,7 +24,11 @@ Table = dict[str, Column]
 
 @functools.lru_cache(maxsize=1)
 def shipped(kind: str) -> tuple[Array, Array]:
-    """Inputs and targets of a data set that scikit-learn ships."""
+    """Return inputs (samples, columns) and targets (samples,) of a data set that scikit-learn ships.
+
+    Raises:
+        MissingPackageError: scikit-learn is not installed.
+    """
     try:
         import sklearn.datasets
     except ImportError:

@@ -23,7 +23,7 @@ def curve_deviation(reference: Curve, candidate: Curve) -> Curve:
 
 
 def skipped(record: RunRecord) -> NDArray[np.bool_]:
-    """The steps whose gradients overflowed float16, so that nothing was updated."""
+    """Return bool (steps,): the steps whose gradients overflowed float16, so that nothing was updated."""
     overflowed: NDArray[np.bool_] = ~np.isfinite(record.columns["gradient_norm"])
     return overflowed & (record.run_info.loss_scale is not None)
 
@@ -42,7 +42,10 @@ def column_deviation(name: str, reference: RunRecord, candidate: RunRecord) -> C
 
 
 def recorded_rows(name: str, record: RunRecord) -> NDArray[np.bool_]:
-    """At which steps a column was recorded: of a spec's run at all; scripts write NaN for what is not known."""
+    """Return bool (steps,): the steps at which a column was recorded.
+
+    A run of a spec records all columns or none; scripts write NaN for a number that is not known.
+    """
     if record.train_spec is not None or name in ALWAYS_RECORDED:
         return np.ones(len(record.steps), np.bool_)
     found: NDArray[np.bool_] = ~np.isnan(record.columns[name])

@@ -72,10 +72,13 @@ def judge(
 
 
 def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
-    """What records like the first may deviate; None below float64 without permuted runs.
+    """Return the deviation that records like the first may have; None below float64 without permuted runs.
 
-    In float64 the proof limits, and where permuted runs are given, what rounding does to this training where that is
-    more: a training may amplify it.
+    In float64 these are the proof limits, or, where permuted runs are given, what rounding does to this training if
+    that is more: a training may amplify it.
+
+    Raises:
+        RecordError: none of the records is the unpermuted run of a permuted one's placement.
     """
     budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
     for label in dict.fromkeys(member.setup for member in floors):
@@ -95,7 +98,11 @@ def _is_base(record: RunRecord, label: str) -> bool:
 
 
 def read_session(folder: Path) -> Result:
-    """Judge what `parity run` left in a folder: runs/, floor/ and timing/round_N/."""
+    """Judge what `parity run` left in a folder: runs/, floor/ and timing/round_N/.
+
+    Raises:
+        RecordError: the folder has no runs/.
+    """
     records = [read_record(path) for path in numbered_folders(folder / "runs")]
     if not records:
         raise RecordError(f"{folder}: holds no runs/; give the folder that 'parity run' wrote")

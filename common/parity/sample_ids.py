@@ -165,7 +165,10 @@ def _wrong_steps(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
 
 
 def kept_ids(record: RunRecord, plan: BatchPlan, step: int) -> list[Ids]:
-    """What each replica received at a step of which some replicas' ids were kept: the others got their share."""
+    """Return the sample ids, int64 (local batch,), that each replica received at a step.
+
+    The ids of some replicas were kept, because they were not as planned; the others received their share of the plan.
+    """
     planned, kept = plan.global_ids(step), record.received.kept[step]
     return [
         kept[replica] if replica in kept else plan.share(planned, replica) for replica in range(plan.replicas)

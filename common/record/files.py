@@ -40,7 +40,11 @@ def stored(folder: Path, name: str) -> Path:
 
 
 def parse(kind: type[SpecT], path: Path) -> SpecT:
-    """A JSON file as what it should be."""
+    """Return the content of a JSON file, validated as `kind`.
+
+    Raises:
+        RecordError: the file cannot be read, or is not of that kind.
+    """
     data = read_json(path)
     try:
         return kind.model_validate(data)
@@ -49,7 +53,11 @@ def parse(kind: type[SpecT], path: Path) -> SpecT:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """Return the content of a JSON file.
+
+    Raises:
+        RecordError: the file cannot be read, is too large, or is not JSON.
+    """
     try:
         _check_size(path, _FACTS_LIMIT)
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
@@ -83,7 +91,11 @@ def append(file: IO[bytes], data: bytes) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON objects, one a line; what a killed run left of a last one is dropped."""
+    """Return the JSON objects of a file, one a line; half a last line, which a killed run leaves, is dropped.
+
+    Raises:
+        RecordError: the file cannot be read, or another line is not a JSON object.
+    """
     try:
         _check_size(path, ROWS_LIMIT)
         text = path.read_text(encoding="utf-8")
@@ -102,7 +114,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_words(path: Path) -> NDArray[np.int64]:
-    """A file of little-endian 64-bit integers; half a last one is dropped."""
+    """Return the integers of a file of little-endian 64-bit integers, int64 (n,); half a last one is dropped.
+
+    Raises:
+        RecordError: the file cannot be read, or is too large.
+    """
     try:
         _check_size(path, ROWS_LIMIT)
         return np.fromfile(path, "<i8").astype(np.int64, copy=False)
@@ -111,10 +127,16 @@ def read_words(path: Path) -> NDArray[np.int64]:
 
 
 def read_columns(path: Path, width: int, most: int) -> NDArray[np.float64]:
-    """Rows of `width` little-endian float64 as an array [width, rows]; RecordError for more than `most`.
+    """Return rows of little-endian float64 as an array (width, rows).
 
-    What a killed run left of a last row is dropped. Read piece by piece, so that each number is
-    in memory once.
+    Half a last row, which a killed run leaves, is dropped. Read piece by piece, so that each number is in memory once.
+
+    Args:
+        width: numbers in a row.
+        most: rows that a file may have.
+
+    Raises:
+        RecordError: the file cannot be read, or has more rows.
     """
     try:
         # Half a row more is what a kill leaves.

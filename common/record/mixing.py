@@ -52,7 +52,7 @@ def place_words(sizes: NDArray[np.int64], replicas: NDArray[np.int64]) -> Words:
 
 
 def sums(words: Words, sizes: NDArray[np.int64]) -> Words:
-    """Sums modulo 2^64 of consecutive runs of these sizes, any of which may be 0."""
+    """Return uint64 (runs,): sums modulo 2^64 of consecutive runs of `words` (n,); `sizes` (runs,) may have zeros."""
     ends = np.cumsum(sizes)
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64)])
     result: Words = before[ends] - before[ends - sizes]

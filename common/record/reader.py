@@ -64,7 +64,11 @@ class RunRecord:
 
     @property
     def spec(self) -> TrainSpec:
-        """The spec; RecordError of a recorded script."""
+        """The train spec.
+
+        Raises:
+            RecordError: this is the record of a script, which has none.
+        """
         if self.train_spec is None:
             raise RecordError(
                 f"{self.folder}: a recorded script, without the spec that this needs; parity compare, parity"
@@ -117,13 +121,17 @@ class RunRecord:
 
     @cached_property
     def loss(self) -> Column:
-        """Mean loss of each global batch."""
+        """Mean loss of each global batch, float64 (steps,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.columns["loss_sum"] / self.columns["count"]
 
     @cached_property
     def received(self) -> Received:
-        """What the replicas say they received: sample ids, or hashes of them. Each part has its own."""
+        """What the replicas report that they received: sample ids, or hashes of them.
+
+        Raises:
+            RecordError: the run has several parts, each with replicas of its own; or the files are damaged.
+        """
         if self.joined:
             raise RecordError(
                 f"{self.folder}: its parts had replicas of their own, and each says what they received"
@@ -132,7 +140,11 @@ class RunRecord:
 
     @cached_property
     def sample_ids(self) -> list[list[Ids]]:
-        """ids[replica][row] as recorded by each replica; RecordError where the record has hashes instead."""
+        """ids[replica][row], int64 (local batch,), as each replica recorded them.
+
+        Raises:
+            RecordError: the record has hashes of some steps instead.
+        """
         if self.joined:
             return _end_to_end(self._of_equal_parts(lambda part: part.sample_ids))
         received = self.received
@@ -146,7 +158,11 @@ class RunRecord:
 
     @cached_property
     def fingerprints(self) -> list[list[str]]:
-        """fingerprints[replica][row] of the parameters after each step; none where the run recorded none."""
+        """fingerprints[replica][row] of the parameters after each step; empty where the run recorded none.
+
+        Raises:
+            RecordError: the files do not fit the steps of the record.
+        """
         if self.joined:
             return _end_to_end(self._of_equal_parts(lambda part: part.fingerprints))
         if not self.run_options.digests:
@@ -173,7 +189,11 @@ class RunRecord:
 
     @cached_property
     def taps(self) -> Taps | None:
-        """What was tapped after each step; None where nothing was."""
+        """The tapped tensors after each step; None where none were recorded.
+
+        Raises:
+            RecordError: the files are damaged, or do not fit the steps of the record.
+        """
         if self.joined:
             tapped = self._of_equal_parts(lambda part: part.taps)
             if not tapped:

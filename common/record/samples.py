@@ -64,7 +64,14 @@ class SampleWriter:
             self._ids = open(self._path, "xb")
 
     def write(self, step: int, ids: list[Ids]) -> None:
-        """Append one step; `ids` are those of each local replica, in order."""
+        """Append one step.
+
+        Args:
+            ids: of each local replica in order, its sample ids, int64 (local batch,).
+
+        Raises:
+            ValueError: there are not as many as local replicas.
+        """
         if len(ids) != len(self._replicas):
             raise ValueError(f"{len(self._replicas)} replicas, received the ids of {len(ids)}")
         if self._ids is None:
@@ -180,8 +187,11 @@ class Received:
     def read(cls, folder: Path, replicas: int, steps: NDArray[np.int64]) -> Received:
         """Read what all processes wrote of some steps.
 
+        Args:
+            steps: int64 (steps,), consecutive.
+
         Raises:
-            RecordError: it does not cover every replica and step.
+            RecordError: the files do not cover every replica and step.
         """
         blocks = _read_blocks(folder, replicas, steps)
         whole = int(blocks["first"][0, 0] - steps[0]) if len(blocks) else len(steps)
@@ -207,12 +217,12 @@ class Received:
         )
 
     def ids(self, row: int) -> list[Ids]:
-        """The ids of each replica at one of the whole steps."""
+        """Return the sample ids, int64 (local batch,), of each replica at one of the whole steps."""
         starts, sizes = self._starts[row].tolist(), self.sizes[row].tolist()
         return [self._words[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
     def flat(self, first: int, stop: int) -> Ids:
-        """The ids of whole steps first..stop-1, step by step and within a step replica by replica."""
+        """Return the ids of whole steps first..stop-1 in one row, int64 (ids,): step by step, and within a step replica by replica."""
         starts, sizes = self._starts[first:stop].ravel(), self.sizes[first:stop].ravel()
         offsets = starts - (np.cumsum(sizes) - sizes)
         return self._words[np.repeat(offsets, sizes) + np.arange(int(sizes.sum()))]
@@ -229,14 +239,14 @@ class Received:
 
     @cached_property
     def step_id_hashes(self) -> mixing.Words:
-        """The multiset hash of each whole step."""
+        """The multiset hash of each whole step, uint64 (whole steps,)."""
         per_step = self.sizes.sum(axis=1)
         step_words = mixing.mix(self._steps[: self.whole].astype(np.uint64))
         words = mixing.multiset_words(np.repeat(step_words, per_step), self.flat(0, self.whole))
         return mixing.sums(words, per_step)
 
     def block_id_hashes(self) -> mixing.Words:
-        """The multiset hashes of all blocks of the record's steps, whole or not."""
+        """Return the multiset hashes, uint64 (blocks,), of all blocks of the record's steps, whole or not."""
         numbers = self._steps // BLOCK_STEPS
         result = np.zeros(int(numbers[-1] - numbers[0]) + 1, np.uint64)
         np.add.at(result, numbers[: self.whole] - numbers[0], self.step_id_hashes)

@@ -158,7 +158,11 @@ class ScriptRecorder:
         return self._folder is not None and not self._closed
 
     def add(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
-        """What a micro-batch of the step at hand had, as `step` takes it; that of the last one goes to `step`."""
+        """Add a micro-batch of the current step; the last one goes to `step`, which has the same arguments.
+
+        Raises:
+            RecordError: not just one of `loss` and `loss_sum` is given, the loss is not one number, or there is no count.
+        """
         if (loss is None) == (loss_sum is None) or not count > 0:
             raise RecordError(
                 f"step {self.count}: give the mean loss or loss_sum=, and count=, how many samples it is of"

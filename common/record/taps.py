@@ -111,7 +111,7 @@ def _weights_of(words: NDArray[np.uint32]) -> Array:
 
 
 def vector_of(name: str, shape: Shape) -> Array:
-    """r of a layer's output or of a parameter, in canonical layout. `name`: path, or PARAMETER."""
+    """Return the weights r of a layer's output (name: its path) or of a parameter (PARAMETER), of its canonical shape."""
     key, result = rng.derive_key(0, "tap", name), np.empty(math.prod(shape))
     # In parts that stay in the cache.
     for start in range(0, len(result), _PART):
@@ -132,7 +132,7 @@ def sample_tables() -> Array:
 
 
 def sample_weights(sample_ids: NDArray[np.int64]) -> Array:
-    """w of each sample."""
+    """Return the weight w of each sample, float64, of the shape of `sample_ids`."""
     result = np.ones(len(sample_ids))
     for part, table in enumerate(sample_tables()):
         result *= table[sample_ids >> (ID_BITS * part) & ((1 << ID_BITS) - 1)]

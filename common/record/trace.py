@@ -136,7 +136,11 @@ class Trace:
 
     @classmethod
     def read(cls, folder: Path, replicas: int) -> Trace:
-        """RecordError where a replica's file is missing or damaged."""
+        """Read the traces of all replicas of a step.
+
+        Raises:
+            RecordError: the file of a replica is missing or damaged.
+        """
         if not folder.is_dir():
             raise RecordError(f"{folder}: missing; the replay did not come that far")
         paths = [folder / f"replica_{replica}.safetensors" for replica in range(replicas)]
@@ -149,28 +153,28 @@ class Trace:
 
     @cached_property
     def ids(self) -> NDArray[np.int64]:
-        """Sample ids of the global batch, ascending."""
+        """Sample ids of the global batch, int64 (global batch,), ascending."""
         return np.sort(np.concatenate([tensors["ids"] for tensors in self.replicas]))
 
     def rows(self, name: str) -> Array:
-        """What belongs to samples, of the global batch, in the order of `ids`."""
+        """Return a tensor with a row for each sample, (global batch, ...), in the order of `ids`."""
         injected = self.injected_ids if name not in SAMPLES else None
         ids = np.concatenate(injected or self.each("ids"))
         rows: Array = np.concatenate(self.each(name))
         return rows[np.argsort(ids, kind="stable")]
 
     def each(self, name: str) -> list[Array]:
-        """A tensor as each replica has it."""
+        """Return a tensor as each replica has it, in its recorded shape."""
         return [tensors[name] for tensors in self.replicas]
 
     def summed(self, name: str) -> Array:
-        """The sum over the replicas: of loss sums, counts and local gradients."""
+        """Return the sum over the replicas, in the shape of one: of loss sums, counts and local gradients."""
         with np.errstate(invalid="ignore"):  # infinities of either sign, where gradients have overflowed
             total: Array = np.sum(self.each(name), axis=0)
         return total
 
     def whole(self, name: str) -> Array:
-        """A tensor comparable between placements: of all samples, or summed, or replica 0's."""
+        """Return a tensor that is comparable between placements: (global batch, ...), or summed, or that of replica 0."""
         if is_of_samples(name):
             return self.rows(name)
         if stage_of(name) in ("loss", "local_gradient"):

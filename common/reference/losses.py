@@ -32,7 +32,7 @@ def loss_sum_and_count(
 
 
 def log_softmax(x: Array) -> Array:
-    """log(exp(x) / sum exp(x)) along the last axis."""
+    """Return log(exp(x) / sum exp(x)) along the last axis, of the shape of x (..., classes)."""
     shifted = x - x.real.max(-1, keepdims=True)
     result: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
     return result

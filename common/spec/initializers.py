@@ -53,7 +53,7 @@ def _split(text: str) -> tuple[str, float | None]:
 
 
 def initial_value(parameter: ParameterSpec, key: rng.Key) -> Array:
-    """Float64 initial values of one tensor; see `_drawn` for what each name means."""
+    """Return the initial values of one tensor, float64 of its canonical shape; `_drawn` says what each name means."""
     values = _drawn(parameter, key)
     if parameter.zero_row is not None:
         values[parameter.zero_row] = 0

@@ -66,6 +66,9 @@ def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
 
     Fields that follow a convention and were not given stay with the convention, so
     'convention=torch' changes them all.
+
+    Raises:
+        SpecError: an assignment has no '=', names no field, or its value does not fit.
     """
     data = spec.given()
     for assignment in assignments:

@@ -207,7 +207,11 @@ class Placement(Spec):
 
     @classmethod
     def with_fields(cls, data: dict[str, Any], fields: dict[str, Any]) -> Placement:
-        """A placement from plain data and further fields, of the placement or of its strategy's options."""
+        """Return a placement from plain data and further fields, of the placement or of the options of its strategy.
+
+        Raises:
+            SpecError: neither has such a field, or a value does not fit.
+        """
         own = cls.model_fields.keys() - {"options"}
         options = {name: value for name, value in fields.items() if name not in own}
         kind = _options_of(data)
@@ -241,7 +245,11 @@ def _options_of(data: Mapping[str, Any]) -> type[Options] | None:
 
 
 def parse_assignments(flag: str, assignments: Sequence[str]) -> dict[str, Any]:
-    """{'wrap': 'blocks'} of ['wrap=blocks']."""
+    """Return {'wrap': 'blocks'} of ['wrap=blocks'].
+
+    Raises:
+        SpecError: a text has no '='.
+    """
     found = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

@@ -349,7 +349,11 @@ def _check_optimizer(exchange: ImportedStateAdapter, optimizer: OptimizerBase) -
 
 
 def chosen(outputs: Mapping[str, Any], name: str, field: str, target: Target) -> Any:
-    """The output that is trained: the one named, else the only one, else 'logits'; ExternalModelError says what there is."""
+    """Return the output that is trained: the one that is named, else the only one, else 'logits'.
+
+    Raises:
+        ExternalModelError: there is no such output, or several and none is named.
+    """
     wanted = name or (next(iter(outputs)) if len(outputs) == 1 else "logits")
     if wanted in outputs:
         return outputs[wanted]

@@ -15,11 +15,11 @@ from parity.common.external.process.pass_result import Array, Arrays
 
 
 def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = None) -> Any:
-    """What the model gives for some inputs, as it gives it.
+    """Return what the model gives for some inputs, as it gives it.
 
     Args:
-        inputs: one array, or arrays by name; how they are handed over says `parity.common.external.process.calling.arrange`, and
-            for a functional model the structure that it was made with.
+        inputs: one array (batch, ...), or arrays by name; `process.calling.arrange` says how they are handed over, and for a functional
+        model the structure that it was made with.
         training: the mode; None: as the model has it.
 
     Raises:

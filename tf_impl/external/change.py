@@ -9,14 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.changes import change_all, numbers, sides, switch_rates
+from parity.common.external.process.changes import FORCED, change_all, force, numbers, sides, switch_rates
 from parity.tf_impl.external import names
 from parity.tf_impl.external.settings import argument_of, kind_of, settings_of
 
-# Settings that are put into effect by a call of our own: layer -> setting -> value, in the instance.
-_FORCED = "_parity_forced"
-# The same of an `activation` argument, behind what was there.
+# What an `activation` argument was changed to, and what it was, in the layer's own dictionary.
 _FORCED_FUNCTION = "_parity_function"
 
 
@@ -59,7 +56,7 @@ def dropout(model: keras.Layer, on: bool) -> list[str]:
 def _read(layer: Any) -> dict[str, Any]:
     if isinstance(layer, _ActivationArgument):
         return _read_argument(layer.layer)
-    return {**settings_of(layer, []), **_trainable(layer), **vars(layer).get(_FORCED, {})}
+    return {**settings_of(layer, []), **_trainable(layer), **vars(layer).get(FORCED, {})}
 
 
 def _read_argument(layer: Any) -> dict[str, Any]:
@@ -152,20 +149,7 @@ def _activate(layer: Any, setting: str, value: Any) -> None:
 
 
 def _force(layer: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
-    """Give a layer a call of ours, made from its class's; None: its own again."""
-    forced = vars(layer).get(_FORCED, {})
-    # Not by Keras's own setattr, which tracks what it is given.
-    object.__setattr__(layer, _FORCED, forced)
-    if make is None:
-        forced.pop(setting, None)
-        vars(layer).pop("call", None)
-        return
-    if set(forced) - {setting}:
-        raise ExternalModelError(
-            f"{', '.join(forced)} of this layer has been changed already; change that back first"
-        )
-    object.__setattr__(layer, "call", make(type(layer).call.__get__(layer)))
-    forced[setting] = value
+    force(layer, setting, value, "call", make)
 
 
 def _pad(layer: Any, kind: str, value: Any) -> None:
@@ -206,7 +190,7 @@ def _pad_average(layer: Any, setting: str, value: Any) -> None:
         raise KeyError(setting)
     rank, own = len(layer.pool_size), layer.padding
     native = {"padding": own, "count_padding": False}
-    wanted = {**native, **vars(layer).get(_FORCED, {}), setting: value}
+    wanted = {**native, **vars(layer).get(FORCED, {}), setting: value}
     sizes = [tuple(layer.pool_size), tuple(layer.strides), (1,) * rank]
     sides(wanted["padding"], (1,) * rank, *sizes)  # raises where it is no padding
 
@@ -228,7 +212,7 @@ def _pad_average(layer: Any, setting: str, value: Any) -> None:
         _force(layer, name, None, None)
     if wanted != native:
         _force(layer, setting, value, make)
-        vars(layer)[_FORCED].update(wanted)
+        vars(layer)[FORCED].update(wanted)
 
 
 def _with_unbiased_variance(call: Any) -> Any:

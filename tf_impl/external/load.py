@@ -65,10 +65,13 @@ def build(target: Target, precision: str, seed: int) -> keras.Layer:
 
 
 def build_optimizer(target: Target, model: keras.Layer) -> keras.Optimizer:
-    """The optimizer that a target names.
+    """Return the optimizer that a target names.
 
     A function or class is called with the target's arguments, and with the model before them where its first
     parameter is called 'model', 'module' or 'net'.
+
+    Raises:
+        ExternalModelError: the target cannot be imported, fails, or gives no keras.Optimizer.
     """
     found = resolve(target, "tensorflow")
     first = (model,) if wants(found, ("model", "module", "net")) else ()

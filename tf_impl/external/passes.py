@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,22 +13,10 @@ import numpy as np
 import tensorflow as tf
 from keras.src import backend
 
-from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import (
-    check_reached,
-    check_target,
-    chosen_outputs,
-    unused_injections,
-)
-from parity.common.external.process.pass_result import (
-    Array,
-    Arrays,
-    PassResult,
-    same,
-    tap_name,
-    tensors_in,
-    with_tensors,
-)
+from parity.common.external.process import tapping
+from parity.common.external.process.calling import check_target, chosen_outputs
+from parity.common.external.process.pass_result import Array, Arrays, PassResult, same, tensors_in
+from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.losses import LossBase
 from parity.tf_impl.context import Context
 from parity.tf_impl.external import floating_point, load, names
@@ -35,9 +24,8 @@ from parity.tf_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.tf_impl.external.settings import argument_of
 from parity.tf_impl.losses import loss_sum_and_count
 
-Taps = bool | Sequence[str]
-# What a visitor is given of a call: path with its number, layer, outputs; gives the outputs to go on with.
-_Visit = Callable[[str, keras.Layer, Any], Any]
+# What a visitor is given of a call: the layer's path, the call's number, the outputs; gives those to go on with.
+_Visit = Callable[[str, int, Any], Any]
 
 
 def forward(
@@ -50,16 +38,16 @@ def forward(
     seed: int = 0,
     keep: bool = False,
 ) -> PassResult:
-    """Outputs and activations.
+    """Return outputs and activations.
 
     Args:
         model: in any mode; it is left in the one that it was in.
-        inputs: one array or arrays by name, (batch, ...); handed over as `calling.call` says.
+        inputs: one array or arrays by name, (batch, ...); `calling.call` says how they are handed over.
         training: the mode of the pass.
         taps: whether to give activations, or the names of those wanted.
-        feed: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
+        inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
             layer as if it had given that.
-        seed: of what the pass draws; the same for the same seed.
+        seed: of the random numbers of the pass.
         keep: whether buffers keep what the pass made of them; else they are restored.
 
     Raises:
@@ -67,10 +55,10 @@ def forward(
     """
     finish(model, inputs)
     tapped = _Tapped(taps, inject, None)
-    with _pass(model, seed, keep) as changed, _visited(model, tapped):
+    with _pass(model, seed, keep) as changed, _visited(model, tapped.visit):
         outputs = tensors_in(call(model, inputs, training), is_tensor)
         penalty = _penalty(model)
-    unused_injections(tapped.inject, tapped.used, tapped.seen)
+    tapped.check_used()
     return PassResult(
         outputs={name: array_of(tensor) for name, tensor in outputs.items()},
         activations=tapped.activations,
@@ -92,10 +80,10 @@ def gradients(
     keep: bool = False,
     penalties: bool = False,
 ) -> PassResult:
-    """A forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
+    """Return a forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
 
     Args:
-        targets: for the one output, or by output; the losses of several are added up.
+        targets: (batch, ...), for the one output, or by output; the losses of several are added up.
         loss: resolved, without l1 and l2.
         penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
 
@@ -105,46 +93,37 @@ def gradients(
     finish(model, inputs)
     with tf.GradientTape() as tape:
         tapped = _Tapped(taps, inject, tape)
-        with _pass(model, seed, keep) as changed, _visited(model, tapped):
+        with _pass(model, seed, keep) as changed, _visited(model, tapped.visit):
             outputs = tensors_in(call(model, inputs, training), is_tensor)
             pairs = chosen_outputs(outputs, targets)
             for name, target in pairs:
                 check_target(loss, name, tuple(outputs[name].shape), target)
             context = Context(training=training)
-            parts = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
+            sums = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
             penalty = _penalty(model)
-        total, count = (tf.add_n(list(part)) for part in zip(*parts, strict=True))
+        total, count = (tf.add_n(list(each)) for each in zip(*sums, strict=True))
         mean = total / count
         if penalties:
             mean = mean + tf.cast(penalty, mean.dtype)
     trained = names.trained(model)
     wanted: dict[str, Any] = {name: variable.value for name, variable in trained.items()} | tapped.live
     found = dict(zip(wanted, tape.gradient(mean, list(wanted.values())), strict=True))
-    unused_injections(tapped.inject, tapped.used, tapped.seen)
+    tapped.check_used()
     reached = {name: array_of(value) for name, value in found.items() if value is not None}
-    check_reached(trained, reached)
-    return PassResult(
-        outputs={name: array_of(tensor) for name, tensor in outputs.items()},
-        activations=tapped.activations,
-        activation_gradients={name: reached[name] for name in tapped.live if name in reached},
+    return tapped.gradients_result(
+        {name: array_of(tensor) for name, tensor in outputs.items()},
+        trained,
+        reached,
         loss_sum=float(total),
         count=float(count),
-        gradients={name: reached[name] for name in trained if name in reached},
-        untouched=tuple(name for name in trained if name not in reached),
         buffers=changed(),
         penalty=float(penalty),
     )
 
 
 def stochastic(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
-    """Tap names of the calls that, in training, give different outputs for the same inputs.
-
-    The second pass has other random numbers, and every call is fed what it gave in the first: so only what differs
-    by itself does. A function that draws between layers is seen at the next layer behind it.
-    """
-    first = forward(model, inputs, training=True, seed=0)
-    second = forward(model, inputs, training=True, seed=1, inject=first.activations)
-    return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
+    """Return the tap names of the calls that draw random numbers in training; see `tapping.stochastic`."""
+    return tapping.stochastic(partial(forward, model, inputs, training=True))
 
 
 def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
@@ -158,41 +137,27 @@ def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[
 
 
 def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
-    """Build what is built by its first call, by one pass in inference; nothing where all is there."""
+    """Build what is built by its first call, by one pass in inference on `inputs` (batch, ...); nothing where all is built."""
     if not all(layer.built for layer in model._flatten_layers()):
         load.seed_all(0)
         call(model, inputs, False)
         floating_point.convert(model, keras.config.floatx())
 
 
-class _Tapped:
-    """Visits calls: keeps what they give and puts in its place what is fed."""
+class _Tapped(Tapped):
+    """Keeps what calls give, in a tape where there is one, and puts injected values in its place."""
 
     def __init__(self, taps: Taps, inject: Arrays | None, tape: tf.GradientTape | None) -> None:
-        self._taps = taps if isinstance(taps, bool) else frozenset(taps)
+        super().__init__(taps, inject, is_tensor)
         self._tape = tape
-        self.inject = inject or {}
-        self.used: set[str] = set()
-        self.seen: list[str] = []
-        self.activations: Arrays = {}
-        self.live: dict[str, tf.Tensor] = {}
 
-    def __call__(self, path: str, layer: keras.Layer, output: Any) -> Any:
-        leaves = tensors_in(output, is_tensor)
-        path, _, number = path.partition("#")
-        tags = [tap_name(path, int(number or 0), k if len(leaves) > 1 else None) for k in range(len(leaves))]
-        following = iter(tags)
-        return with_tensors(output, is_tensor, lambda tensor: self._one(next(following), tensor))
-
-    def _one(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        self.seen.append(name)
-        wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
+    def replaced(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+        wanted = self.wants(name)
         if wanted:
             self.activations[name] = array_of(tensor)
         mask, given = backend.get_keras_mask(tensor), tensor
         if name in self.inject:
-            self.used.add(name)
-            tensor = _injected(name, self.inject[name], tensor)
+            tensor = _replaced(tensor, self.injected(name, tensor.shape, tensor.dtype.is_complex))
         if self._tape is not None and wanted and tensor.dtype.is_floating:
             # A node of its own: a layer may give back its input.
             tensor = tf.identity(tensor)
@@ -203,13 +168,7 @@ class _Tapped:
         return tensor
 
 
-def _injected(name: str, array: Array, tensor: tf.Tensor) -> tf.Tensor:
-    if tensor.dtype.is_complex and array.ndim == len(tensor.shape) + 1:
-        array = array[..., 0] + 1j * array[..., 1]
-    if tuple(array.shape) != tuple(tensor.shape):
-        raise ExternalModelError(
-            f"feed {name}: the layer gives the shape {tuple(tensor.shape)}, received {tuple(array.shape)}"
-        )
+def _replaced(tensor: tf.Tensor, array: Array) -> tf.Tensor:
     other = tf.constant(array.astype(tensor.dtype.as_numpy_dtype))
 
     @tf.custom_gradient
@@ -234,7 +193,7 @@ def _visited(model: keras.Layer, visit: _Visit) -> Iterator[None]:
         if path is None or not tensors_in(output, is_tensor):
             return output
         number = counts[path] = counts.get(path, -1) + 1
-        return visit(tap_name(path, number, None), layer, output)
+        return visit(path, number, output)
 
     with ExitStack() as stack:
         stack.callback(setattr, keras.Layer, "__call__", calling)
@@ -252,7 +211,7 @@ def _before_activation(stack: ExitStack, path: str, layer: keras.Layer, visit: _
 
     def visiting(x: Any, *args: Any, **kwargs: Any) -> Any:
         if is_tensor(x):
-            x = visit(tap_name(path, next(count), None), layer, x)
+            x = visit(path, next(count), x)
         return function(x, *args, **kwargs)
 
     stack.callback(setattr, layer, "activation", function)

@@ -14,10 +14,10 @@ from parity.common.external.process.pass_result import Array, Arrays
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
-    """What the model gives for some inputs, as it gives it.
+    """Return what the model gives for some inputs, as it gives it.
 
     Args:
-        inputs: one array, or arrays by name; how they are handed over says `parity.common.external.process.calling.arrange`.
+        inputs: one array (batch, ...), or arrays by name; `process.calling.arrange` says how they are handed over.
         training: not needed here: a module has its mode; Keras's twin hands it over.
 
     Raises:

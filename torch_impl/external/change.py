@@ -10,13 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.changes import change_all, numbers, sides, switch_rates
+from parity.common.external.process.changes import FORCED, change_all, force, numbers, sides, switch_rates
 from parity.torch_impl.external import names
 from parity.torch_impl.external.settings import kind_of, settings_of
-
-# Settings that are put into effect by a forward of our own: module -> setting -> value, in the instance.
-_FORCED = "_parity_forced"
 
 
 def change(model: nn.Module, layer: str, setting: str, value: Any) -> Any:
@@ -42,7 +38,7 @@ def dropout(model: nn.Module, on: bool) -> list[str]:
 
 
 def _read(module: nn.Module) -> dict[str, Any]:
-    return {**settings_of(module, []), **_trainable(module), **module.__dict__.get(_FORCED, {})}
+    return {**settings_of(module, []), **_trainable(module), **module.__dict__.get(FORCED, {})}
 
 
 def _trainable(module: nn.Module) -> dict[str, Any]:
@@ -114,18 +110,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _force(module: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
-    """Give a module a forward of ours, made from its class's; None: its own again."""
-    forced = module.__dict__.setdefault(_FORCED, {})
-    if make is None:
-        forced.pop(setting, None)
-        module.__dict__.pop("forward", None)
-        return
-    if set(forced) - {setting}:
-        raise ExternalModelError(
-            f"{', '.join(forced)} of this layer has been changed already; change that back first"
-        )
-    module.__dict__["forward"] = make(type(module).forward.__get__(module))
-    forced[setting] = value
+    force(module, setting, value, "forward", make)
 
 
 def _pad(module: Any, kind: str, value: Any) -> None:

@@ -48,10 +48,13 @@ def build(target: Target, precision: str, seed: int) -> nn.Module:
 
 
 def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer that a target names.
+    """Return the optimizer that a target names.
 
     A function or class is called with the model's parameters, or with the model where its first parameter is
     called 'model', 'module' or 'net', and with the target's arguments.
+
+    Raises:
+        ExternalModelError: the target cannot be imported, fails, or gives no torch.optim.Optimizer.
     """
     found = resolve(target, "torch")
     first = model if wants(found, ("model", "module", "net")) else list(model.parameters())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,31 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import (
-    check_reached,
-    check_target,
-    chosen_outputs,
-    unused_injections,
-)
-from parity.common.external.process.pass_result import (
-    Array,
-    Arrays,
-    PassResult,
-    same,
-    tap_name,
-    tensors_in,
-    with_tensors,
-)
+from parity.common.external.process import tapping
+from parity.common.external.process.calling import check_target, chosen_outputs
+from parity.common.external.process.pass_result import Array, Arrays, PassResult, same, tensors_in
+from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.losses import LossBase
 from parity.torch_impl.context import Context
 from parity.torch_impl.external import load, names
 from parity.torch_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.torch_impl.losses import loss_sum_and_count
 
-Taps = bool | Sequence[str]
-# What a visitor is given of a call: path with its number, module, inputs, outputs; gives the outputs to go on with.
-_Visit = Callable[[str, nn.Module, Any, Any], Any]
+# What a visitor is given of a call: the module's path, the call's number, the outputs; gives those to go on with.
+_Visit = Callable[[str, int, Any], Any]
 
 
 def forward(
@@ -48,16 +36,16 @@ def forward(
     seed: int = 0,
     keep: bool = False,
 ) -> PassResult:
-    """Outputs and activations.
+    """Return outputs and activations.
 
     Args:
         model: in any mode; it is left in the one that it was in.
-        inputs: one array or arrays by name, (batch, ...); handed over as `calling.call` says.
+        inputs: one array or arrays by name, (batch, ...); `calling.call` says how they are handed over.
         training: the mode of the pass.
         taps: whether to give activations, or the names of those wanted.
-        feed: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
+        inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
             layer as if it had given that.
-        seed: of what the pass draws; the same for the same seed.
+        seed: of the random numbers of the pass.
         keep: whether buffers keep what the pass made of them; else they are restored.
 
     Raises:
@@ -65,9 +53,9 @@ def forward(
     """
     finish(model, inputs)
     tapped = _Tapped(taps, inject, False)
-    with torch.no_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
+    with torch.no_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped.visit):
         outputs = tensors_in(call(model, inputs), is_tensor)
-    unused_injections(tapped.inject, tapped.used, tapped.seen)
+    tapped.check_used()
     return PassResult(
         outputs={name: array_of(tensor) for name, tensor in outputs.items()},
         activations=tapped.activations,
@@ -88,10 +76,10 @@ def gradients(
     keep: bool = False,
     penalties: bool = False,
 ) -> PassResult:
-    """A forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
+    """Return a forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
 
     Args:
-        targets: for the one output, or by output; the losses of several are added up.
+        targets: (batch, ...), for the one output, or by output; the losses of several are added up.
         loss: resolved, without l1 and l2.
         penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
 
@@ -102,45 +90,36 @@ def gradients(
     finish(model, inputs)
     tapped = _Tapped(taps, inject, True)
     trained = names.trained(model)
-    with torch.enable_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped):
+    with torch.enable_grad(), _pass(model, training, seed, keep) as changed, _visited(model, tapped.visit):
         outputs = tensors_in(call(model, inputs), is_tensor)
         pairs = chosen_outputs(outputs, targets)
         for name, target in pairs:
             check_target(loss, name, tuple(outputs[name].shape), target)
         context = Context(training=training)
-        parts = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
-        total, count = (torch.stack(part).sum() for part in zip(*parts, strict=True))
+        sums = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
+        total, count = (torch.stack(each).sum() for each in zip(*sums, strict=True))
         wanted = {**trained, **tapped.live}
         found = [None] * len(wanted)
         # What a checkpointed part computes once more is no call of its own.
         tapped.repeating = True
         if total.requires_grad:
             found = torch.autograd.grad(total / count, list(wanted.values()), allow_unused=True)
-    unused_injections(tapped.inject, tapped.used, tapped.seen)
+    tapped.check_used()
     by_name = dict(zip(wanted, found, strict=True))
     reached = {name: array_of(value) for name, value in by_name.items() if value is not None}
-    check_reached(trained, reached)
-    return PassResult(
-        outputs={name: array_of(tensor) for name, tensor in outputs.items()},
-        activations=tapped.activations,
-        activation_gradients={name: reached[name] for name in tapped.live if name in reached},
+    return tapped.gradients_result(
+        {name: array_of(tensor) for name, tensor in outputs.items()},
+        trained,
+        reached,
         loss_sum=float(total),
         count=float(count),
-        gradients={name: reached[name] for name in trained if name in reached},
-        untouched=tuple(name for name in trained if name not in reached),
         buffers=changed(),
     )
 
 
 def stochastic(model: nn.Module, inputs: Array | Arrays) -> list[str]:
-    """Tap names of the calls that, in training, give different outputs for the same inputs.
-
-    The second pass has other random numbers, and every call is fed what it gave in the first: so only what differs
-    by itself does. A function that draws between layers is seen at the next layer behind it.
-    """
-    first = forward(model, inputs, training=True, seed=0)
-    second = forward(model, inputs, training=True, seed=1, inject=first.activations)
-    return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
+    """Return the tap names of the calls that draw random numbers in training; see `tapping.stochastic`."""
+    return tapping.stochastic(partial(forward, model, inputs, training=True))
 
 
 def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[str]:
@@ -171,46 +150,36 @@ class _Watched(TorchFunctionMode):
 
 
 def finish(model: nn.Module, inputs: Array | Arrays) -> None:
-    """Build what is built by its first call, by one pass in inference; nothing where all is there."""
+    """Build what is built by its first call, by one pass in inference on `inputs` (batch, ...); nothing where all is built."""
     if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
         load.seed_all(0)
         with torch.no_grad(), _mode(model, False):
             call(model, inputs)
 
 
-class _Tapped:
-    """Visits calls: keeps what they give and puts in its place what is fed."""
+class _Tapped(Tapped):
+    """Keeps what calls give, as nodes of their own where gradients are taken, and puts injected values in its place."""
 
     def __init__(self, taps: Taps, inject: Arrays | None, differentiable: bool) -> None:
-        self._taps = taps if isinstance(taps, bool) else frozenset(taps)
+        super().__init__(taps, inject, is_tensor)
         self._differentiable = differentiable
-        self.inject = inject or {}
-        self.used: set[str] = set()
-        self.seen: list[str] = []
-        self.activations: Arrays = {}
-        self.live: dict[str, Tensor] = {}
         self.repeating = False
         self._calls: dict[str, int] = {}
 
-    def __call__(self, path: str, module: nn.Module, given: Any, output: Any) -> Any:
-        leaves = tensors_in(output, is_tensor)
-        path, _, number = path.partition("#")
-        call = int(number or 0)
+    def visit(self, path: str, call: int, output: Any) -> Any:
         if self.repeating:
             call %= self._calls.get(path, 1)
         else:
             self._calls[path] = call + 1
-        tags = iter([tap_name(path, call, k if len(leaves) > 1 else None) for k in range(len(leaves))])
-        return with_tensors(output, is_tensor, lambda tensor: self._one(next(tags), tensor))
+        return super().visit(path, call, output)
 
-    def _one(self, name: str, tensor: Tensor) -> Tensor:
-        self.seen.append(name)
-        wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
+    def replaced(self, name: str, tensor: Tensor) -> Tensor:
+        wanted = self.wants(name)
         if wanted and not self.repeating:
             self.activations[name] = array_of(tensor)
         if name in self.inject:
-            self.used.add(name)
-            tensor = _injected(name, self.inject[name], tensor)
+            array = self.injected(name, tensor.shape, tensor.is_complex())
+            tensor = _Replaced.apply(tensor, torch.from_numpy(np.array(array)).to(tensor.dtype))
         if not self._differentiable or not (wanted and tensor.is_floating_point()):
             return tensor
         if tensor.grad_fn is None:
@@ -220,16 +189,6 @@ class _Tapped:
         if not self.repeating:
             self.live[name] = node
         return node.clone()
-
-
-def _injected(name: str, array: Array, tensor: Tensor) -> Tensor:
-    if tensor.is_complex() and array.ndim == tensor.ndim + 1:
-        array = array[..., 0] + 1j * array[..., 1]
-    if tuple(array.shape) != tuple(tensor.shape):
-        raise ExternalModelError(
-            f"feed {name}: the layer gives the shape {tuple(tensor.shape)}, received {tuple(array.shape)}"
-        )
-    return _Replaced.apply(tensor, torch.from_numpy(np.array(array)).to(tensor.dtype))  # type: ignore[no-any-return]
 
 
 class _Replaced(torch.autograd.Function):
@@ -254,7 +213,7 @@ def _visited(model: nn.Module, visit: _Visit) -> Iterator[None]:
     def hook_of(path: str) -> Callable[..., Any]:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             number = counts[path] = counts.get(path, -1) + 1
-            return visit(tap_name(path, number, None), module, [*args, *kwargs.values()], output)
+            return visit(path, number, output)
 
         return hook
 

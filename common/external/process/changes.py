@@ -53,6 +53,36 @@ def change_all(
     return old
 
 
+# Settings that a forward function of ours puts into effect: in the layer's own dictionary, setting -> value.
+FORCED = "_parity_forced"
+
+
+def force(layer: Any, setting: str, value: Any, method: str, make: Callable[[Any], Any] | None) -> None:
+    """Replace the forward method of one layer.
+
+    Args:
+        method: its name, "call" or "forward".
+        make: makes the replacement from the method of the layer's class; None restores that method.
+
+    Raises:
+        ExternalModelError: another setting of this layer has replaced it already.
+    """
+    own = vars(layer)
+    forced: dict[str, Any] = own.get(FORCED, {})
+    # Not by the frameworks' own setattr, which tracks what it is given.
+    object.__setattr__(layer, FORCED, forced)
+    if make is None:
+        forced.pop(setting, None)
+        own.pop(method, None)
+        return
+    if set(forced) - {setting}:
+        raise ExternalModelError(
+            f"{', '.join(forced)} of this layer has been changed already; change that back first"
+        )
+    object.__setattr__(layer, method, make(getattr(type(layer), method).__get__(layer)))
+    forced[setting] = value
+
+
 def _change(path: str, layer: Any, setting: str, value: Any, read: Read, write: Write) -> Any:
     had = read(layer)
     if setting not in had:

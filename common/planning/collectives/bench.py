@@ -52,10 +52,10 @@ class Group(Protocol):
     ranks: int
 
     def tensor(self, array: NDArray[np.generic]) -> Any:
-        """A copy on this rank's device."""
+        """Return a copy on the device of this rank, of the same shape and dtype."""
 
     def array(self, tensor: Any) -> NDArray[np.generic]:
-        """A copy on the host."""
+        """Return a copy on the host, of the same shape and dtype."""
 
     def prepare(self, operation: str, tensor: Any) -> Callable[[], Any]:
         """A function that runs the operation on `tensor`, each time it is called, and returns its result.

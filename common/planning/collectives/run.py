@@ -65,7 +65,11 @@ def collect(framework: Framework, plan: Plan, folder: Path, entry: str | None = 
 
 
 def rows_of(framework: Framework, plan: Plan, folder: Path) -> list[Row]:
-    """The rows of what the ranks wrote; RunError where a rank's lines are not all there."""
+    """Return the rows of what the ranks wrote.
+
+    Raises:
+        RunError: lines of a rank are missing.
+    """
     ranks = []
     for rank in range(plan.ranks):
         lines = (folder / f"rank_{rank}.jsonl").read_text().splitlines()

@@ -276,7 +276,11 @@ def _sbatch(job: Job, ids: Mapping[str, str]) -> int:
 
 
 def read_submission(folder: Path) -> Submission:
-    """What `submit` wrote; RecordError with one line where it did not."""
+    """Return what `submit` wrote into a folder.
+
+    Raises:
+        RecordError: there is no submission in the folder, or it is damaged.
+    """
     path = folder / SUBMISSION
     if not path.is_file():
         raise RecordError(f"{path}: is not there; give the folder of 'parity submit' or slurm/pair.sh")

@@ -44,7 +44,11 @@ def placements_of(texts: Sequence[str], counts: Sequence[int], size: Size, steps
 
 
 def element(folder: Path, index: int) -> Iterator[list[str]]:
-    """Nodes, processes on each, record and flags of every run of one element, in the order of the rounds."""
+    """Yield nodes, processes on each, record and flags of every run of one element, in the order of the rounds.
+
+    Raises:
+        SpecError: the sweep has no such element.
+    """
     question = read_question(folder)
     counts = sorted({config.placement.replicas for config in question.placements})
     if not 0 <= index < len(counts):

@@ -54,7 +54,11 @@ def lenet5_model(classes: int = 10) -> ModelSpec:
 
 
 def small_resnet_model(depth: int, width: int, side: int, classes: int = 10) -> ModelSpec:
-    """The ResNet for small images: He et al. 2016, section 4.2, with projections where shapes change."""
+    """The ResNet for small images: He et al. 2016, section 4.2, with projections where shapes change.
+
+    Raises:
+        ValueError: `depth` is not 6n + 2.
+    """
     if (depth - 2) % 6:
         raise ValueError(f"depth must be 6n + 2, received {depth}")
     blocks: list[LayerSpec] = []

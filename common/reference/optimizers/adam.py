@@ -21,7 +21,7 @@ MOMENTS = like_weight("first_moment", "second_moment")
 
 
 def moments(given: Update) -> tuple[Array, Array]:
-    """The two moments after this step's gradient."""
+    """Return the first and the second moment after the gradient of this step, each of the shape of the weight."""
     spec, slots, gradient = given.spec, given.slots, given.gradient
     assert isinstance(spec, Moments)
     first = spec.beta_1 * slots["first_moment"] + (1 - spec.beta_1) * gradient
@@ -52,7 +52,10 @@ def _adam_scalars(spec: AdamBase, step: int, rate: float) -> dict[str, float]:
 
 @register(Adam, AdamW, slots=_adam_slots, scalars=_adam_scalars)
 def adam(given: Update) -> tuple[Array, Slots]:
-    """The corrected first moment over the root of the second."""
+    """Return the change of the weight and the slots, of its shape: the corrected first moment over the root of the second.
+
+    Kingma and Ba, "Adam" (ICLR 2015), algorithm 1; amsgrad: Reddi et al. (ICLR 2018), algorithm 2.
+    """
     spec, scalars = given.spec, given.scalars
     assert isinstance(spec, AdamBase)
     first, second = moments(given)
@@ -69,7 +72,10 @@ def _adamax_scalars(spec: Adamax, step: int, rate: float) -> dict[str, float]:
 
 @register(Adamax, slots=like_weight("first_moment", "infinity_norm"), scalars=_adamax_scalars)
 def adamax(given: Update) -> tuple[Array, Slots]:
-    """The corrected first moment over the decayed maximum of |g|."""
+    """Return the change and the slots, of the weight's shape: the corrected first moment over the decayed maximum of |g|.
+
+    Kingma and Ba, "Adam" (ICLR 2015), algorithm 2.
+    """
     spec, gradient = given.spec, given.gradient
     assert isinstance(spec, Adamax)
     epsilon = known(spec.epsilon)
@@ -101,7 +107,10 @@ def _nadam_scalars(spec: Nadam, step: int, rate: float) -> dict[str, float]:
 
 @register(Nadam, slots=MOMENTS, scalars=_nadam_scalars)
 def nadam(given: Update) -> tuple[Array, Slots]:
-    """Adam with the next step's momentum and this step's gradient in place of the first moment."""
+    """Return the change and the slots, of the weight's shape: Adam with the momentum of the next step.
+
+    Dozat, "Incorporating Nesterov Momentum into Adam" (ICLR workshop 2016), algorithm 2.
+    """
     spec, scalars = given.spec, given.scalars
     assert isinstance(spec, Nadam)
     first, second = moments(given)

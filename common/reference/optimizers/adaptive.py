@@ -32,7 +32,10 @@ def _rmsprop_slots(spec: RMSprop, shape: tuple[int, ...]) -> dict[str, InitialSl
 
 @register(RMSprop, slots=_rmsprop_slots)
 def rmsprop(given: Update) -> tuple[Array, Slots]:
-    """The gradient over the root of its mean square, with momentum."""
+    """Return the change and the slots, of the weight's shape: the gradient over the root of its mean square, with momentum.
+
+    Tieleman and Hinton (2012), lecture 6.5; centered: Graves, arXiv:1308.0850 (2013), equations 38 to 41.
+    """
     spec, rate, gradient = given.spec, given.scalars["learning_rate"], given.gradient
     assert isinstance(spec, RMSprop)
     rho = known(spec.rho)
@@ -60,7 +63,10 @@ def _adagrad_scalars(spec: Adagrad, step: int, rate: float) -> dict[str, float]:
 
 @register(Adagrad, slots=_adagrad_slots, scalars=_adagrad_scalars)
 def adagrad(given: Update) -> tuple[Array, Slots]:
-    """The gradient over the root of the sum of its squares."""
+    """Return the change and the slots, of the weight's shape: the gradient over the root of the sum of its squares.
+
+    Duchi, Hazan, Singer (JMLR 2011).
+    """
     assert isinstance(given.spec, Adagrad)
     accumulator = given.slots["accumulator"] + given.gradient**2
     change = -given.scalars["step_size"] * given.gradient / _root(given.spec, accumulator)
@@ -69,7 +75,10 @@ def adagrad(given: Update) -> tuple[Array, Slots]:
 
 @register(Adadelta, slots=like_weight("second_moment", "squared_change"))
 def adadelta(given: Update) -> tuple[Array, Slots]:
-    """The gradient in units of past changes."""
+    """Return the change and the slots, of the weight's shape: the gradient in units of past changes.
+
+    Zeiler, arXiv:1212.5701 (2012), algorithm 1.
+    """
     spec, gradient = given.spec, given.gradient
     assert isinstance(spec, Adadelta)
     rho, epsilon = known(spec.rho), known(spec.epsilon)

@@ -74,7 +74,11 @@ def register(
 
 
 def known(value: float | None) -> float:
-    """A field of a resolved spec."""
+    """Return a number of a resolved spec.
+
+    Raises:
+        ValueError: it is None, so the convention of the spec is not resolved.
+    """
     if value is None:
         raise ValueError("the optimizer's convention is not resolved")
     return value
@@ -121,7 +125,7 @@ def clip_factor(limit: float | None, epsilon: float | None, norm: float) -> floa
 
 
 def clip(optimizer: OptimizerBase, gradients: Mapping[str, Array]) -> dict[str, Array]:
-    """The gradients of all tensors after clipping."""
+    """Return the gradients of all tensors after clipping, by name, each in its own shape."""
     epsilon = optimizer.clip_epsilon
     if optimizer.clip_value is not None:
         limit = optimizer.clip_value

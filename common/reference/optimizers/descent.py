@@ -14,7 +14,10 @@ def _momentum(spec: SGD, shape: tuple[int, ...]) -> dict[str, InitialSlot]:
 
 @register(SGD, slots=_momentum)
 def sgd(given: Update) -> tuple[Array, Slots]:
-    """v = mu*v - lr*g, w += v; or b = mu*b + g, w -= lr*b."""
+    """Return the change and the slots, of the weight's shape: v = mu*v - lr*g, w += v; or b = mu*b + g, w -= lr*b.
+
+    Nesterov's form as in Sutskever et al. (ICML 2013).
+    """
     spec, rate, gradient = given.spec, given.scalars["learning_rate"], given.gradient
     assert isinstance(spec, SGD)
     if not spec.momentum:
@@ -30,7 +33,10 @@ def sgd(given: Update) -> tuple[Array, Slots]:
 
 @register(Lion, slots=like_weight("first_moment"))
 def lion(given: Update) -> tuple[Array, Slots]:
-    """The sign of the momentum moved towards the gradient."""
+    """Return the change and the slots, of the weight's shape: the sign of the momentum moved towards the gradient.
+
+    Chen et al., arXiv:2302.06675 (2023), algorithm 2.
+    """
     spec, moment, gradient = given.spec, given.slots["first_moment"], given.gradient
     assert isinstance(spec, Lion)
     direction = np.sign(spec.beta_1 * moment + (1 - spec.beta_1) * gradient)

@@ -31,7 +31,11 @@ def _adafactor_scalars(spec: Adafactor, step: int, rate: float) -> dict[str, flo
 
 @register(Adafactor, slots=_adafactor_slots, scalars=_adafactor_scalars)
 def adafactor(given: Update) -> tuple[Array, Slots]:
-    """The gradient over the root of a second moment of rank one; the step is relative to the weight."""
+    """Return the change, of the weight's shape, and the slots: the gradient over the root of a second moment of rank one.
+
+    The step is relative to the weight. Shazeer and Stern (ICML 2018), algorithm 4; a row moment lacks the column axis,
+    a column moment the row axis.
+    """
     spec, gradient, share = given.spec, given.gradient, given.scalars["newest_share"]
     assert isinstance(spec, Adafactor)
     epsilon = float(np.finfo(gradient.dtype).eps) if spec.epsilon_1 is None else spec.epsilon_1
@@ -61,7 +65,10 @@ def _rms(x: Array) -> float:
 
 @register(Muon, slots=lambda spec, shape: {"momentum_buffer": InitialSlot(shape, 0.0)})
 def muon(given: Update) -> tuple[Array, Slots]:
-    """The momentum, made orthogonal."""
+    """Return the change and the slots, of the weight's shape: the momentum, made orthogonal.
+
+    Jordan et al., "Muon" (2024).
+    """
     spec, gradient = given.spec, given.gradient
     assert isinstance(spec, Muon)
     fresh = 1.0 if spec.momentum_form == "sum" else 1 - spec.momentum
@@ -72,7 +79,7 @@ def muon(given: Update) -> tuple[Array, Slots]:
 
 
 def orthogonal(spec: Muon, matrix: Array) -> Array:
-    """The matrix with its singular values moved towards 1."""
+    """Return a matrix (rows, columns) with its singular values moved towards 1, by Newton-Schulz steps."""
     a, b, c = spec.newton_schulz
     rows, columns = matrix.shape
     norm = float(np.linalg.norm(matrix))
@@ -94,7 +101,10 @@ def _lamb_scalars(spec: Lamb, step: int, rate: float) -> dict[str, float]:
 
 @register(Lamb, slots=MOMENTS, scalars=_lamb_scalars)
 def lamb(given: Update) -> tuple[Array, Slots]:
-    """Adam's direction with the norm of the weight."""
+    """Return the change and the slots, of the weight's shape: the direction of Adam with the norm of the weight.
+
+    You et al. (ICLR 2020), algorithm 2.
+    """
     spec, scalars = given.spec, given.scalars
     assert isinstance(spec, Lamb)
     first, second = moments(given)

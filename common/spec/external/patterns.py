@@ -47,15 +47,15 @@ class Rule:
         raise NotImplementedError
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        """`count` torch arrays."""
+        """Return `count` torch arrays, of the shapes of `torch_shapes`."""
         raise NotImplementedError
 
     def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        """`count` Keras arrays."""
+        """Return `count` Keras arrays, of the shapes of `keras_shapes`."""
         raise NotImplementedError
 
     def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        """Gradients with respect to the Keras tensors, from those with respect to torch's."""
+        """Return gradients with respect to the Keras tensors, of their shapes, from those with respect to torch's."""
         return self.to_keras(arrays, count)
 
 
@@ -213,7 +213,15 @@ class Rearranged(Rule):
 
 
 def pattern(text: str, body: str, order: tuple[str, tuple[int, ...]] | None = None) -> Rearranged:
-    """From 'axes -> axes; sizes'; `text` is what the file says."""
+    """Return the rule of a pattern 'axes -> axes; sizes'.
+
+    Args:
+        text: the rule as the file has it, for the message.
+        body: the pattern.
+
+    Raises:
+        ExternalModelError: it is no pattern.
+    """
     axes, _, sizes_text = body.partition(";")
     left, arrow, right = axes.partition("->")
     if not arrow:

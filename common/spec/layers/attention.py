@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import Number, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 from parity.common.spec.layers.containers import Container
@@ -80,9 +79,7 @@ class AttentionBase(LayerSpec):
         """Features of one head; raises SpecError where the heads do not divide the features."""
         self.expect_rank(input_shape, 2, "(tokens, features)")
         if self.head_size is None and input_shape[-1] % self.heads:
-            raise SpecError(
-                f"layer {self.name or self.kind}: heads {self.heads} does not divide {input_shape[-1]} features"
-            )
+            raise self.error(f"heads {self.heads} does not divide {input_shape[-1]} features")
         return self.head_size or input_shape[-1] // self.heads
 
     def projections(self, input_shape: Shape, memory_width: int) -> tuple[ParameterSpec, ...]:
@@ -133,10 +130,7 @@ class SelfAttention(AttentionBase):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if self.size(input_shape) % 2 and self.rotary:
-            raise SpecError(
-                f"layer {self.name or self.kind}: rotary positions need an even head size,"
-                f" received {self.size(input_shape)}"
-            )
+            raise self.error(f"rotary positions need an even head size, received {self.size(input_shape)}")
         return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -166,14 +160,9 @@ class CrossAttention(AttentionBase, Container):
         self.size(input_shape)
         memory = self._memory_shape(input_shape)
         if len(memory) != 2:
-            raise SpecError(
-                f"layer {self.name or self.kind}: expects a memory (tokens, features), received shape {memory}"
-            )
+            raise self.error(f"expects a memory (tokens, features), received shape {memory}")
         if self.masked and memory[0] != input_shape[0]:
-            raise SpecError(
-                f"layer {self.name or self.kind}: masked needs a memory of {input_shape[0]} tokens,"
-                f" received {memory[0]}"
-            )
+            raise self.error(f"masked needs a memory of {input_shape[0]} tokens, received {memory[0]}")
         return input_shape
 
     def combined_shape(self, input_shape: Shape, children: tuple[Any, ...]) -> Shape:

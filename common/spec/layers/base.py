@@ -75,9 +75,11 @@ class LayerSpec(Spec):
         """Whether a constant added to each feature of the input adds constants to those of the output."""
         return False
 
+    def error(self, problem: str) -> SpecError:
+        """Return the error of this layer that states a problem."""
+        return SpecError(f"layer {self.name or self.kind}: {problem}")
+
     def expect_rank(self, input_shape: Shape, rank: int, meaning: str) -> None:
         """Raise SpecError unless the input has `rank` dimensions."""
         if len(input_shape) != rank:
-            raise SpecError(
-                f"layer {self.name or self.kind}: expects {meaning}, received shape {input_shape}"
-            )
+            raise self.error(f"expects {meaning}, received shape {input_shape}")

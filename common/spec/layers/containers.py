@@ -62,9 +62,7 @@ class Residual(Container):
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         inner_shape = children[-1].output_shape
         if inner_shape != input_shape:
-            raise SpecError(
-                f"layer {self.name or self.kind}: a residual must keep its shape; {input_shape} became {inner_shape}"
-            )
+            raise self.error(f"a residual must keep its shape; {input_shape} became {inner_shape}")
         return input_shape
 
 
@@ -110,9 +108,7 @@ class Add(_Branches):
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         shapes = [child.output_shape for child in children]
         if len(set(shapes)) > 1:
-            raise SpecError(
-                f"layer {self.name or self.kind}: the branches must end in one shape, received {shapes}"
-            )
+            raise self.error(f"the branches must end in one shape, received {shapes}")
         return shapes[0]
 
 
@@ -124,9 +120,7 @@ class Concatenate(_Branches):
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         shapes = [child.output_shape for child in children]
         if len({shape[:-1] for shape in shapes}) > 1:
-            raise SpecError(
-                f"layer {self.name or self.kind}: the branches may differ in the last axis only, received {shapes}"
-            )
+            raise self.error(f"the branches may differ in the last axis only, received {shapes}")
         return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
 
 
@@ -135,7 +129,11 @@ def _join(path: str, name: str) -> str:
 
 
 def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:
-    """Names of siblings: the given ones, else kind, numbered where a kind comes more than once."""
+    """Return the names of siblings: those that are given, else the kind, numbered where a kind comes more than once.
+
+    Raises:
+        SpecError: two siblings have one name.
+    """
     names = []
     for position, layer in enumerate(layers):
         alike = [i for i, other in enumerate(layers) if other.name is None and other.kind == layer.kind]

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 from parity.common.spec.layers.core import Dense
@@ -26,21 +25,13 @@ _KERAS = {**Dense.conventions["keras"], "same_by": "stride"}
 _TORCH = {**Dense.conventions["torch"], "same_by": "kernel"}
 
 
-class Convolution(Windowed):
-    """Base of the convolutions that do not enlarge: cross-correlation with a zero-padded input.
+class _Kernel(Windowed):
+    """Base of all convolutions: a kernel that slides over the input."""
 
-    `padding: same` keeps ceil(side / stride) cells and puts the odd cell of the padding at the end.
-    `same_by: stride` is TensorFlow's amount, which depends on the stride: max(0, (ceil(n/s) - 1) s + k - n),
-    with k the dilated kernel. `same_by: kernel` is always k - 1, which PyTorch's padding='same' adds at
-    stride 1 and its users write out as padding=k//2 at any other (DIFFERENCES row 33). The two differ only
-    with a stride above 1.
-    """
-
-    sized = ("kernel_size", "strides", "dilation")
+    sized: ClassVar[tuple[str, ...]] = ("kernel_size", "strides", "dilation")
     kernel_size: Sizes = 3
     strides: Sizes = 1
     padding: Literal["same", "valid"] | Explicit = "same"
-    same_by: Literal["stride", "kernel"] | None = None
     dilation: Sizes = 1
     use_bias: bool = True
     bias_initializer: Initializer | None = None
@@ -59,6 +50,26 @@ class Convolution(Windowed):
     def window(self) -> tuple[int, ...]:
         return tuple(dilated(k, d) for k, d in zip(self.kernel(), self.dilations(), strict=True))
 
+    def with_bias(self, *kernels: ParameterSpec, channels: int) -> tuple[ParameterSpec, ...]:
+        """Return the kernels, and the bias where there is one; its fan-in is that of the last kernel."""
+        last = kernels[-1]
+        initializer = self.bias_initializer or "zeros"
+        bias = ParameterSpec("bias", (channels,), initializer, last.fan_in, last.fan_out)
+        return (*kernels, bias) if self.use_bias else kernels
+
+
+class Convolution(_Kernel):
+    """Base of the convolutions that do not enlarge: cross-correlation with a zero-padded input.
+
+    `padding: same` keeps ceil(side / stride) cells and puts the odd cell of the padding at the end.
+    `same_by: stride` is TensorFlow's amount, which depends on the stride: max(0, (ceil(n/s) - 1) s + k - n),
+    with k the dilated kernel. `same_by: kernel` is always k - 1, which PyTorch's padding='same' adds at
+    stride 1 and its users write out as padding=k//2 at any other (DIFFERENCES row 33). The two differ only
+    with a stride above 1.
+    """
+
+    same_by: Literal["stride", "kernel"] | None = None
+
     def same_padding(self, side: int, axis: int = 0) -> tuple[int, int]:
         if self.padding != "same" or self.same_by != "kernel":
             return super().same_padding(side, axis)
@@ -72,19 +83,11 @@ class Convolution(Windowed):
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*self.sides(input_shape), self.channels(input_shape))
 
-    def with_bias(self, *kernels: ParameterSpec, channels: int) -> tuple[ParameterSpec, ...]:
-        """The kernels, and the bias where there is one; its fan-in is the last kernel's."""
-        last = kernels[-1]
-        initializer = self.bias_initializer or "zeros"
-        bias = ParameterSpec("bias", (channels,), initializer, last.fan_in, last.fan_out)
-        return (*kernels, bias) if self.use_bias else kernels
-
 
 def _check_groups(layer: LayerSpec, groups: int, channels: int, filters: int) -> None:
     if channels % groups or filters % groups:
-        raise SpecError(
-            f"layer {layer.name or layer.kind}: groups {groups} must divide the {channels} channels that"
-            f" come in and the {filters} filters"
+        raise layer.error(
+            f"groups {groups} must divide the {channels} channels that come in and the {filters} filters"
         )
 
 
@@ -221,7 +224,7 @@ class SeparableConv2D(Convolution):
         return self.with_bias(depthwise, pointwise, channels=self.filters)
 
 
-class _Transposed(Windowed):
+class _Transposed(_Kernel):
     """The gradient of a convolution with respect to its input, used forwards; kernel (*sides, out / groups, in).
 
     Without cropping, n cells become (n - 1) stride + k, with k the dilated kernel; `crops` says what is
@@ -235,15 +238,9 @@ class _Transposed(Windowed):
     conventions = Dense.conventions
     sized = ("kernel_size", "strides", "dilation", "output_padding")
     filters: PositiveInt
-    kernel_size: Sizes = 3
-    strides: Sizes = 1
-    padding: Literal["same", "valid"] | Explicit = "same"
     output_padding: NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
-    dilation: Sizes = 1
     groups: PositiveInt = 1
-    use_bias: bool = True
     kernel_initializer: Initializer | None = None
-    bias_initializer: Initializer | None = None
 
     @model_validator(mode="after")
     def _output_padding_is_small(self) -> _Transposed:
@@ -258,20 +255,6 @@ class _Transposed(Windowed):
     def passes_shift(self, input_shape: Shape) -> bool:
         # Fewer weights reach the cells at the edge.
         return False
-
-    def kernel(self) -> tuple[int, ...]:
-        """Weights along each axis."""
-        return per_axis(self.kernel_size, self.rank)
-
-    def steps(self) -> tuple[int, ...]:
-        return per_axis(self.strides, self.rank)
-
-    def dilations(self) -> tuple[int, ...]:
-        """Distance of neighbouring weights along each axis."""
-        return per_axis(self.dilation, self.rank)
-
-    def window(self) -> tuple[int, ...]:
-        return tuple(dilated(k, d) for k, d in zip(self.kernel(), self.dilations(), strict=True))
 
     def crops(self) -> Pairs:
         """Cells taken off (before, after) along each axis."""
@@ -315,10 +298,7 @@ class _Transposed(Windowed):
             )
         )
         if min(sides) < 1:
-            raise SpecError(
-                f"layer {self.name or self.kind}: padding {self.padding!r} leaves nothing of an input of shape"
-                f" {input_shape}"
-            )
+            raise self.error(f"padding {self.padding!r} leaves nothing of an input of shape {input_shape}")
         return (*sides, self.filters)
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -327,8 +307,7 @@ class _Transposed(Windowed):
         fans = (window * made, window * input_shape[-1])
         shape = (*self.kernel(), made, input_shape[-1])
         kernel = ParameterSpec("kernel", shape, self.kernel_initializer or "zeros", *fans)
-        bias = ParameterSpec("bias", (self.filters,), self.bias_initializer or "zeros", *fans)
-        return (kernel, bias) if self.use_bias else (kernel,)
+        return self.with_bias(kernel, channels=self.filters)
 
 
 class Conv2DTranspose(_Transposed):

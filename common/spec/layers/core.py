@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import NonNegativeInt, Number, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 
@@ -113,9 +112,7 @@ class Reshape(LayerSpec):
         known = math.prod(side for side in self.shape if side > 0)
         rest = numbers // known
         if self.shape.count(-1) > 1 or known * (rest if -1 in self.shape else 1) != numbers:
-            raise SpecError(
-                f"layer {self.name or self.kind}: shape {self.shape} does not suit an input of shape {input_shape}"
-            )
+            raise self.error(f"shape {self.shape} does not suit an input of shape {input_shape}")
         return tuple(rest if side == -1 else side for side in self.shape)
 
 
@@ -127,9 +124,7 @@ class Permute(LayerSpec):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if sorted(self.dims) != list(range(1, len(input_shape) + 1)):
-            raise SpecError(
-                f"layer {self.name or self.kind}: dims {self.dims} do not name each axis of {input_shape} once"
-            )
+            raise self.error(f"dims {self.dims} do not name each axis of {input_shape} once")
         return tuple(input_shape[dim - 1] for dim in self.dims)
 
 
@@ -142,9 +137,8 @@ class Slice(LayerSpec):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if not self.start < self.stop <= input_shape[-1]:
-            raise SpecError(
-                f"layer {self.name or self.kind}: start {self.start} to stop {self.stop} is no part of"
-                f" an input of shape {input_shape}"
+            raise self.error(
+                f"start {self.start} to stop {self.stop} is no part of an input of shape {input_shape}"
             )
         return (*input_shape[:-1], self.stop - self.start)
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
 from parity.common.spec.layers.containers import Container, child_names
@@ -80,9 +79,8 @@ class TiedEmbedding(Container):
         )
         for child in beside:
             if child.output_shape != inner:
-                raise SpecError(
-                    f"layer {self.name or self.kind}: layers beside the embedding must end in {inner},"
-                    f" received {child.output_shape}"
+                raise self.error(
+                    f"layers beside the embedding must end in {inner}, received {child.output_shape}"
                 )
         children = self.children(path, inner)
         shape = self.combined_shape(input_shape, children)
@@ -91,9 +89,8 @@ class TiedEmbedding(Container):
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         shape = children[-1].output_shape
         if shape[-1] != self.features:
-            raise SpecError(
-                f"layer {self.name or self.kind}: the children must end in the embedding's {self.features}"
-                f" features, received shape {shape}"
+            raise self.error(
+                f"the children must end in the embedding's {self.features} features, received shape {shape}"
             )
         return (*shape[:-1], self.vocabulary)
 
@@ -117,9 +114,7 @@ class PositionEmbedding(LayerSpec):
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")
         if self.positions is not None and self.positions < input_shape[0]:
-            raise SpecError(
-                f"layer {self.name or self.kind}: positions {self.positions} is below the {input_shape[0]} tokens"
-            )
+            raise self.error(f"positions {self.positions} is below the {input_shape[0]} tokens")
         return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -197,9 +192,7 @@ class TakeToken(LayerSpec):
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")
         if not -input_shape[0] <= self.index < input_shape[0]:
-            raise SpecError(
-                f"layer {self.name or self.kind}: no token {self.index} in a sequence of {input_shape[0]}"
-            )
+            raise self.error(f"no token {self.index} in a sequence of {input_shape[0]}")
         return input_shape[1:]
 
 

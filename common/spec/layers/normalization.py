@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import Number, PositiveInt
 from parity.common.spec.layers.base import LayerSpec, ParameterSpec, Shape
 
@@ -93,9 +92,7 @@ class LayerNorm(LayerSpec):
 
 def _check_axes(layer: LayerSpec, axes: int, input_shape: Shape) -> None:
     if axes > len(input_shape):
-        raise SpecError(
-            f"layer {layer.name or layer.kind}: axes {axes} is more than an input of shape {input_shape} has"
-        )
+        raise layer.error(f"axes {axes} is more than an input of shape {input_shape} has")
 
 
 class RMSNorm(LayerSpec):
@@ -133,9 +130,7 @@ class GroupNorm(LayerSpec):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if input_shape[-1] % self.groups:
-            raise SpecError(
-                f"layer {self.name or self.kind}: groups {self.groups} does not divide the channels of {input_shape}"
-            )
+            raise self.error(f"groups {self.groups} does not divide the channels of {input_shape}")
         return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
@@ -160,9 +155,7 @@ class InstanceNorm(LayerSpec):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if len(input_shape) < 2:
-            raise SpecError(
-                f"layer {self.name or self.kind}: expects axes before the channels, received shape {input_shape}"
-            )
+            raise self.error(f"expects axes before the channels, received shape {input_shape}")
         return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
 from parity.common.spec.layers.windows import (
@@ -40,13 +39,15 @@ class Pool(Windowed):
         return per_axis(self.size if self.strides is None else self.strides, self.rank)
 
     def pads(self, input_shape: Shape) -> Pairs:
-        """Cells added (before, after), those that ceil_mode reaches for included."""
+        """Return the cells added (before, after) along each axis, with those that `ceil_mode` reaches for.
+
+        Raises:
+            SpecError: a side has as much padding as the window is long.
+        """
         pads = super().pads(input_shape)
         for (before, after), window in zip(pads, self.window(), strict=True):
             if max(before, after) >= window:
-                raise SpecError(
-                    f"layer {self.name or self.kind}: padding {self.padding!r} must be smaller than size {self.size}"
-                )
+                raise self.error(f"padding {self.padding!r} must be smaller than size {self.size}")
         if not self.ceil_mode:
             return pads
         return tuple(
@@ -158,9 +159,7 @@ class ZeroPad2D(LayerSpec):
         self.expect_rank(input_shape, 3, "an HWC image")
         pads = self.pads()
         if len(pads) != 2:
-            raise SpecError(
-                f"layer {self.name or self.kind}: padding needs 2 entries, one an axis, received {self.padding}"
-            )
+            raise self.error(f"padding needs 2 entries, one an axis, received {self.padding}")
         return (*(side + sum(pad) for side, pad in zip(input_shape, pads, strict=False)), input_shape[-1])
 
 
@@ -174,7 +173,5 @@ class Patchify(LayerSpec):
         self.expect_rank(input_shape, 3, "an HWC image")
         height, width, channels = input_shape
         if height % self.size or width % self.size:
-            raise SpecError(
-                f"layer {self.name or self.kind}: size {self.size} does not divide input {input_shape}"
-            )
+            raise self.error(f"size {self.size} does not divide input {input_shape}")
         return (height // self.size * (width // self.size), self.size**2 * channels)

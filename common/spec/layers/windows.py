@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from parity.common.base.errors import SpecError
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
 
@@ -96,8 +95,8 @@ class Windowed(LayerSpec):
         for axis, (before, after) in enumerate(self.pads(input_shape)):
             inside = before + input_shape[axis] + after - self.window()[axis]
             if inside < 0:
-                raise SpecError(
-                    f"layer {self.name or self.kind}: {self.sized[0]} {getattr(self, self.sized[0])} with padding"
+                raise self.error(
+                    f"{self.sized[0]} {getattr(self, self.sized[0])} with padding"
                     f" {self.padding!r} does not fit an input of shape {input_shape}"
                 )
             sides.append(inside // self.steps()[axis] + 1)
