@@ -170,9 +170,9 @@ def test_sharding_and_checkpointing_take_less() -> None:
 )
 def test_the_simplest_that_fits_is_recommended(size: str, taken: str, because: str) -> None:
     advice = ask(gpt2(), 8, size)
-    assert advice.taken is not None and placement_text(advice.taken.placement) == taken
+    assert advice.chosen is not None and placement_text(advice.chosen.placement) == taken
     assert because in advice.reason
-    before = advice.choices[: advice.choices.index(advice.taken)]
+    before = advice.choices[: advice.choices.index(advice.chosen)]
     assert all(not choice.fits for choice in before)
     for choice in advice.choices:
         assert choice.estimate is None or choice.fits == (choice.estimate.total <= advice.question.usable)
@@ -188,7 +188,7 @@ def test_a_model_too_large_for_one_gpu_is_divided() -> None:
         }
     ).resolved()
     advice = ask(wide, 8, "640MB")
-    assert advice.taken is not None and advice.taken.placement.strategy in ("deepspeed", "fsdp1", "fsdp2")
+    assert advice.chosen is not None and advice.chosen.placement.strategy in ("deepspeed", "fsdp1", "fsdp2")
     assert "divides" in advice.reason and not advice.choices[0].fits
 
 
@@ -202,7 +202,7 @@ def test_what_would_change_the_mathematics_is_not_offered() -> None:
     for choice in advice.choices:
         if choice.placement.accumulates:
             assert choice.estimate is None and "batch norm" in choice.refused
-    assert advice.taken is None
+    assert advice.chosen is None
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

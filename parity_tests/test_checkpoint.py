@@ -238,7 +238,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no rates": (_put(rates={}), "its rates lack"),
     "a foreign rate": (
         _put(rates={**StepScalars(tiny_spec()).kept(), "a\nb": 1.0}),
-        "hold a foreign number, 'a\\nb'",
+        "hold an unknown number, 'a\\nb'",
     ),
     "a rate without a number": (_put(rates=dict.fromkeys(StepScalars(tiny_spec()).kept())), "hold no number"),
     "an unknown field": (_put(more=1), "more: unknown key"),
@@ -267,7 +267,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name that ends": (_put(files={"a\0.safetensors": _FILE, STATE: _FILE}), "is not the name of a file"),
     "a size below 0": (_put(files={STATE: {**_FILE, "bytes": -1}}), "greater than or equal to 0"),
     "a tensor less": (_state(lambda s: s.pop(KERNEL)), f"lacks {KERNEL}"),
-    "a tensor more": (_state(lambda s: s.update({"a\nb": np.zeros(1)})), "holds a foreign tensor 'a\\nb'"),
+    "a tensor more": (_state(lambda s: s.update({"a\nb": np.zeros(1)})), "holds an unknown tensor 'a\\nb'"),
     "a tensor transposed": (
         _state(lambda s: s.update({KERNEL: np.zeros((2, 8))})),
         "of shape (2, 8), should be",
@@ -288,7 +288,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         _header('{"step": {"dtype": "F8_E4M3", "shape": [0], "data_offsets": [0, 0]}}'),
         "not a whole",
     ),
-    "a replica that has no buffers": (_foreign_replica, "replica_0.safetensors: holds a foreign tensor"),
+    "a replica that has no buffers": (_foreign_replica, "replica_0.safetensors: holds an unknown tensor"),
 }
 
 

@@ -353,10 +353,12 @@ def test_a_cancelled_job_is_not_started_again(monkeypatch: pytest.MonkeyPatch, t
 def test_a_step_that_was_asked_to_stop_is_known(tmp_path: Path) -> None:
     """Whoever asked it; srun ends the other ranks for the first."""
     ended = "srun: error: node10: task {}: Exited with exit code {}\nsrun: error: node2: task 0: Terminated\n"
-    assert step(tmp_path, ended.format(3, 75)).asked()
-    assert not step(tmp_path, ended.format(3, 7)).asked()
+    assert step(tmp_path, ended.format(3, 75)).requested()
+    assert not step(tmp_path, ended.format(3, 7)).requested()
     ended_for_it = "srun: error: node2: task 0: Exited with exit code 75\n"
-    assert not step(tmp_path, "srun: error: node10: task 3: Exited with exit code 7\n" + ended_for_it).asked()
+    assert not step(
+        tmp_path, "srun: error: node10: task 3: Exited with exit code 7\n" + ended_for_it
+    ).requested()
 
 
 def test_an_element_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_run_that_does_not_save_is_ended_by_a_signal() -> None:
     """Nobody watches for it, in this process or in others."""
     before = signal.getsignal(signal.SIGTERM)
     mine = Stop(watching=False)
-    assert signal.getsignal(signal.SIGTERM) is before and not mine.asked()
+    assert signal.getsignal(signal.SIGTERM) is before and not mine.requested()
 
 
 def test_the_last_recorded_step_is_named(tmp_path: Path) -> None:

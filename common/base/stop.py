@@ -58,7 +58,7 @@ class Stop:
     def _hear(self, *_: Any) -> None:
         self._heard = True
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether it was asked for."""
         return self._heard or _heard.is_set() or (self._file is not None and self._file.exists())
 

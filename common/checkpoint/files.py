@@ -177,7 +177,7 @@ def complete(
     for path in sorted(partial.glob("*.safetensors")):
         if path.name not in files:
             files[path.name] = _stored(path)
-    said = {
+    content = {
         "step": step,
         "spec_hash": spec.content_hash(),
         "spec": spec,
@@ -188,7 +188,7 @@ def complete(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "seal": "",
     }
-    manifest = Manifest.parse(said).to_dict()
+    manifest = Manifest.parse(content).to_dict()
     write_json(partial / MANIFEST, {**manifest, "seal": _seal(manifest)})
     for path in (*partial.iterdir(), partial):
         if path.name not in written:
@@ -428,14 +428,14 @@ def _check_tensors(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]
         _check_shapes(checkpoint.folder / name, own, buffers, dtype)
 
 
-def _check_shapes(path: Path, held: State, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> None:
-    for name in sorted(shapes.keys() ^ held.keys()):
-        found = "lacks" if name in shapes else "holds a foreign tensor"
-        raise CheckpointError(f"{path}: {found} {name if name in shapes else repr(name[:80])}")
+def _check_shapes(path: Path, found: State, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> None:
+    for name in sorted(shapes.keys() ^ found.keys()):
+        problem = "lacks" if name in shapes else "holds an unknown tensor"
+        raise CheckpointError(f"{path}: {problem} {name if name in shapes else repr(name[:80])}")
     for name, shape in shapes.items():
-        if held[name].shape != shape or held[name].dtype != dtype:
+        if found[name].shape != shape or found[name].dtype != dtype:
             raise CheckpointError(
-                f"{path}: {name} is {held[name].dtype} of shape {held[name].shape}, should be {dtype} of shape"
+                f"{path}: {name} is {found[name].dtype} of shape {found[name].shape}, should be {dtype} of shape"
                 f" {shape}"
             )
 
@@ -445,7 +445,7 @@ def _check_rates(checkpoint: Checkpoint) -> None:
     expected = StepScalars(checkpoint.spec).kept()
     for name in sorted(expected.keys() ^ rates.keys()):
         raise CheckpointError(
-            f"{path}: its rates {'lack' if name in expected else 'hold a foreign number,'} {name[:80]!r}"
+            f"{path}: its rates {'lack' if name in expected else 'hold an unknown number,'} {name[:80]!r}"
         )
     missing = [name for name, value in rates.items() if value is None and expected[name] is not None]
     if missing:

@@ -114,10 +114,10 @@ class CheckpointManager:
         by_count = (
             saving.every_steps is not None and step // saving.every_steps > self._last // saving.every_steps
         )
-        by_clock = step >= self._look and self._asked(step)
+        by_clock = step >= self._look and self._stop_requested(step)
         return by_count or by_clock or self.stopping or step == self._stops_at
 
-    def _asked(self, step: int) -> bool:
+    def _stop_requested(self, step: int) -> bool:
         """Ask all processes; sets `stopping`; whether so much time has passed."""
         now = time.monotonic()
         minutes = self._saving.every_minutes if self._saving is not None else None
@@ -125,7 +125,7 @@ class CheckpointManager:
         trained = max(1, step - self._first)
         # Only one process's clock may say when to ask again.
         ahead = trained * _LOOK_SECONDS / max(now - self._begun, 1e-3) if self._primary else 0.0
-        stop, passed, ahead = self._agree([float(self._stop.asked()), float(over), ahead])
+        stop, passed, ahead = self._agree([float(self._stop.requested()), float(over), ahead])
         self._look = step + max(1, int(ahead))
         self.stopping = stop > 0
         return passed > 0
@@ -210,8 +210,8 @@ class CheckpointManager:
         try:
             partial.mkdir(parents=True, exist_ok=True)
             written = {
-                (name := replica_file(replica)): write_tensors(partial / name, held)
-                for replica, held in own.items()
+                (name := replica_file(replica)): write_tensors(partial / name, own_state)
+                for replica, own_state in own.items()
             }
             # Where one replica has buffers of its own, each has.
             names = [

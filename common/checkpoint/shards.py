@@ -85,8 +85,8 @@ def boxes_of_run(shape: Sequence[int], first: int, count: int) -> list[Box]:
         return [Box((row, *box.start), (1, *box.shape)) for box in inner]
 
     if into:
-        taken = min(row_size - into, count)
-        return within(row, into, taken) + boxes_of_run(shape, first + taken, count - taken)
+        length = min(row_size - into, count)
+        return within(row, into, length) + boxes_of_run(shape, first + length, count - length)
     rows, rest = divmod(count, row_size)
     whole = [Box((row, *(0 for _ in shape[1:])), (rows, *shape[1:]))] if rows else []
     return whole + within(row + rows, 0, rest)
@@ -121,8 +121,8 @@ def share_out(
         first_only: tensors that may differ where several ranks hold them: the first one's counts.
     """
     holders: dict[tuple[str, Box], list[int]] = {}
-    for rank, held in enumerate(boxes):
-        for block in held:
+    for rank, owned in enumerate(boxes):
+        for block in owned:
             if block[1].size:
                 holders.setdefault(block, []).append(rank)
     apart = set(first_only)
@@ -312,10 +312,10 @@ class ShardedState(Mapping[str, Array]):
     def _check(self, name: str) -> None:
         """Whether the blocks of a tensor make it up, each element once."""
         boxes, shape = [box for box, _ in self._blocks[name]], self._shapes[name]
-        held, size = sum(box.size for box in boxes), math.prod(shape)
-        if held < size:
+        owned, size = sum(box.size for box in boxes), math.prod(shape)
+        if owned < size:
             raise CheckpointError(
-                f"{self._folder}: {_short(name)}: its shards hold {held} of {size} elements; one is missing"
+                f"{self._folder}: {_short(name)}: its shards hold {owned} of {size} elements; one is missing"
             )
         starts = np.array([box.start for box in boxes], np.int64).reshape(len(boxes), -1)
         stops = starts + np.array([box.shape for box in boxes], np.int64).reshape(len(boxes), -1)

@@ -61,13 +61,13 @@ def _weights(
     averaged = ema is not None and ema.evaluate
     tensors: State = {}
     for name, parameter in parameter_specs(spec).items():
-        held = slot_name(AVERAGE, name) if averaged and parameter.trainable else name
-        if held not in state:
-            raise RecordError(f"{source}: lacks {held}")
-        tensors[name] = state[held]
+        stored_name = slot_name(AVERAGE, name) if averaged and parameter.trainable else name
+        if stored_name not in state:
+            raise RecordError(f"{source}: lacks {stored_name}")
+        tensors[name] = state[stored_name]
         if tensors[name].shape != parameter.shape or tensors[name].dtype != spec.master_dtype:
             raise RecordError(
-                f"{source}: {held} is {tensors[name].dtype} of shape {tensors[name].shape}, should be"
+                f"{source}: {stored_name} is {tensors[name].dtype} of shape {tensors[name].shape}, should be"
                 f" {spec.master_dtype} of shape {parameter.shape}"
             )
     if state.get("step") is None or state["step"].shape:

@@ -54,12 +54,12 @@ def run(options: argparse.Namespace) -> int:
     """Answer; 1 where nothing fits."""
     advice = advise(question_of(options))
     command = None
-    if advice.taken is not None:
-        command = command_line(advice.taken.placement, _what(options), f"runs/{advice.question.spec.name}")
+    if advice.chosen is not None:
+        command = command_line(advice.chosen.placement, _what(options), f"runs/{advice.question.spec.name}")
     if options.json is not None:
         write_json(options.json, _facts(advice, command))
     show(advice, command, table_console(), options.all)
-    return int(advice.taken is None)
+    return int(advice.chosen is None)
 
 
 def question_of(options: argparse.Namespace) -> Question:
@@ -104,11 +104,11 @@ def show(advice: Advice, command: str | None, console: Console, everything: bool
             highlight=False,
             soft_wrap=True,
         )
-    if advice.taken is None:
+    if advice.chosen is None:
         console.print(f"[red]✗[/red] {escape(advice.reason)}", highlight=False, soft_wrap=True)
         return
     console.print(f"[green]✓[/green] {escape(advice.reason)}", highlight=False, soft_wrap=True)
-    console.print(f"  placement: {placement_text(advice.taken.placement)}", highlight=False, soft_wrap=True)
+    console.print(f"  placement: {placement_text(advice.chosen.placement)}", highlight=False, soft_wrap=True)
     console.print(f"  start it:  {escape(command or '')}", highlight=False, soft_wrap=True, markup=True)
 
 
@@ -121,7 +121,7 @@ def _told(advice: Advice, everything: bool) -> list[Choice]:
     seen: set[tuple[str, str]] = set()
     for choice in possible:
         kind = (choice.placement.strategy, choice.placement.options.content_hash())
-        if not choice.placement.accumulates or (choice.fits and kind not in seen) or choice is advice.taken:
+        if not choice.placement.accumulates or (choice.fits and kind not in seen) or choice is advice.chosen:
             told.append(choice)
         if choice.placement.accumulates and choice.fits:
             seen.add(kind)
@@ -146,7 +146,7 @@ def _facts(advice: Advice, command: str | None) -> dict[str, Any]:
         "nodes": question.nodes,
         "gpu_bytes": question.memory,
         "usable_bytes": question.usable,
-        "taken": None if advice.taken is None else placement_text(advice.taken.placement),
+        "taken": None if advice.chosen is None else placement_text(advice.chosen.placement),
         "reason": advice.reason,
         "command": command,
         "choices": [choice.to_dict() for choice in advice.choices],

@@ -163,13 +163,13 @@ def _cut(
 
 def _resized_crop(op: spec.ResizedCrop, draws: Draws, inputs: Array, targets: Array) -> Rows:
     height, width = inputs.shape[1:3]
-    drawn = draws.uniform(4)
-    area = height * width * (op.scale[0] + (op.scale[1] - op.scale[0]) * drawn[:, 0])
+    uniform = draws.uniform(4)
+    area = height * width * (op.scale[0] + (op.scale[1] - op.scale[0]) * uniform[:, 0])
     low, high = np.log(op.ratio)
-    ratio = np.exp(low + (high - low) * drawn[:, 1])
+    ratio = np.exp(low + (high - low) * uniform[:, 1])
     cut_height = np.minimum(np.sqrt(area / ratio), height)
     cut_width = np.minimum(np.sqrt(area * ratio), width)
-    top, left = drawn[:, 2] * (height - cut_height), drawn[:, 3] * (width - cut_width)
+    top, left = uniform[:, 2] * (height - cut_height), uniform[:, 3] * (width - cut_width)
     return _resized(op, inputs, targets, (top, cut_height), (left, cut_width))
 
 
@@ -265,11 +265,11 @@ def _normalise(op: spec.Normalise, draws: Draws, inputs: Array, targets: Array) 
 
 
 def _cutout(op: spec.Cutout, draws: Draws, inputs: Array, targets: Array) -> Rows:
-    drawn = draws.uniform(3)
-    chosen = drawn[:, 2] < op.probability
+    uniform = draws.uniform(3)
+    chosen = uniform[:, 2] < op.probability
     inside = []
     for axis, side in enumerate(inputs.shape[1:3]):
-        begin = np.floor(drawn[:, axis] * side).astype(np.int64) - op.size // 2
+        begin = np.floor(uniform[:, axis] * side).astype(np.int64) - op.size // 2
         places = np.arange(side)
         inside.append((places >= begin[:, None]) & (places < begin[:, None] + op.size))
     hole = inside[0][:, :, None] & inside[1][:, None, :] & chosen[:, None, None]
@@ -277,11 +277,11 @@ def _cutout(op: spec.Cutout, draws: Draws, inputs: Array, targets: Array) -> Row
 
 
 def _colour_jitter(op: spec.ColourJitter, draws: Draws, inputs: Array, targets: Array) -> Rows:
-    drawn = draws.uniform(3)[:, :, None, None, None]
+    uniform = draws.uniform(3)[:, :, None, None, None]
     for number, strength in enumerate((op.brightness, op.contrast, op.saturation)):
         if not strength:
             continue
-        factor = 1 + strength * (2 * drawn[:, number] - 1)
+        factor = 1 + strength * (2 * uniform[:, number] - 1)
         if number == 0:
             inputs = inputs * factor
         elif number == 1:
@@ -312,9 +312,9 @@ def _grey(images: Array) -> Array:
 def _noise(op: spec.Noise, draws: Draws, inputs: Array, targets: Array) -> Rows:
     count = math.prod(inputs.shape[1:])
     # Box and Muller: two normals of two uniforms, of 32 bits each and never 0.
-    drawn = (draws.words(count + count % 2) + 0.5) * 2.0**-32
-    radius = np.sqrt(-2 * np.log(drawn[:, 0::2]))
-    angle = 2 * np.pi * drawn[:, 1::2]
+    uniform = (draws.words(count + count % 2) + 0.5) * 2.0**-32
+    radius = np.sqrt(-2 * np.log(uniform[:, 0::2]))
+    angle = 2 * np.pi * uniform[:, 1::2]
     normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)
     normal = normal.reshape(len(inputs), count + count % 2)[:, :count]
     return inputs + op.std * normal.reshape(inputs.shape), targets
@@ -365,11 +365,11 @@ def _log_gamma_variate(alpha: float, draws: Draws, number: int) -> Floats:
 def _mask_tokens(op: spec.MaskTokens, draws: Draws, inputs: Array, targets: Array) -> Rows:
     del targets
     tokens = inputs.shape[1]
-    drawn = draws.words(3 * tokens).reshape(len(inputs), 3, tokens)
-    chosen = (drawn[:, 0] < _threshold(op.probability)) & ~np.isin(inputs, op.spared)
-    masked = chosen & (drawn[:, 1] < _threshold(op.masked))
-    replaced = chosen & ~masked & (drawn[:, 1] < _threshold(op.masked + op.replaced))
-    other = (drawn[:, 2].astype(np.uint64) * np.uint64(op.vocabulary)) >> np.uint64(32)
+    words = draws.words(3 * tokens).reshape(len(inputs), 3, tokens)
+    chosen = (words[:, 0] < _threshold(op.probability)) & ~np.isin(inputs, op.spared)
+    masked = chosen & (words[:, 1] < _threshold(op.masked))
+    replaced = chosen & ~masked & (words[:, 1] < _threshold(op.masked + op.replaced))
+    other = (words[:, 2].astype(np.uint64) * np.uint64(op.vocabulary)) >> np.uint64(32)
     hidden = np.where(masked, op.mask_id, np.where(replaced, other.astype(np.int64), inputs))
     return hidden, np.where(chosen, inputs, op.ignore)
 

@@ -157,10 +157,10 @@ class BatchPlan:
         key = rng.derive_key(self.sample_order_seed, "sample order", step)
         order = rng.permute(key, np.arange(len(ids), dtype=np.int64), len(ids))
         if self.within_replicas:
-            drawn, order = order, np.empty_like(order)
+            permuted, order = order, np.empty_like(order)
             for replica in range(self.replicas):
                 own = self.share(np.arange(len(ids), dtype=np.int64), replica)
-                order[own] = own[np.argsort(drawn[own])]
+                order[own] = own[np.argsort(permuted[own])]
         return ids[order]
 
     def chunks(self, count: int, first_id: int) -> Iterator[Ids]:

@@ -112,17 +112,17 @@ def _reloaded_for(spec: TrainSpec, part: int) -> Samples:
 def _load(
     data: DataSpec, seed: int, convert: _Conversion, reopen: Callable[[int], Any]
 ) -> tuple[Samples, Samples]:
-    opened = _OPEN[type(data.source)](data.source)
+    dataset = _OPEN[type(data.source)](data.source)
     permute_seed = getattr(data.source, "permute_seed", None)
-    train = opened.train if permute_seed is None else Reordered(opened.train, permute_seed)
-    _check_counts(data, train, opened.test)
+    train = dataset.train if permute_seed is None else Reordered(dataset.train, permute_seed)
+    _check_counts(data, train, dataset.test)
     parts: list[tuple[Source, int, int, int]] = [(train, data.train_samples, 0, 0)]
-    if opened.test is None:
+    if dataset.test is None:
         parts.append((train, data.eval_samples, data.train_samples, data.train_samples))
     else:
-        parts.append((opened.test, data.eval_samples, data.train_samples, 0))
-    if opened.number_columns is not None:
-        statistics = _statistics(train, data.train_samples, opened.number_columns)
+        parts.append((dataset.test, data.eval_samples, data.train_samples, 0))
+    if dataset.number_columns is not None:
+        statistics = _statistics(train, data.train_samples, dataset.number_columns)
         parts = [(Standardised(part[0], *statistics), *part[1:]) for part in parts]
     made = []
     for number, (source, *place) in enumerate(parts):
@@ -138,12 +138,12 @@ def _check_counts(data: DataSpec, train: Source, test: Source | None) -> None:
         if size is not None and wanted > size:
             raise SpecError(f"data: train_samples + eval_samples is {wanted}, but {kind} has {size} samples")
         return
-    for name, asked, there in (
+    for name, expected, there in (
         ("train_samples", data.train_samples, size),
         ("eval_samples", data.eval_samples, test.size),
     ):
-        if there is not None and asked > there:
-            raise SpecError(f"data: {name} is {asked}, but {kind} has {there} samples for it")
+        if there is not None and expected > there:
+            raise SpecError(f"data: {name} is {expected}, but {kind} has {there} samples for it")
 
 
 def _statistics(train: Source, count: int, columns: Array) -> tuple[Array, Array]:

@@ -144,33 +144,33 @@ class SyntheticSource(Source):
         (length,) = spec.shape
         words = len(self._words)
         # One more than the length, since the last token's successor is a target.
-        drawn = self._whole("token", ids, length + 1, words)
+        tokens = self._whole("token", ids, length + 1, words)
         if spec.target == "classes":
             labels = self._whole("class", ids, 1, spec.classes)
             # Every classes-th word is one of the class's own.
             own = labels + spec.classes * _below(
                 self._draw("own token", ids, length + 1), (words - labels + spec.classes - 1) // spec.classes
             )
-            drawn = np.where(self._happens("foreign", ids, length + 1), drawn, own)
+            tokens = np.where(self._happens("foreign", ids, length + 1), tokens, own)
             targets = labels[:, 0]
         elif spec.target == "tags":
-            before = np.concatenate([np.zeros((len(ids), 1), np.int64), drawn[:, : length - 1]], 1)
-            targets = (drawn[:, :length] + before % 2) % spec.classes
+            before = np.concatenate([np.zeros((len(ids), 1), np.int64), tokens[:, : length - 1]], 1)
+            targets = (tokens[:, :length] + before % 2) % spec.classes
             other = self._whole("other tag", ids, length, spec.classes)
             targets = np.where(self._happens("foreign", ids, length), other, targets)
         else:
-            drawn = self._chains(ids, drawn, words)
-            targets = self._words[drawn[:, 1:] if spec.target == "next" else drawn[:, :-1]]
-        inputs = self._words[drawn[:, :length]]
+            tokens = self._chains(ids, tokens, words)
+            targets = self._words[tokens[:, 1:] if spec.target == "next" else tokens[:, :-1]]
+        inputs = self._words[tokens[:, :length]]
         return self._padded(ids, inputs, targets)
 
-    def _chains(self, ids: Ids, drawn: Ids, words: int) -> Ids:
+    def _chains(self, ids: Ids, tokens: Ids, words: int) -> Ids:
         """Word w is followed by word w + 1, but where a new chain begins."""
-        begins = self._happens("begins", ids, drawn.shape[1])
+        begins = self._happens("begins", ids, tokens.shape[1])
         begins[:, :1] = True
-        places = np.arange(drawn.shape[1])
+        places = np.arange(tokens.shape[1])
         begin = np.maximum.accumulate(np.where(begins, places, 0), 1)
-        return (np.take_along_axis(drawn, begin, 1) + places - begin) % words
+        return (np.take_along_axis(tokens, begin, 1) + places - begin) % words
 
     def _padded(self, ids: Ids, inputs: Ids, targets: Ids) -> Rows:
         spec = self.spec

@@ -18,7 +18,7 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         raise AlignmentError(f"{candidate.folder}: compared with itself; name two different records")
     for record in (reference, candidate):
         if record.summary is None:
-            raise AlignmentError(f"{record.folder}: the run did not finish ({_taken(record)})")
+            raise AlignmentError(f"{record.folder}: the run did not finish ({_steps_recorded(record)})")
         if not len(record.steps):
             raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
         if any(part.run_options.recording != "full" for part in record.parts):
@@ -51,20 +51,22 @@ def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
 
 def _way(record: RunRecord, of: Callable[[Placement], str]) -> str:
     """What is said of a record's placement; of a run that went on elsewhere, '2, from step 10 4'."""
-    told = [(part.steps[0], of(part.placement)) for part in record.parts if len(part.steps)]
-    changes = [f"from step {step} {now}" for (_, before), (step, now) in pairwise(told) if now != before]
-    return ", ".join([told[0][1], *changes])
+    placements = [(part.steps[0], of(part.placement)) for part in record.parts if len(part.steps)]
+    changes = [
+        f"from step {step} {now}" for (_, before), (step, now) in pairwise(placements) if now != before
+    ]
+    return ", ".join([placements[0][1], *changes])
 
 
 def _accumulation(placement: Placement) -> str:
     return " then ".join(f"{count} from epoch {epoch}" for epoch, count in placement.accumulation)
 
 
-def _taken(record: RunRecord) -> str:
+def _steps_recorded(record: RunRecord) -> str:
     """'20 of 40 steps'; of a script, what it did not do."""
     steps = record.run_info.steps
-    told = f"{len(record.steps)} steps" if steps is None else f"{len(record.steps)} of {steps} steps"
-    return told if record.train_spec is not None else f"{told}, and its recorder's finish() was not called"
+    count = f"{len(record.steps)} steps" if steps is None else f"{len(record.steps)} of {steps} steps"
+    return count if record.train_spec is not None else f"{count}, and its recorder's finish() was not called"
 
 
 def _question(record: RunRecord) -> dict[str, object]:

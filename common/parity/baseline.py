@@ -158,7 +158,7 @@ def _versions(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> tuple[tuple
 def _change(old: _Side, new: _Side, threshold: float) -> Change:
     numbers, why = _numbers(old, new)
     speed, ratio, resolution, advice = _speed(old.timed, new.timed, threshold)
-    held = [memory_of(side.timed or [side.record]) for side in (old, new)]
+    memory = [memory_of(side.timed or [side.record]) for side in (old, new)]
     regression = [f"numbers: {why}"] if numbers == "different" else []
     if speed == "slower" and ratio is not None and ratio.median < 1 - threshold:
         regression.append(f"speed: {1 - ratio.median:.1%} slower, more than {threshold:.1%}")
@@ -172,7 +172,11 @@ def _change(old: _Side, new: _Side, threshold: float) -> Change:
         min(len(old.timed), len(new.timed)),
         resolution,
         advice,
-        {name: held[1][name] / held[0][name] for name in held[0] if name in held[1] and held[0][name]},
+        {
+            name: memory[1][name] / memory[0][name]
+            for name in memory[0]
+            if name in memory[1] and memory[0][name]
+        },
         tuple(regression),
     )
 

@@ -320,8 +320,8 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
         return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
     if not ours.eval_count:
-        asked = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
-        return Check("evaluation", not asked, 0.0, 0.0, f"none of {asked} samples evaluated")
+        samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
+        return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")
     if reference.run_info.precision == "float64" and ours.eval_correct != theirs.eval_correct:
         where = f"{ours.eval_correct} and {theirs.eval_correct} correct"
         return Check("evaluation", False, float("inf"), 0.0, where)
@@ -363,11 +363,11 @@ def _largest(tensor: NDArray[np.generic]) -> float:
 
 def _take_out(ledger: dict[str, str], ours: State, theirs: State) -> list[LedgerEntry]:
     """Remove the ledger's tensors from both states and say how far apart they were."""
-    taken = []
+    entries = []
     for tensor in [name for name in ours if tensor_of(name) in ledger]:
         deviation = tensor_deviation(ours[tensor], theirs.get(tensor, np.array(np.nan)))
         if not np.isfinite(deviation):
             continue  # missing, of another shape or not finite: that is no rounding
         del ours[tensor], theirs[tensor]
-        taken.append(LedgerEntry(tensor, ledger[tensor_of(tensor)], deviation))
-    return taken
+        entries.append(LedgerEntry(tensor, ledger[tensor_of(tensor)], deviation))
+    return entries

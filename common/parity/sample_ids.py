@@ -194,11 +194,11 @@ def _step_problem(plan: BatchPlan, step: int, received: Sequence[Ids]) -> str | 
         sample = values[counts > 1][0]
         holders = [replica for replica, ids in enumerate(received) if sample in ids]
         return f"sample {sample} went to replicas {holders[0]} and {holders[1]}"
-    missing, foreign = np.setdiff1d(wanted, values), np.setdiff1d(values, wanted)
+    missing, unplanned = np.setdiff1d(wanted, values), np.setdiff1d(values, wanted)
     if len(missing):
         return f"sample {missing[0]} went to no replica ({len(missing)} of {len(wanted)} are missing)"
-    if len(foreign):
-        return f"sample {foreign[0]} does not belong to this batch"
+    if len(unplanned):
+        return f"sample {unplanned[0]} does not belong to this batch"
     for replica, ids in enumerate(received):
         if not np.array_equal(ids, plan.share(wanted, replica)):
             return f"replica {replica} received the right batch's samples, but not its own share in order"

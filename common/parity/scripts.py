@@ -51,14 +51,14 @@ def named_alike(which: str, reference: RunRecord, candidate: RunRecord) -> bool:
     return len(namings) == 1 and bool(ours & theirs)
 
 
-def in_words(told: dict[str, str], reference: RunRecord, candidate: RunRecord) -> str:
+def in_words(details: dict[str, str], reference: RunRecord, candidate: RunRecord) -> str:
     """'not recorded: sample ids, update norm', and at how many steps what is there was recorded."""
-    absent = [_titled(what) for what, why in told.items() if why == NOT_RECORDED]
+    absent = [_titled(what) for what, why in details.items() if why == NOT_RECORDED]
     words = [f"{NOT_RECORDED}: {', '.join(absent)}"] if absent else []
     steps = len(reference.steps)
     few: dict[int, list[str]] = {}
     for what, column in _COLUMNS.items():
-        if what not in told:
+        if what not in details:
             few.setdefault(_rows(column, reference, candidate), []).append(_titled(what))
     few.pop(steps, None)
     words += [f"{', '.join(names)} at {count} of {steps} steps" for count, names in few.items()]

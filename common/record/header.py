@@ -159,8 +159,8 @@ def claim_folder(path: Path) -> None:
     """Create the folder of a new record; raises RecordError where one is already there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        taken = next(path.iterdir(), None)
+        occupant = next(path.iterdir(), None)
     except OSError as error:
         raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None
-    if taken is not None:
-        raise RecordError(f"{path}: already holds {taken.name}; choose a new folder or remove this one")
+    if occupant is not None:
+        raise RecordError(f"{path}: already holds {occupant.name}; choose a new folder or remove this one")

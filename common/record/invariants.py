@@ -154,22 +154,22 @@ class Invariants:
 
     def _samples(self, step: int, ids: Sequence[Ids]) -> str | None:
         if self._every > 1:
-            planned = all(map(self._drawn, [step] * len(ids), self._replicas, ids))
+            planned = all(map(self._follows_key, [step] * len(ids), self._replicas, ids))
         else:
             whole = self._plan.global_ids(step)
             shares = (self._share(whole, replica) for replica in self._replicas)
             planned = all(own.tobytes() == share.tobytes() for own, share in zip(ids, shares, strict=True))
         return None if planned else self._unplanned(self._plan.global_ids(step), ids)
 
-    def _drawn(self, step: int, replica: int, received: Ids) -> bool:
+    def _follows_key(self, step: int, replica: int, received: Ids) -> bool:
         """Whether a share of a large batch has the right size, and at some places the right samples."""
         plan = self._plan
         epoch, within = divmod(step, plan.steps_per_epoch)
         first = within * plan.global_batch_size
         share = self._share(range(first, min(first + plan.global_batch_size, plan.samples)), replica)
         places = np.array(share[:: self._every], np.int64)
-        drawn = rng.permute(rng.derive_key(plan.seed, "shuffle", epoch), places, plan.samples)
-        return len(received) == len(share) and np.array_equal(received[:: self._every], drawn)
+        sampled = rng.permute(rng.derive_key(plan.seed, "shuffle", epoch), places, plan.samples)
+        return len(received) == len(share) and np.array_equal(received[:: self._every], sampled)
 
     def _share(self, planned: Any, replica: int) -> Any:
         """What falls to a replica. Not by `BatchPlan.share`, by which the trainer was given its samples."""
@@ -190,9 +190,9 @@ class Invariants:
                 if other != replica and len(common):
                     return f"replica {replica} received sample {common[0]}, which is replica {other}'s"
             missing = np.setdiff1d(self._share(planned, replica), received)
-            foreign = np.setdiff1d(received, planned)
-            if len(foreign):
-                return f"replica {replica} received sample {foreign[0]}, which is not of this batch"
+            unplanned = np.setdiff1d(received, planned)
+            if len(unplanned):
+                return f"replica {replica} received sample {unplanned[0]}, which is not of this batch"
             if len(missing):
                 return f"replica {replica} did not receive sample {missing[0]} ({len(missing)} are missing)"
         return "a replica received its own samples in another order"

@@ -48,10 +48,10 @@ def next_part(run: Path) -> Path:
     return run / FOLDER / f"{number + 1:03d}"
 
 
-def kept_steps(taken: Sequence[range]) -> list[range]:
+def kept_steps(recorded: Sequence[range]) -> list[range]:
     """Of the steps that each part took, in order, those that no later part took anew or set aside."""
     kept, bound = [], None
-    for steps in reversed(taken):
+    for steps in reversed(recorded):
         stop = steps.stop if bound is None else min(steps.stop, bound)
         kept.append(range(steps.start, max(steps.start, stop)))
         bound = steps.start if bound is None else min(bound, steps.start)

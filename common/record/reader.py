@@ -292,10 +292,10 @@ def read_record(folder: Path) -> RunRecord:
             raise RecordError(
                 f"{part.folder} and {begun[-1].folder} are of different specs; a run goes on with its own"
             )
-    taken = [part for part in begun if len(part.steps) or part.summary is not None]
-    if not taken:
+    recorded = [part for part in begun if len(part.steps) or part.summary is not None]
+    if not recorded:
         return _read_part(folder)
-    return taken[0] if taken[-1].folder == folder else _join(folder, taken)
+    return recorded[0] if recorded[-1].folder == folder else _join(folder, recorded)
 
 
 def _has_begun(folder: Path) -> bool:
@@ -303,20 +303,20 @@ def _has_begun(folder: Path) -> bool:
     return (folder / "steps.f64").exists() or (folder / "summary.json").exists()
 
 
-def _join(folder: Path, taken: list[RunRecord]) -> RunRecord:
-    last = taken[-1]
-    kept = kept_steps([_steps_of(part) for part in taken])
-    held = [pair for pair in zip(taken, kept, strict=True) if len(pair[1]) or pair[0] is last]
-    check_gaps(folder, [(part.folder, steps) for part, steps in held])
-    parts = [_limited(part, len(steps)) for part, steps in held]
+def _join(folder: Path, recorded: list[RunRecord]) -> RunRecord:
+    last = recorded[-1]
+    kept = kept_steps([_steps_of(part) for part in recorded])
+    joined = [pair for pair in zip(recorded, kept, strict=True) if len(pair[1]) or pair[0] is last]
+    check_gaps(folder, [(part.folder, steps) for part, steps in joined])
+    parts = [_limited(part, len(steps)) for part, steps in joined]
     common = [name for name in last.columns if all(name in part.columns for part in parts)]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in common}
     summary = last.summary
     if summary is not None:
         # What was trained in vain is not counted, nor what a part that was killed did beside its steps.
         seconds = sum(float(part.columns["seconds"].sum()) for part in parts[:-1])
-        told = {"steps": len(columns["step"]), "wall_seconds": summary.wall_seconds + seconds}
-        summary = summary.model_copy(update=told)
+        facts = {"steps": len(columns["step"]), "wall_seconds": summary.wall_seconds + seconds}
+        summary = summary.model_copy(update=facts)
     return RunRecord(folder, last.header, summary, columns, tuple(parts))
 
 

@@ -129,7 +129,7 @@ class ScriptRecorder:
         self._folder = None if out is None else Path(out)
         self._script_info, self._lag = script_info, lag
         self._chunk = 1  # rows that are read and written together
-        self._held: deque[Row] = deque()
+        self._pending: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
         self._samples: SampleWriter | None = None
         self._taps = None if self._folder is None else TapWriter(self._folder / "taps")
@@ -230,7 +230,7 @@ class ScriptRecorder:
             self._keep_step(handle, given, cost)
         # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
         self.count += 1
-        if self.writes and len(self._held) >= self._lag + self._chunk:
+        if self.writes and len(self._pending) >= self._lag + self._chunk:
             self._write_up_to(self._lag)
         if self._layers is not None:
             self._layers.open(self.taps_now)
@@ -248,7 +248,7 @@ class ScriptRecorder:
         seconds, self._last = now - self._last, now
         self.pace.took(seconds, cost)
         if self.writes:
-            self._held.append(Row(handle, seconds, given))
+            self._pending.append(Row(handle, seconds, given))
 
     def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
@@ -272,13 +272,13 @@ class ScriptRecorder:
         """The first rows that are held are about to be read: what can be fetched for all of them at once."""
 
     def _write_up_to(self, left: int) -> None:
-        if len(self._held) > left:
-            self._fetch(len(self._held) - left)
-        while len(self._held) > left:
+        if len(self._pending) > left:
+            self._fetch(len(self._pending) - left)
+        while len(self._pending) > left:
             self._guarded(self._write_first)
 
     def _write_first(self) -> None:
-        row, step = self._held.popleft(), self.count - len(self._held) - 1
+        row, step = self._pending.popleft(), self.count - len(self._pending) - 1
         numbers = self._read(row.handle)
         if self._samples is not None:
             self._samples.write(step, [row.ids if row.ids is not None else np.empty(0, np.int64)])
@@ -291,7 +291,7 @@ class ScriptRecorder:
             write()
         except OSError as error:
             print(f"parity: {self._folder}: recording ends here: {error}", file=sys.stderr, flush=True)
-            self._held.clear()
+            self._pending.clear()
             self._close()
 
     def _finish(self, final: Callable[[], State], evaluation: tuple[float, float, int] | None) -> None:

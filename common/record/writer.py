@@ -86,7 +86,7 @@ class RecordWriter:
         self._rows = 0
         self._started = self._last = time.perf_counter()
         self._parts: list[float] = []
-        self._held: list[tuple[int, Numbers, list[Ids]]] = []
+        self._pending: list[tuple[int, Numbers, list[Ids]]] = []
 
     def start_clock(self) -> None:
         """The first step begins now; what came before was building."""
@@ -130,7 +130,7 @@ class RecordWriter:
         loss_sum, count, *norms = numbers = tuple(map(float, numbers))
         entry = (step, (loss_sum, count, float(learning_rate), *norms, float(loss_scale), seconds), ids)
         if not self._full:
-            self._held.append(entry)
+            self._pending.append(entry)
             return
         self._write(*entry)
         if self._violations is not None:
@@ -197,8 +197,8 @@ class RecordWriter:
 
     def close(self) -> None:
         """Stop writing. A record without a summary is known to be unfinished."""
-        held, self._held = self._held, []
-        for entry in held:
+        pending, self._pending = self._pending, []
+        for entry in pending:
             self._write(*entry)
         for file in (
             self._steps,

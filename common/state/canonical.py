@@ -96,18 +96,18 @@ def _given(layer: Imported, specs: dict[str, ParameterSpec]) -> dict[str, NDArra
         raise SpecError(f"model.weights: {path} {what}; relative paths are looked up below $PARITY_DATA")
     if (found := hash_of(path)) != layer.sha256:
         raise SpecError(f"model.weights: {path} has the SHA-256 {found}, the spec says {layer.sha256}")
-    held = load_state(path)
+    stored_arrays = load_state(path)
     names = {parameter.name: name for name, parameter in specs.items()}
-    for name in sorted(names.keys() ^ held.keys()):
+    for name in sorted(names.keys() ^ stored_arrays.keys()):
         which = f"lacks {name!r}" if name in names else f"holds a foreign tensor {name[:80]!r}"
         raise RecordError(f"{path}: {which}; it should hold the Keras tensors that model.mapping names")
-    for name, value in held.items():
+    for name, value in stored_arrays.items():
         shape = specs[names[name]].shape
         if value.shape != shape or value.dtype.kind != "f":
             raise RecordError(
                 f"{path}: {name} is {value.dtype} of shape {value.shape}, should be floats of shape {shape}"
             )
-    return {names[name]: value.astype(np.float64) for name, value in held.items()}
+    return {names[name]: value.astype(np.float64) for name, value in stored_arrays.items()}
 
 
 def tensor_of(name: str) -> str:
@@ -145,8 +145,8 @@ def load_state(path: Path, mapped: bool = False) -> State:
         raise RecordError(f"{path}: missing; the run may not have finished") from None
     except (SafetensorError, OSError, ValueError, TypeError, LookupError, MemoryError) as error:
         # It names what it found there, which may be anything.
-        said = ascii(str(error))[1:-1]
-        raise RecordError(f"{path}: not a whole safetensors file: {said[:200]}") from None
+        why = ascii(str(error))[1:-1]
+        raise RecordError(f"{path}: not a whole safetensors file: {why[:200]}") from None
     return state
 
 

@@ -39,13 +39,13 @@ def asked(folder: Path, parent: int, number: int, times: int) -> None:
 def listens(folder: Path) -> None:
     """Waits for nothing: it was asked before it began."""
     mine = Stop(watching=True)
-    assert mine.asked()
+    assert mine.requested()
     (folder / f"heard_{os.environ['RANK']}").touch()
     raise StoppedError("stopped before step 1 as asked")
 
 
 def goes_on_without_being_asked(folder: Path) -> None:
-    assert not Stop(watching=True).asked()
+    assert not Stop(watching=True).requested()
     (folder / f"heard_{os.environ['RANK']}").touch()
 
 

@@ -218,10 +218,10 @@ def _optimizer(path: Path, live: keras.Model, target: str | None) -> Any:
             f"{path}: holds the state of an optimizer: name it with --keras-optimizer, or carry the weights alone with"
             " --weights-only"
         )
-    said = in_file.get("class_name") if in_file else None
-    if said is not None and said != type(kept).__name__:
+    saved_with = in_file.get("class_name") if in_file else None
+    if saved_with is not None and saved_with != type(kept).__name__:
         raise ExternalModelError(
-            f"{path}: was saved with the optimizer {said[:40]}, {target or 'the --keras model'} gives a"
+            f"{path}: was saved with the optimizer {saved_with[:40]}, {target or 'the --keras model'} gives a"
             f" {type(kept).__name__}"
         )
     _kind(kept)
@@ -305,10 +305,10 @@ def _rate(optimizer: Any) -> float | None:
 
 def _assign(live: keras.Model, tensors: State, notes: list[str]) -> None:
     variables = names.tensors(live)
-    foreign = next((name for name in tensors if name not in variables), None)
-    if foreign is not None:
+    unknown = next((name for name in tensors if name not in variables), None)
+    if unknown is not None:
         raise ExternalModelError(
-            f"the --keras model has no tensor {foreign!r}; it is not the one the mapping is for"
+            f"the --keras model has no tensor {unknown!r}; it is not the one the mapping is for"
         )
     for name, value in tensors.items():
         if tuple(variables[name].shape) != value.shape:

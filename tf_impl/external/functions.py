@@ -71,13 +71,16 @@ def function_of(
 
 def _padded(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[str, str, Settings] | None:
     """Zeros around all axes but those of batch and channels, which come last."""
-    taken = dict(zip(("x", "pad_width", "mode", "constant_values"), args, strict=False)) | given
-    mode, width = str(taken.get("mode", "constant")).lower(), taken.get("pad_width", taken.get("paddings"))
+    arguments = dict(zip(("x", "pad_width", "mode", "constant_values"), args, strict=False)) | given
+    mode, width = (
+        str(arguments.get("mode", "constant")).lower(),
+        arguments.get("pad_width", arguments.get("paddings")),
+    )
     try:
         pairs = [(int(before), int(after)) for before, after in width]
     except TypeError:
         return None
-    zeros = mode == "constant" and not taken.get("constant_values")
+    zeros = mode == "constant" and not arguments.get("constant_values")
     if not zeros or len(pairs) < 3 or any(pairs[0]) or any(pairs[-1]):
         return None
     return "pad", "zero_pad", {"padding": tuple(side for pair in pairs[1:-1] for side in pair)}

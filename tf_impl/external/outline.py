@@ -148,7 +148,7 @@ def layers_of(model: keras.Model) -> dict[str, keras.layers.Layer]:
 
 def _owned(layers: dict[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
     """(path of the layer, its name in the layer, its name, the variable) of every weight."""
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for path, layer in layers.items():
         variables = layer.weights if kind_of(layer) else _own(layer)
         for variable in variables:
@@ -158,9 +158,9 @@ def _owned(layers: dict[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
                 own = variable.path.rsplit("/", 1)[-1]
             name = first = f"{path}/{own}"
             number = 2
-            while name in taken:
+            while name in used_names:
                 name, number = f"{first}~{number}", number + 1
-            taken.add(name)
+            used_names.add(name)
             yield path, own, name, variable
 
 

@@ -221,9 +221,9 @@ def _regularizers(layer: Any) -> Settings:
         if value is None:
             continue
         named = {part: float(getattr(value, part)) for part in ("l1", "l2") if hasattr(value, part)}
-        said = [f"{part} {number:g}" for part, number in named.items() if number]
+        details = [f"{part} {number:g}" for part, number in named.items() if number]
         if not named:
-            said = [type(value).__name__]
-        if said:
-            found[name] = ", ".join(said)
+            details = [type(value).__name__]
+        if details:
+            found[name] = ", ".join(details)
     return found

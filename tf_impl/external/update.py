@@ -45,9 +45,11 @@ def update(
         slots: dict[str, Arrays] = {}
         for name, variable in trained.items():
             start = variable.path.replace("/", "_") + "_"
-            for held in made.variables:
-                if held.name.startswith(start):
-                    slots.setdefault(held.name.removeprefix(start), {})[name] = array_of(held)
+            for variable_of_slot in made.variables:
+                if variable_of_slot.name.startswith(start):
+                    slots.setdefault(variable_of_slot.name.removeprefix(start), {})[name] = array_of(
+                        variable_of_slot
+                    )
         return {"tensors": {name: array_of(variable) for name, variable in trained.items()}, "slots": slots}
     finally:
         if not keep:

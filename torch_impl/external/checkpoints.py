@@ -327,10 +327,10 @@ def _completed(
 ) -> dict[str, torch.Tensor]:
     """In the model's own order, with what the mapping leaves out as the model has it."""
     live = names.tensors(model)
-    foreign = next((name for name in tensors if name not in live), None)
-    if foreign is not None:
+    unknown = next((name for name in tensors if name not in live), None)
+    if unknown is not None:
         raise ExternalModelError(
-            f"the --torch model has no tensor {foreign!r}; it is not the one the mapping is for"
+            f"the --torch model has no tensor {unknown!r}; it is not the one the mapping is for"
         )
     found, kept = {}, []
     for name, tensor in live.items():

@@ -43,15 +43,15 @@ def function_of(
         return name, "activation", _function_settings(name, args, kwargs)
     if name in ("max_pool1d", "max_pool2d", "max_pool3d"):
         names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        taken = dict(zip(names, args[1:], strict=False)) | kwargs
+        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
         cls: Any = {"1": nn.MaxPool1d, "2": nn.MaxPool2d, "3": nn.MaxPool3d}[name[-2]]
-        return name, name, READERS[name](cls(**{key: taken[key] for key in names if key in taken}))
+        return name, name, READERS[name](cls(**{key: arguments[key] for key in names if key in arguments}))
     if name in ("avg_pool1d", "avg_pool2d", "avg_pool3d"):
         names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
-        taken = dict(zip(names, args[1:], strict=False)) | kwargs
+        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
         cls = {"1": nn.AvgPool1d, "2": nn.AvgPool2d, "3": nn.AvgPool3d}[name[-2]]
         kind = f"average_pool{name[-2:]}"
-        return name, kind, READERS[kind](cls(**{key: taken[key] for key in names if key in taken}))
+        return name, kind, READERS[kind](cls(**{key: arguments[key] for key in names if key in arguments}))
     if name.startswith("adaptive_") and name[:-2].endswith("_pool"):
         size = args[1] if len(args) > 1 else kwargs["output_size"]
         word = "average" if "avg" in name else "max"
@@ -63,10 +63,10 @@ def function_of(
         return name, "dropout", {"rate": rate, "whole": "elements" if name == "dropout" else "channels"}
     if name == "interpolate":
         names = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
-        taken = dict(zip(names, args[1:], strict=False)) | kwargs
-        mode, corners = taken.get("mode", "nearest"), taken.get("align_corners")
+        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
+        mode, corners = arguments.get("mode", "nearest"), arguments.get("align_corners")
         settings = READERS["resize"](nn.Upsample(scale_factor=1, mode=mode, align_corners=corners))
-        if taken.get("antialias"):
+        if arguments.get("antialias"):
             settings["antialias"] = True
             settings |= {"cubic_coefficient": -0.5} if mode == "bicubic" else {}
         return name, "resize", settings
@@ -97,9 +97,9 @@ def _padded(
     given: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, str, Settings] | None:
     """Zeros around all axes but those of batch and channels."""
-    taken = dict(zip(("pad", "mode", "value"), args[1:], strict=False)) | kwargs
-    pads = tuple(int(side) for side in taken["pad"])
-    zeros = taken.get("mode", "constant") == "constant" and not taken.get("value")
+    arguments = dict(zip(("pad", "mode", "value"), args[1:], strict=False)) | kwargs
+    pads = tuple(int(side) for side in arguments["pad"])
+    zeros = arguments.get("mode", "constant") == "constant" and not arguments.get("value")
     if not zeros or given.dim() < 3 or any(pads[2 * (given.dim() - 2) :]):
         return None
     pads = (*pads, *(0,) * (2 * (given.dim() - 2)))[: 2 * (given.dim() - 2)]

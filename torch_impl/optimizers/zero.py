@@ -34,9 +34,11 @@ class ZeroOptimizer(Optimizer):
         groups = groups_of(spec.model_copy(update={"clip_norm": None}), model)
         self._zero = ZeroRedundancyOptimizer(groups, optimizer_class=RuleOptimizer)
         self._update([torch.zeros_like(weight) for weight in self._weights])
-        self._layouts, self.slots = self._held(model, strategy)
+        self._layouts, self.slots = self._shards_of(model, strategy)
 
-    def _held(self, model: Model, strategy: Strategy) -> tuple[dict[str, CanonicalTensor], dict[str, Any]]:
+    def _shards_of(
+        self, model: Model, strategy: Strategy
+    ) -> tuple[dict[str, CanonicalTensor], dict[str, Any]]:
         ranks = strategy.placement.processes
         owner = {id(p): rank for p, rank in self._zero._param_to_rank.items()}
         layouts, slots = {}, {}

@@ -44,7 +44,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _InMemory:
     """What stays, and the two phases of a step that may be the fullest, all in bytes.
 
     carried: gradients that are there already when a backward pass begins. gathered: parameters that are
@@ -54,7 +54,7 @@ class _Held:
     parameters: int
     gradients: int
     slots: int
-    carried: int
+    accumulated: int
     gathered: int
     update: int
     resident: int = 0
@@ -93,23 +93,23 @@ def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
     checkpointed = getattr(placement.options, "checkpoint", False)
     paths = frozenset(block.path for block in blocks_of(spec.model.tree())) if checkpointed else frozenset()
     memory = passes(spec, largest, paths, alone=placement.replicas == 1)
-    held = _HELD.get(placement.strategy, _whole)(sizes, placement)
-    grows = placement.accumulates or held.carried
+    in_memory = _IN_MEMORY.get(placement.strategy, _whole)(sizes, placement)
+    grows = placement.accumulates or in_memory.accumulated
     backward = memory.peak
     if grows:
-        backward = max(memory.peak, memory.added + (held.carried or sizes.parameters))
-    stays = held.parameters + held.slots + sizes.buffers + batch + held.resident
-    total = stays + max(backward + held.gathered, held.update)
-    shown = held.parameters + held.gradients + held.slots + sizes.buffers + memory.saved
+        backward = max(memory.peak, memory.added + (in_memory.accumulated or sizes.parameters))
+    stays = in_memory.parameters + in_memory.slots + sizes.buffers + batch + in_memory.resident
+    total = stays + max(backward + in_memory.gathered, in_memory.update)
+    shown = in_memory.parameters + in_memory.gradients + in_memory.slots + sizes.buffers + memory.saved
     return Estimate(
-        held.parameters,
-        held.gradients,
-        held.slots,
+        in_memory.parameters,
+        in_memory.gradients,
+        in_memory.slots,
         sizes.buffers,
         memory.saved,
         max(total - shown, 0),
         total,
-        held.host,
+        in_memory.host,
     )
 
 
@@ -159,53 +159,53 @@ def _update(sizes: _Sizes, gradients: int) -> int:
 # Strategies whose devices hold the whole model.
 
 
-def _whole(sizes: _Sizes, placement: Placement) -> _Held:
+def _whole(sizes: _Sizes, placement: Placement) -> _InMemory:
     whole = sizes.parameters
-    return _Held(whole, whole, sizes.slots, 0, 0, _update(sizes, whole))
+    return _InMemory(whole, whole, sizes.slots, 0, 0, _update(sizes, whole))
 
 
-def _ddp(sizes: _Sizes, placement: Placement) -> _Held:
+def _ddp(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Gradients live in buckets that are there from the start, or beside them."""
     whole = sizes.parameters
     beside = 0 if getattr(placement.options, "gradient_as_bucket_view", True) else whole
-    return _Held(whole, whole, sizes.slots, whole, 0, _update(sizes, whole) + beside, beside)
+    return _InMemory(whole, whole, sizes.slots, whole, 0, _update(sizes, whole) + beside, beside)
 
 
-def _data_parallel(sizes: _Sizes, placement: Placement) -> _Held:
+def _data_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
     """The first device also gathers the other replicas' gradients."""
     whole = sizes.parameters
-    return _Held(whole, whole, sizes.slots, whole, whole, _update(sizes, whole))
+    return _InMemory(whole, whole, sizes.slots, whole, whole, _update(sizes, whole))
 
 
-def _mirrored(sizes: _Sizes, placement: Placement) -> _Held:
+def _mirrored(sizes: _Sizes, placement: Placement) -> _InMemory:
     """The local gradients, their sums, the means, and the update of a tensor at a time."""
     whole, many = sizes.parameters, placement.replicas > 1
-    return _Held(whole, whole, sizes.slots, 0, 0, whole * (2 + many + 1))
+    return _InMemory(whole, whole, sizes.slots, 0, 0, whole * (2 + many + 1))
 
 
-def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _Held:
+def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _InMemory:
     """As DDP, but whole tensors' slots are dealt out, the largest first to who has least."""
     spec, ranks = sizes.spec, placement.replicas
     specs = parameter_specs(spec)
     counts = {name: math.prod(p.shape) for name, p in specs.items() if p.trainable}
-    held = [0] * ranks
+    in_memory = [0] * ranks
     owner = {}
     for name in sorted(counts, key=lambda each: counts[each], reverse=True):
-        owner[name] = held.index(min(held))
-        held[owner[name]] += counts[name]
+        owner[name] = in_memory.index(min(in_memory))
+        in_memory[owner[name]] += counts[name]
     slots = [0] * ranks
     for name, each in slots_of(spec.optimizer, specs).items():
         slots[owner[name]] += sum(math.prod(i.shape) for i in each.values()) * sizes.itemsize
-    whole, own = sizes.parameters, max(held) * sizes.itemsize
+    whole, own = sizes.parameters, max(in_memory) * sizes.itemsize
     # The old weights stay until the changes are known.
     update = 3 * whole + max(own * (1 + update_units(spec.optimizer)), whole)
-    return _Held(whole, whole, max(slots), whole, 0, update)
+    return _InMemory(whole, whole, max(slots), whole, 0, update)
 
 
 # Strategies whose devices hold parts of it.
 
 
-def _fsdp2(sizes: _Sizes, placement: Placement) -> _Held:
+def _fsdp2(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Each tensor's rows divided over the ranks, the last ones padded."""
     options = placement.options
     ranks = getattr(options, "shard_group", None) or placement.replicas
@@ -222,7 +222,7 @@ def _fsdp2(sizes: _Sizes, placement: Placement) -> _Held:
     return _sharded(sizes, placement, parameters, slots, gathered)
 
 
-def _fsdp1(sizes: _Sizes, placement: Placement) -> _Held:
+def _fsdp1(sizes: _Sizes, placement: Placement) -> _InMemory:
     """All tensors of a unit as one, divided over the ranks, padded at the end."""
     options = placement.options
     sharding = getattr(options, "sharding", "full_shard")
@@ -236,11 +236,11 @@ def _fsdp1(sizes: _Sizes, placement: Placement) -> _Held:
     return _sharded(sizes, placement, parameters, slots, gathered)
 
 
-def _sharded(sizes: _Sizes, placement: Placement, parameters: int, slots: int, gathered: int) -> _Held:
+def _sharded(sizes: _Sizes, placement: Placement, parameters: int, slots: int, gathered: int) -> _InMemory:
     update = _update(sizes, parameters)
     if getattr(placement.options, "cpu_offload", False):
-        return _Held(0, 0, 0, 0, gathered, 0, host=parameters + slots + update)
-    return _Held(parameters, parameters, slots, 0, gathered, update)
+        return _InMemory(0, 0, 0, 0, gathered, 0, host=parameters + slots + update)
+    return _InMemory(parameters, parameters, slots, 0, gathered, update)
 
 
 def _units(sizes: _Sizes, placement: Placement) -> list[int]:
@@ -268,7 +268,7 @@ def _gathered(sizes: _Sizes, placement: Placement, reshard: bool) -> int:
     return whole + largest + largest // ranks
 
 
-def _deepspeed(sizes: _Sizes, placement: Placement) -> _Held:
+def _deepspeed(sizes: _Sizes, placement: Placement) -> _InMemory:
     """ZeRO 1, 2 and 3: slots and master weights divided, then gradients, then parameters too."""
     options, ranks = placement.options, placement.replicas
     stage = getattr(options, "stage", 2)
@@ -288,11 +288,11 @@ def _deepspeed(sizes: _Sizes, placement: Placement) -> _Held:
     if getattr(options, "offload_parameters", False) and stage == 3:
         host, parameters = host + share, 0
     gathered = bucket if stage == 3 else 0
-    carried = gradients + bucket
-    return _Held(parameters, gradients, kept, carried, gathered, update, resident=master, host=host)
+    accumulated = gradients + bucket
+    return _InMemory(parameters, gradients, kept, accumulated, gathered, update, resident=master, host=host)
 
 
-def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _Held:
+def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Kernels divided as `division` says; activations are counted as if they were whole."""
     ranks = placement.ranks_per_replica
     part = slots = 0
@@ -312,7 +312,7 @@ def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _Held:
         )
     parameters = part * sizes.itemsize
     update = _update(sizes, parameters)
-    return _Held(parameters, parameters, slots * sizes.itemsize, parameters, 0, update)
+    return _InMemory(parameters, parameters, slots * sizes.itemsize, parameters, 0, update)
 
 
 # Of a layer that is divided so, the tensors that stay whole.
@@ -353,7 +353,7 @@ def _rows(root: Node) -> Iterator[tuple[str, int]]:
                 yield canonical_name(node.path, tensor), tensor.shape[axis]
 
 
-_HELD = {
+_IN_MEMORY = {
     "ddp": _ddp,
     "data_parallel": _data_parallel,
     "zero_redundancy": _zero_redundancy,

@@ -63,7 +63,7 @@ class Advice:
 
     question: Question
     choices: list[Choice]
-    taken: Choice | None
+    chosen: Choice | None
     reason: str
 
 
@@ -78,8 +78,8 @@ def advise(question: Question) -> Advice:
             f"--gpus {question.gpus}: a global batch of {question.spec.global_batch_size} leaves some without samples"
         )
     choices = [_choice(question, text) for text in _texts(question)]
-    taken = next((choice for choice in choices if choice.fits), None)
-    return Advice(question, choices, taken, _reason(question, choices, taken))
+    chosen = next((choice for choice in choices if choice.fits), None)
+    return Advice(question, choices, chosen, _reason(question, choices, chosen))
 
 
 def _choice(question: Question, text: str) -> Choice:
@@ -143,10 +143,10 @@ def _with(text: str, more: str) -> str:
     return f"{text},{more}"
 
 
-def _reason(question: Question, choices: list[Choice], taken: Choice | None) -> str:
+def _reason(question: Question, choices: list[Choice], chosen: Choice | None) -> str:
     usable = f"{show_size(question.usable)} usable of {show_size(question.memory)}"
     possible = [choice for choice in choices if choice.estimate is not None]
-    if taken is None or taken.estimate is None:
+    if chosen is None or chosen.estimate is None:
         if not possible:
             return f"no strategy can run this spec: {choices[0].refused}"
         least = min(possible, key=lambda choice: choice.estimate.total if choice.estimate else 0)
@@ -155,19 +155,19 @@ def _reason(question: Question, choices: list[Choice], taken: Choice | None) -> 
             f"nothing fits {usable}: the least, {least.placement.label}, needs {show_size(least.estimate.total)};"
             " take more GPUs, larger ones, or a smaller model or batch"
         )
-    text = f"{taken.placement.label} needs {show_size(taken.estimate.total)}, and there are {usable}"
-    if taken is choices[0]:
+    text = f"{chosen.placement.label} needs {show_size(chosen.estimate.total)}, and there are {usable}"
+    if chosen is choices[0]:
         return f"{text}; it is the simplest, and nothing needs to be divided"
     first = choices[0]
     if first.estimate is None:
         return f"{text}; {first.placement.label} cannot run this spec"
     too_much = show_size(first.estimate.total)
-    return f"{text}; {first.placement.label} would need {too_much}: {_what(taken)}"
+    return f"{text}; {first.placement.label} would need {too_much}: {_what(chosen)}"
 
 
-def _what(taken: Choice) -> str:
-    """What the taken placement does to need less."""
-    options, placement = taken.placement.options, taken.placement
+def _what(chosen: Choice) -> str:
+    """What the chosen placement does to need less."""
+    options, placement = chosen.placement.options, chosen.placement
     done = []
     if placement.strategy in ("fsdp1", "fsdp2") or getattr(options, "stage", 0) == 3:
         done.append("divides parameters, gradients and optimizer")

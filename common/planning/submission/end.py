@@ -57,7 +57,7 @@ class Step:
         """What a rank is called in messages."""
         return f"rank {rank} on {self.host(rank)}"
 
-    def said(self, rank: int) -> str:
+    def message(self, rank: int) -> str:
         """The last line that a rank wrote, and where that is; '' where SLURM alone has spoken since it began."""
         lines = [line.strip() for line in self._lines(rank) if not line.startswith(("slurmstepd", "srun:"))]
         last = next((line for line in reversed(lines) if line), "")
@@ -76,7 +76,7 @@ class Step:
                 found |= dict.fromkeys(range(int(first), int(last or first) + 1), how)
         return found
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether a rank has stopped as it was asked to, and not because srun ended it for another."""
         first = self.first()
         return first is not None and self.ends()[first] == f"Exited with exit code {StoppedError.exit_code}"
@@ -84,7 +84,7 @@ class Step:
     def first(self) -> int | None:
         """The first rank to end for a reason of its own: none that srun ended, or that only tells of another's end."""
         by_itself = [rank for rank, how in self.ends().items() if how != "Terminated"]
-        return next((rank for rank in by_itself if _WITNESS not in self.said(rank)), None)
+        return next((rank for rank in by_itself if _WITNESS not in self.message(rank)), None)
 
     def lost(self) -> set[str]:
         """The hosts that did not answer any more."""
@@ -112,7 +112,9 @@ def why(step: Step) -> str:
         gone = [rank for rank in range(step.ranks) if step.host(rank) in lost]
         names = ", ".join(map(step.name, gone))
         states = ", ".join(slurm.node_state(host) for host in step.hosts if host in lost)
-        witness = next((f"; {step.name(rank)}: {step.said(rank)}" for rank in ends if rank not in gone), "")
+        witness = next(
+            (f"; {step.name(rank)}: {step.message(rank)}" for rank in ends if rank not in gone), ""
+        )
         return f"{names} did not answer any more; SLURM says: {states}{witness}"
     if not ends:
         last = (step.messages.strip().splitlines() or ["srun said nothing"])[-1]
@@ -121,11 +123,11 @@ def why(step: Step) -> str:
     rank = next(iter(ends)) if first is None else first
     absent = [other for other in range(step.ranks) if not step.arrived(other)]
     before = f"{', '.join(map(step.name, absent))} never came; " if absent and rank not in absent else ""
-    how, said = (
+    how, message = (
         ends[rank].replace("Exited with exit", "ended with").replace("Killed", "was killed"),
-        step.said(rank),
+        step.message(rank),
     )
-    return f"{before}{step.name(rank)} {f'{how}: {said}' if said else _HINTS.get(ends[rank], how)}"
+    return f"{before}{step.name(rank)} {f'{how}: {message}' if message else _HINTS.get(ends[rank], how)}"
 
 
 def progress(out: Path) -> str:
@@ -201,7 +203,7 @@ def main(arguments: Sequence[str]) -> int:
         options.prefix,
         options.code == 137,
     )
-    reason = options.stopped or ("its ranks were asked to stop" if step.asked() else None)
+    reason = options.stopped or ("its ranks were asked to stop" if step.requested() else None)
     if reason:
         line, heals = stopped(reason, options.out, slurm.host_names(options.hosts)), not options.ends
     else:

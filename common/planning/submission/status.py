@@ -59,7 +59,7 @@ def _squeue(ids: str) -> Found:
     form = "--format=%F|%T|%r|%N"
     done = slurm.ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={ids}", form)
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        raise RunError(f"squeue: {' '.join(done.stderr.split()) or 'said nothing'}")
+        raise RunError(f"squeue: {' '.join(done.stderr.split()) or 'it printed nothing'}")
     return _by_job(line.split("|", 3) for line in done.stdout.splitlines())
 
 
@@ -118,8 +118,8 @@ def _by_slurm(job: Submitted, word: str, reason: str, nodes: str, folder: Path) 
 
 
 def _from_files(job: Submitted, folder: Path) -> State:
-    if said := _how(job, folder):
-        return State(job.name, job.id, "FAILED", said)
+    if reason := _how(job, folder):
+        return State(job.name, job.id, "FAILED", reason)
     whole = parts_of(folder / job.record)[-1] / "summary.json" if job.record else folder / REPORT
     word = "COMPLETED" if whole.is_file() else "UNKNOWN"
     return State(

@@ -270,8 +270,8 @@ def _sbatch(job: Job, ids: Mapping[str, str]) -> int:
     done = slurm.ask(*job.command(ids), **job.environment)
     number = done.stdout.strip().partition(";")[0]
     if done.returncode != 0 or not number.isdecimal():
-        said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line)
-        raise RunError(f"SLURM does not accept the job {job.name}: {said or 'sbatch said nothing'}")
+        message = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line)
+        raise RunError(f"SLURM does not accept the job {job.name}: {message or 'sbatch printed nothing'}")
     return int(number)
 
 
