@@ -30,8 +30,8 @@ def asked(folder: Path, parent: int, number: int, times: int) -> None:
     if rank == 0:
         for _ in range(times):
             os.kill(parent, number)
-            wait_until(mine.asked)
-    wait_until(mine.asked)
+            wait_until(mine.requested)
+    wait_until(mine.requested)
     (folder / f"heard_{rank}").touch()
     raise StoppedError("stopped before step 3 as asked")
 
