@@ -171,7 +171,10 @@ def test_a_failing_rank_ends_all_jobs(cluster: Cluster, tmp_path: Path, after: s
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("torch_ddp", "torch_impl"), pytest.param("tf_multi_worker", "tf_impl", marks=pytest.mark.exhaustive)],
+    [
+        ("torch_ddp", "parity.torch_impl"),
+        pytest.param("tf_multi_worker", "parity.tf_impl", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_killed_rank_is_named(cluster: Cluster, tmp_path: Path, name: str, module: str) -> None:
     job = cluster.sbatch(*TWO_NODES, script(f"{name}.sbatch"), *LONG, "--out", str(tmp_path / "run"))
@@ -330,7 +333,7 @@ def test_a_job_whose_node_dies_is_requeued(tmp_path: Path) -> None:
         flags = (*TWO_NODES, script("torch_ddp.sbatch"), *LONG, "--save_every_steps=20", "--out", str(out))
         job = cluster.sbatch(*flags, SECONDS_TO_WAIT="20")
         wait_until("nothing was saved", lambda: any((out / "checkpoints").glob("step_*[0-9]")))
-        cluster.kill_rank(1, "torch_impl")
+        cluster.kill_rank(1, "parity.torch_impl")
         assert cluster.wait(job) == "FAILED" and "was killed, by a person" in cluster.log(job)
         begun = len(parts_of(out))
         job = cluster.sbatch(*flags, SECONDS_TO_WAIT="20")
