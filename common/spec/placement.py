@@ -224,7 +224,11 @@ class Placement(Spec):
 
 
 def parse_text(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Framework, strategy and replicas, and the further fields, of 'torch:ddp:2,static_graph=true'."""
+    """Return framework, strategy and replicas, and the further fields, of 'torch:ddp:2,static_graph=true'.
+
+    Raises:
+        SpecError: the text has another form.
+    """
     match = re.fullmatch(r"(\w+):(\w+):(\d{1,9})((?:,[^=,]+=(?:\{[^{}]*\}|[^,{}]*))*)", text)
     if match is None:
         raise SpecError(

@@ -41,7 +41,7 @@ def measured_zero_gradients(
     """Return the tensors whose gradient is rounding, but not exactly zero: name -> reason.
 
     Args:
-        gradients: of a training batch, by name.
+        gradients: of a training batch, by name, each of the shape of its tensor.
         precision: that they were computed in.
     """
     sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
@@ -59,7 +59,7 @@ def mark_zero_gradient_directions(
     """Return the layer with the trained Keras tensors marked that have a measured zero gradient.
 
     Args:
-        gradients: of a training batch, by Keras name.
+        gradients: of a training batch, by Keras name, each of the shape of its tensor.
         precision: that they were computed in.
     """
     measured = measured_zero_gradients(gradients, precision)
