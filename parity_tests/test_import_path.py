@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from parity_tests.helpers import ROOT
+
 HIDING = ("numpy", "pydantic", "yaml", "absl", "random")
 
 
