@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.state.zero_gradient import zero_gradient_directions
 
 Tensors = Mapping[str, Array]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,18 @@ class Case:
         for step, ref, injected in (*self.evidence.earlier, *self.evidence.later):
             yield step, ref, injected if self.suspect == "candidate" else ref
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """`make()`, computed the first time that this key is asked for."""
-        if key not in self.memory:
-            self.memory[key] = make()
-        return self.memory[key]
+
+def once(compute: Callable[..., R]) -> Callable[..., R]:
+    """Compute what several signatures need of a case the first time only; further arguments tell calls apart."""
+
+    @wraps(compute)
+    def computed_once(case: Case, *arguments: Any) -> R:
+        key = (compute.__module__, compute.__name__, *arguments)
+        if key not in case.memory:
+            case.memory[key] = compute(case, *arguments)
+        return cast(R, case.memory[key])
+
+    return computed_once
 
 
 def farthest(due: Tensors, made: Tensors) -> float:

@@ -13,7 +13,7 @@ from parity.common.data.augment import augmented
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, lies_on, ratio_of
+from parity.common.diagnosis.explain.signatures.base import LOW_TYPES, Case, Match, lies_on, once, ratio_of
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 
@@ -155,17 +155,13 @@ def overlap(case: Case) -> Match | None:
 # Inputs and targets of the right ids.
 
 
+@once
 def _samples(case: Case) -> Samples | None:
     """The samples that ids of this step belong to; None where they cannot be read any more."""
-
-    def load() -> Samples | None:
-        try:
-            return sources.load_for(case.spec)[case.step is None]
-        except (ParityError, OSError):
-            return None
-
-    found: Samples | None = case.once("samples", load)
-    return found
+    try:
+        return sources.load_for(case.spec)[case.step is None]
+    except (ParityError, OSError):
+        return None
 
 
 def _epoch(case: Case) -> int:

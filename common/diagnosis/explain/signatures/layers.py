@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.counterfactuals import Side, Variant
-from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, lies_on, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Case, Match, Tensors, lies_on, once, ratio_of
 from parity.common.diagnosis.isolate.comparison import consumers
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
@@ -73,13 +73,9 @@ class Try:
     flipped: tuple[int, ...] = ()
 
 
+@once
 def layer_of(case: Case) -> Layer | None:
     """The finding's layer; None where its input was not kept."""
-    found: Layer | None = case.once("layer", lambda: _layer_of(case))
-    return found
-
-
-def _layer_of(case: Case) -> Layer | None:
     return layer_at(case, _path_of(case))
 
 
@@ -225,20 +221,16 @@ def _joined(case: Case, one: Try, parts: Sequence[Tensors]) -> dict[str, Array]:
     return found
 
 
+@once
 def base(case: Case) -> dict[str, Array] | None:
     """What the layer makes as the spec has it."""
-
-    def make() -> dict[str, Array] | None:
-        layer = layer_of(case)
-        if layer is None:
-            return None
-        variant = plain(case, layer)
-        split = getattr(layer.spec, "statistics", "") == "per_replica"
-        variants = divided(case, variant) if split else (variant,)
-        return results(case, [Try("as it is", variants, split=split)])[0]
-
-    found: dict[str, Array] | None = case.once("base", make)
-    return found
+    layer = layer_of(case)
+    if layer is None:
+        return None
+    variant = plain(case, layer)
+    split = getattr(layer.spec, "statistics", "") == "per_replica"
+    variants = divided(case, variant) if split else (variant,)
+    return results(case, [Try("as it is", variants, split=split)])[0]
 
 
 def left(layer: Layer, result: Tensors | None) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
-from parity.common.diagnosis.explain.signatures.base import Case, Match, low_type_of, named_ratio
+from parity.common.diagnosis.explain.signatures.base import Case, Match, low_type_of, named_ratio, once
 from parity.common.diagnosis.explain.spec_variants import neighbours, said
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
@@ -34,13 +34,9 @@ def _due(case: Case) -> Array:
     return np.asarray(other.rows(_name(case)), np.float64)
 
 
+@once
 def row_ratios(case: Case) -> tuple[Array, Array] | None:
     """(ratio of each sample's row to the due one, whether the row says it); None where rows are no multiples."""
-    found: tuple[Array, Array] | None = case.once("row ratios", lambda: _row_ratios(case))
-    return found
-
-
-def _row_ratios(case: Case) -> tuple[Array, Array] | None:
     name = _name(case)
     if name not in case.made.names or name not in case.given.names:
         return None

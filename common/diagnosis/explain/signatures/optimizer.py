@@ -18,6 +18,7 @@ from parity.common.diagnosis.explain.signatures.base import (
     Tensors,
     farthest,
     named_ratio,
+    once,
     ratio_of,
 )
 from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
@@ -26,10 +27,10 @@ from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
 
 
+@once
 def _due(case: Case, replica: int) -> dict[str, Array]:
-    """By the formulas, from what this replica was given; computed once."""
-    found: dict[str, Array] = case.once(("due", replica), lambda: step_reference.updated(case, replica))
-    return found
+    """By the formulas, from what this replica was given."""
+    return step_reference.updated(case, replica)
 
 
 def _watched(case: Case, due: Mapping[str, Array]) -> list[str]:
@@ -37,15 +38,9 @@ def _watched(case: Case, due: Mapping[str, Array]) -> list[str]:
     return [n for n in due if n in case.made.replicas[0] and not case.is_zero_gradient(n)]
 
 
-def _due_names(case: Case) -> set[str]:
-    """What the optimizer makes on every replica."""
-    found: set[str] = case.once("due names", lambda: set(step_reference.updated(case, 0)))
-    return found
-
-
 def _left(case: Case, replica: int, expected: Tensors) -> float:
     """How far what a replica made is from some new state, of all tensors; weights by their change."""
-    if not _due_names(case) <= set(expected):
+    if not _due(case, 0).keys() <= expected.keys():
         return float("inf")  # another optimizer, without some of the slots
     return _left_of(case, replica, expected)
 
@@ -70,13 +65,10 @@ def _left_of(case: Case, replica: int, expected: Tensors) -> float:
     return worst
 
 
+@once
 def _replicas(case: Case) -> list[int]:
     """Of the suspect, those that the update of is wrong."""
-    found: list[int] = case.once(
-        "wrong",
-        lambda: [r for r in range(len(case.made.replicas)) if _left(case, r, _due(case, r)) > case.allowed],
-    )
-    return found
+    return [r for r in range(len(case.made.replicas)) if _left(case, r, _due(case, r)) > case.allowed]
 
 
 def _explained(case: Case, expected: Callable[[int], Mapping[str, Array]]) -> tuple[float, float] | None:

@@ -20,6 +20,7 @@ from parity.common.diagnosis.explain.signatures.base import (
     Tensors,
     farthest,
     named_ratio,
+    once,
     ratio_of,
 )
 from parity.common.parity.deviation import tensor_deviation
@@ -51,13 +52,9 @@ class Reduction:
         return max(farthest(of, made) for of, made in zip(by_replica, self.made, strict=True))
 
 
+@once
 def reduction(case: Case) -> Reduction | None:
     """What the finding is about; None where all gradients are as due."""
-    found: Reduction | None = case.once("reduction", lambda: _reduction(case))
-    return found
-
-
-def _reduction(case: Case) -> Reduction | None:
     all_due = {n: v for n, v in step_reference.due_gradients(case).items() if n not in case.zero_gradients}
     all_made = [
         {name: np.asarray(tensors[f"gradient/{name}"], np.float64) for name in all_due}
@@ -85,16 +82,12 @@ def _reduction(case: Case) -> Reduction | None:
     )
 
 
+@once
 def shared(case: Case) -> Reduction | None:
     """The same with the replicas' shares: where they have none to show, as their layers by themselves give them.
 
     Then without the parameters of layers that look at the whole batch: no replica's share is its own there.
     """
-    found: Reduction | None = case.once("shared", lambda: _shared(case))
-    return found
-
-
-def _shared(case: Case) -> Reduction | None:
     found = reduction(case)
     if found is None or found.shares is not None or case.replicas == 1:
         return found
@@ -124,13 +117,9 @@ def _shared(case: Case) -> Reduction | None:
     )
 
 
+@once
 def weights_of(case: Case) -> tuple[Array, float] | None:
     """[made on replica, share of replica], and what they leave unexplained; None without shares."""
-    found: tuple[Array, float] | None = case.once("weights", lambda: _weights_of(case))
-    return found
-
-
-def _weights_of(case: Case) -> tuple[Array, float] | None:
     found = shared(case)
     if found is None or found.shares is None:
         return None
@@ -257,12 +246,9 @@ def weighted_by_share(case: Case) -> Match | None:
     return match(case, left, tried, counts=_said(counts))
 
 
+@once
 def scaled(case: Case) -> tuple[str, str, Match] | None:
     """(cause, words, match) where all gradients on all replicas are the due ones times one number."""
-    return case.once("scaled", lambda: _scaled(case))  # type: ignore[no-any-return]
-
-
-def _scaled(case: Case) -> tuple[str, str, Match] | None:
     found = reduction(case)
     if found is None:
         return None
