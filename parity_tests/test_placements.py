@@ -42,6 +42,7 @@ from parity_tests.helpers.records import Run, one_line, recipe_spec
         ({"replicas": 3, "nodes": 2}, ("3 replicas", "nodes")),
         ({"engine": "keras"}, ("keras", "torch ddp", "own")),
         ({"strategy": "manual", "engine": "lightning"}, ("lightning", "torch manual", "own")),
+        ({"strategy": "deepspeed", "engine": "lightning"}, ("lightning", "torch deepspeed", "run by own")),
         ({"accumulation": 0}, ("accumulation", "0")),
         ({"accumulation": {5: 2}}, ("accumulation", "epoch 0")),
         ({"accumulation": {0: 2, 5: 0}}, ("accumulation", "at least 1")),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from parity.common.base.errors import AlignmentError, RecordError
 from parity.common.parity.result import judge
 from parity.common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
-from parity.common.spec import RunOptions
+from parity.common.spec import RunOptions, TrainSpec, override
 from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (
     DDP,
@@ -403,4 +403,25 @@ def test_a_record_of_version_0_1_is_read(tmp_path: Path) -> None:
     assert record.taps is not None and record.taps.names == NAMES
     path.write_text(json.dumps({**header, "placement": {**header["placement"], "tap": True}}))
     with pytest.raises(RecordError, match="tap: unknown key"):
+        read_record(tmp_path / "run")
+
+
+def test_where_pinned_files_are_is_no_part_of_a_specs_hash(tmp_path: Path) -> None:
+    """Nor of the hash in a header; one of version 0.1, which depends on it, is read as today's."""
+
+    def at(path: str, pin: str | None) -> TrainSpec:
+        source = {"kind": "npz", "path": path, "inputs": "x", "targets": "y", "sha256": pin}
+        return override(tiny_spec(), [f"data.source={json.dumps(source)}"]).resolved()
+
+    pinned, moved = at("/here/x.npz", "0" * 64), at("/there/x.npz", "0" * 64)
+    assert pinned != moved and pinned.content_hash() == moved.content_hash()
+    assert pinned.content_hash() != at("/here/x.npz", "1" * 64).content_hash()
+    assert at("/here/x.npz", None).content_hash() != at("/there/x.npz", None).content_hash()
+    run = Run.of(pinned, TORCH)
+    run.write(tmp_path / "run")
+    edit_json(tmp_path / "run" / "header.json", spec_hash=pinned.earlier_hash())
+    assert pinned.earlier_hash() != pinned.content_hash()
+    assert read_record(tmp_path / "run").header.spec_hash == moved.content_hash()
+    edit_json(tmp_path / "run" / "header.json", spec_hash=moved.earlier_hash())
+    with pytest.raises(RecordError, match="not that of the spec"):
         read_record(tmp_path / "run")

@@ -257,7 +257,10 @@ def read_manifest(folder: Path) -> Manifest:
     if made.get("seal") != _seal(made):
         raise CheckpointError(f"{path}: its seal is not that of what it says; the file is damaged")
     try:
-        return Manifest.model_validate(made)
+        manifest = Manifest.model_validate(made)
+        if manifest.spec_hash == manifest.spec.earlier_hash():
+            manifest = manifest.model_copy(update={"spec_hash": manifest.spec.content_hash()})
+        return manifest
     except ValidationError as error:
         raise CheckpointError(f"{path}: {explain(error, made, 'Manifest')}") from None
 

@@ -125,6 +125,8 @@ def read_header(folder: Path) -> Header:
                 f"{folder}: written by another format ({found!r}); this reads {FORMAT} {SCHEMA}"
             )
     header = parse(Header, path)
+    if header.spec_hash == header.spec.earlier_hash():
+        header = header.model_copy(update={"spec_hash": header.spec.content_hash()})
     if header.spec_hash != header.spec.content_hash():
         raise RecordError(f"{folder}/header.json: spec_hash is not that of the spec beside it")
     return header

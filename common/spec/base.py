@@ -62,9 +62,34 @@ class Spec(BaseModel):
         return {name: getattr(self, name) for name in fields if getattr(self, name) != fields[name].default}
 
     def content_hash(self) -> str:
-        """16 hexadecimal digits of the SHA-256 of the canonical JSON. Stable across machines."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """16 hexadecimal digits of the SHA-256 of the canonical JSON. Stable across machines.
+
+        Where a `sha256` beside them says what files hold, it does not matter where they are.
+        """
+        return _hash(_without_places(self.to_dict()))
+
+    def earlier_hash(self) -> str:
+        """The `content_hash` of version 0.1, which depends on where files are."""
+        return _hash(self.to_dict())
+
+
+def _hash(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_places(data: Any) -> Any:
+    """Plain data without the paths of files whose SHA-256 is given beside them."""
+    if isinstance(data, list):
+        return [_without_places(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    pinned = data.get("sha256") is not None
+    return {
+        name: _without_places(value)
+        for name, value in data.items()
+        if not (pinned and (name == "weights" or name.endswith("path")))
+    }
 
 
 def with_new_names(data: Any, names: Mapping[str, str]) -> Any:

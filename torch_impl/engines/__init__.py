@@ -43,11 +43,6 @@ def check(spec: TrainSpec, placement: Placement) -> None:
 
 
 def _check_lightning(placement: Placement) -> None:
-    if placement.strategy == "deepspeed":
-        raise RunError(
-            "Lightning's DeepSpeedStrategy demands a GPU, and was not tried on one;"
-            " take engine own, which runs DeepSpeed's own engine"
-        )
     if placement.strategy == "fsdp1" and not runtime.uses_gpu(placement):
         raise RunError("Lightning's FSDPStrategy demands a GPU; take engine own, or strategy fsdp2")
     if placement.launcher == "mp_spawn" and placement.strategy != "ddp":

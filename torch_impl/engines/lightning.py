@@ -148,7 +148,7 @@ class _Training(pl.LightningModule):
         """All of a step that comes after its backward passes."""
         run, (number, ids, scalars) = self._run, self._at
         run.strategy.averages_over = self._placement.replicas * self._pieces
-        sums = run.strategy.begin_sum([*self._sums, *run.step.content_hash()])
+        sums = run.strategy.begin_sum([*self._sums, *run.step.fingerprint()])
         result = run.step.finish(sums, ids, scalars)
         self._sums, self._pieces = [], 0
         run.record(number, scalars, result)

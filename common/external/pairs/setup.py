@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.data.files import hash_of
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.bench import Bench
@@ -314,6 +315,7 @@ def spec_of(
     source = {
         "kind": "npz",
         "path": str(asked.data.path.resolve()),
+        "sha256": hash_of(asked.data.path),
         "inputs": asked.data.inputs[0],
         "targets": asked.data.targets,
         "divide_by": asked.data.divide_by,
