@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from parity.common.base.errors import RunError
-from parity.common.spec import override
+from parity.common.spec import Instrumentation, RunConfig, override
 from parity_tests.helpers import ROOT
 from parity_tests.helpers import run_cache as module
 from parity_tests.helpers.matrix import small, tensorflow, torch
@@ -21,6 +21,7 @@ from parity_tests.helpers.run_cache import SOURCES, RunCache, key_of, refers_out
 
 SPEC = small("digits_mlp", "steps=4")
 PLACE = torch("ddp", 2)
+CONFIG = RunConfig(placement=PLACE)
 
 
 class Trainer:
@@ -30,9 +31,11 @@ class Trainer:
         self.trained: list[str | None] = []
         self.error: Exception | None = None
 
-    def train(self, spec: Any, placement: Any, folder: Path, inside: str | None = None) -> Path:
-        del spec, placement
-        self.trained.append(inside)
+    def train(
+        self, spec: Any, placement: Any, folder: Path, options: Any, instrumentation: Instrumentation
+    ) -> Path:
+        del spec, placement, options
+        self.trained.append(instrumentation.context)
         folder.mkdir(parents=True)
         (folder / "steps").write_text("half")
         sleep(0.05)
@@ -79,7 +82,7 @@ def test_another_spec_or_placement_is_another_run(process: Callable) -> None:
         (override(SPEC, ["seed=1"]), PLACE),
         (SPEC, torch("ddp", 4)),
         (SPEC, tensorflow(2)),
-        (SPEC, PLACE.model_copy(update={"digests": True})),
+        (SPEC, CONFIG.having(digests=True)),
     ]
     folders = [cache.begin(spec, placement).result() for spec, placement in asked]
     assert len(set(folders)) == len(trainer.trained) == len(asked)
@@ -97,11 +100,11 @@ def test_runs_under_faults_are_not_shared(process: Callable) -> None:
 
 def test_runs_that_read_files_are_not_shared(process: Callable, tmp_path: Path) -> None:
     (first, _), (second, other) = process(), process()
-    resumed = PLACE.model_copy(update={"resume": str(tmp_path / "checkpoint")})
+    resumed = CONFIG.having(resume=str(tmp_path / "checkpoint"))
     assert first.begin(SPEC, resumed).result() != second.begin(SPEC, resumed).result()
     assert other.trained == [None]
     assert refers_outside({"model": [{"keras": "some.module:net"}]})
-    assert not refers_outside([SPEC.to_dict(), PLACE.to_dict()])
+    assert not refers_outside([SPEC.to_dict(), CONFIG.to_dict()])
 
 
 def test_a_failed_run_is_not_kept(process: Callable) -> None:
@@ -131,8 +134,8 @@ def test_changed_source_is_another_key(tmp_path: Path) -> None:
         path = tmp_path / file
         path.write_text(path.read_text() + "\n")
         after = {**before, "source": source_digest(tmp_path)}
-        assert key_of(SPEC, PLACE, after) != key_of(SPEC, PLACE, before)
+        assert key_of(SPEC, CONFIG, after) != key_of(SPEC, CONFIG, before)
         before = after
     versions = {**before, "versions": {"torch": "0"}}
-    assert key_of(SPEC, PLACE, versions) != key_of(SPEC, PLACE, before)
-    assert key_of(SPEC, PLACE, dict(reversed(before.items()))) == key_of(SPEC, PLACE, before)
+    assert key_of(SPEC, CONFIG, versions) != key_of(SPEC, CONFIG, before)
+    assert key_of(SPEC, CONFIG, dict(reversed(before.items()))) == key_of(SPEC, CONFIG, before)
