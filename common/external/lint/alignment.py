@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parity.common.external.lint.effective import Item, sizes_alike
+from parity.common.external.mapping.graphs import in_order
 
 # What a pair is worth: one that a mapping names more than any others together, and of those that are of one kind the
 # ones that also agree in the sizes of what they give, and in the function.
@@ -85,22 +86,6 @@ def _likely(left: Item, right: Item) -> float:
 def _in_order(
     keras: Sequence[Item], torch: Sequence[Item], worth: Callable[[Item, Item], float]
 ) -> list[Pair]:
-    """The pairs worth most together, none of which crosses another (Needleman and Wunsch 1970; gaps cost nothing)."""
-    worths = [[worth(left, right) for right in torch] for left in keras]
-    best = [[0.0] * (len(torch) + 1) for _ in range(len(keras) + 1)]
-    for i in range(len(keras) - 1, -1, -1):
-        row, below, here = best[i], best[i + 1], worths[i]
-        for j in range(len(torch) - 1, -1, -1):
-            value = max(below[j], row[j + 1])
-            row[j] = max(value, below[j + 1] + here[j]) if here[j] else value
-    found = []
-    i = j = 0
-    while i < len(keras) and j < len(torch):
-        if worths[i][j] and best[i][j] == best[i + 1][j + 1] + worths[i][j]:
-            found.append((keras[i], torch[j]))
-            i, j = i + 1, j + 1
-        elif best[i][j] == best[i + 1][j]:
-            i += 1
-        else:
-            j += 1
-    return found
+    """The pairs worth most together, none of which crosses another."""
+    found = in_order(len(keras), len(torch), lambda i, j: worth(keras[i], torch[j]))
+    return [(keras[i], torch[j]) for i, j in found]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.common.external.mapping.graphs import connected
 from parity.common.external.process.layouts import back
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.mapping import Pair
@@ -41,33 +42,31 @@ def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Co
     shapes = [{info.name: info.shape for info in side.tensors} for side in sides]
     places = [{info.name: place for place, info in enumerate(side.tensors)} for side in sides]
     calls = [{layer.path: place for place, layer in enumerate(side.layers)} for side in sides]
-    leader: dict[tuple[int, str], tuple[int, str]] = {}
-
-    def find(node: tuple[int, str]) -> tuple[int, str]:
-        while leader.setdefault(node, node) != node:
-            node = leader[node]
-        return node
-
+    nodes: dict[tuple[int, str], int] = {}
+    edges: list[tuple[int, int]] = []
     for pair in pairs:
-        nodes = [(index, owner[index][name]) for index in (0, 1) for name in (pair.keras, pair.torch)[index]]
-        for node in nodes[1:]:
-            leader[find(node)] = find(nodes[0])
-    grouped: dict[tuple[int, str], list[int]] = {}
+        layers = [(side, owner[side][name]) for side in (0, 1) for name in (pair.keras, pair.torch)[side]]
+        own = [nodes.setdefault(layer, len(nodes)) for layer in layers]
+        edges += [(own[0], other) for other in own]
+    labels = connected([one for one, _ in edges], [other for _, other in edges], len(nodes))
+    grouped: dict[int, list[int]] = {}
     for place, pair in enumerate(pairs):
-        index = 0 if pair.keras else 1
-        grouped.setdefault(find((index, owner[index][(pair.keras or pair.torch)[0]])), []).append(place)
+        side, names = (0, pair.keras) if pair.keras else (1, pair.torch)
+        grouped.setdefault(labels[nodes[side, owner[side][names[0]]]], []).append(place)
+    paths: dict[int, list[list[str]]] = {label: [[], []] for label in grouped}
+    for side in (0, 1):
+        for path in calls[side]:
+            if (side, path) in nodes:
+                paths[labels[nodes[side, path]]][side].append(path)
     found = []
-    for leading, members in grouped.items():
-        layers = [
-            [path for path in calls[index] if find((index, path)) == leading] if leading in leader else []
-            for index in (0, 1)
-        ]
+    for label, members in grouped.items():
+        layers_of = paths[label]
         members.sort(
             key=lambda place: places[0][pairs[place].keras[0]] if pairs[place].keras else len(places[0])
         )
-        ends = [_outer(layers[index], sides[index]) for index in (0, 1)]
+        ends = [_outer(layers_of[index], sides[index]) for index in (0, 1)]
         observed = all(ends) and not any(
-            _contains(ends[index], layers[index], sides[index]) for index in (0, 1)
+            _contains(ends[index], layers_of[index], sides[index]) for index in (0, 1)
         )
         signature = tuple(
             (
@@ -77,7 +76,7 @@ def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Co
             )
             for place in members
         )
-        order = min((calls[0][path] for path in layers[0]), default=len(calls[0]))
+        order = min((calls[0][path] for path in layers_of[0]), default=len(calls[0]))
         found.append(Component(tuple(members), ends[0], ends[1], observed, signature, order))
     return sorted(found, key=lambda component: component.order)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.common.external.mapping.components import moments
+from parity.common.external.mapping.graphs import in_order
 from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import LayerInfo, Outline
@@ -84,18 +85,10 @@ def _activates(keras: Outline, torch: Outline, pair: LayerPair) -> bool:
 
 def _rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The most of them that rise on both sides."""
-    ordered = sorted(places)
-    best: list[tuple[int, int]] = []
-    lengths, before = [1] * len(ordered), [-1] * len(ordered)
-    for i, (_, theirs) in enumerate(ordered):
-        for j in range(i):
-            if ordered[j][1] < theirs and ordered[j][0] < ordered[i][0] and lengths[j] + 1 > lengths[i]:
-                lengths[i], before[i] = lengths[j] + 1, j
-    at = max(range(len(ordered)), key=lengths.__getitem__, default=-1)
-    while at >= 0:
-        best.append(ordered[at])
-        at = before[at]
-    return best[::-1]
+    there = set(places)
+    ours, theirs = (sorted(set(side)) for side in zip(*places, strict=True)) if places else ([], [])
+    chain = in_order(len(ours), len(theirs), lambda i, j: (ours[i], theirs[j]) in there)
+    return [(ours[i], theirs[j]) for i, j in chain]
 
 
 def _in_order(ours: Sequence[LayerInfo], theirs: Sequence[LayerInfo]) -> list[LayerPair]:

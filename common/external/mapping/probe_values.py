@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.common.external.mapping.graphs import connected
 from parity.common.external.process.pass_result import Array
 from parity.common.spec.external.outline import TensorInfo
 from parity.common.spec.external.rules import Constant, parse_rule
@@ -75,7 +76,10 @@ def levelled(arrays: Sequence[Array], rules: Sequence[str], count: int) -> list[
     places = [
         np.concatenate([part.ravel() for part in parse_rule(rule).to_torch(indices, count)]) for rule in rules
     ]
-    labels = _connected(places, total)
+    # Equal for elements that any two rules put into the same place.
+    labels = np.arange(total)
+    for other in places[1:]:
+        labels = connected(labels[places[0]], labels[other], total)[labels]
     flat = np.concatenate([np.asarray(array).ravel() for array in arrays])
     sums = np.zeros(total)
     counts = np.zeros(total)
@@ -87,17 +91,3 @@ def levelled(arrays: Sequence[Array], rules: Sequence[str], count: int) -> list[
         level[start : start + array.size].reshape(array.shape)
         for start, array in zip(starts, arrays, strict=True)
     ]
-
-
-def _connected(places: Sequence[Array], total: int) -> Array:
-    """A label for each of `total` elements: equal for those that any two orders have at the same place."""
-    labels = np.arange(total)
-    while True:
-        before = labels.copy()
-        for other in places[1:]:
-            one, two = labels[places[0]], labels[other]
-            np.minimum.at(labels, np.maximum(one, two), np.minimum(one, two))
-            while not np.array_equal(labels, labels[labels]):
-                labels = labels[labels]
-        if np.array_equal(labels, before):
-            return labels

@@ -6,11 +6,14 @@ Nothing is guessed silently: what only its order tells from others of its shape 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
+from parity.common.external.mapping.graphs import assign, in_order
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -145,26 +148,21 @@ def _matched(
 ) -> list[Match]:
     """Atoms in pairs: those in order first, weighed with their names, and then what is left."""
     fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
-    chains = [_longest(len(ours), len(theirs), fit.in_order) for fit in fits]
+    chains = [in_order(len(ours), len(theirs), fit.in_order) for fit in fits]
     _, _, fit, chain = max(
         (_worth_of(chain, fit), -number, fit, chain)
         for number, (fit, chain) in enumerate(zip(fits, chains, strict=True))
     )
     ours = fit.ours
     found = dict(chain)
-    free = [j for j in range(len(theirs)) if j not in set(found.values())]
-    candidates = [
-        (fit.likeness(i, j) - (0.0 if fit.is_loose(i, j) else _STEP_COST * _distance(i, j, chain)), i, j)
-        for i in range(len(ours))
-        if i not in found
-        for j in free
-        if fit.score(i, j) is not None
-    ]
-    taken: set[int] = set()
-    for _, i, j in sorted(candidates, key=lambda candidate: (-candidate[0], *candidate[1:])):
-        if i not in found and j not in taken:
-            found[i] = j
-            taken.add(j)
+    rows = [i for i in range(len(ours)) if i not in found]
+    columns = sorted(set(range(len(theirs))) - set(found.values()))
+    left = np.full((len(rows), len(columns)), -np.inf)
+    for (a, i), (b, j) in itertools.product(enumerate(rows), enumerate(columns)):
+        if fit.score(i, j) is not None:
+            steps = 0.0 if fit.is_loose(i, j) else _STEP_COST * _distance(i, j, chain)
+            left[a, b] = fit.likeness(i, j) - steps
+    found |= {rows[a]: columns[b] for a, b in assign(left).items()}
     _exchange(found, fit)
     return [fit.match(i, j) for i, j in sorted(found.items())]
 
@@ -196,53 +194,26 @@ def _worth_of(chain: Sequence[tuple[int, int]], fit: _Fit) -> float:
 
 
 def _exchange(found: dict[int, int], fit: _Fit) -> None:
-    """ImportedStateAdapter partners where their words say so, whatever the order: attributes have none."""
+    """Exchange partners where their words say so, whatever the order: attributes have none."""
     groups: dict[object, list[int]] = {}
     for i in found:
         groups.setdefault(fit.shape_of(i), []).append(i)
     for members in groups.values():
-        changed = len(members) <= _EXCHANGED
-        while changed:
-            changed = False
-            for i, k in itertools.combinations(members, 2):
-                if fit.score(i, found[k]) is None or fit.score(k, found[i]) is None:
-                    continue
-                now = fit.words(i, found[i]) + fit.words(k, found[k])
-                if fit.words(i, found[k]) + fit.words(k, found[i]) > now + _EXCHANGE_GAIN:
-                    found[i], found[k] = found[k], found[i]
-                    changed = True
+        if not 1 < len(members) <= _EXCHANGED:
+            continue
+        partners = [found[i] for i in members]
+        words = [
+            [fit.words(i, j) if fit.score(i, j) is not None else -np.inf for j in partners] for i in members
+        ]
+        # Two that exchange their partners lose this twice.
+        stays = _EXCHANGE_GAIN / 2 * np.eye(len(members))
+        found |= {members[a]: partners[b] for a, b in assign(np.array(words) + stays).items()}
 
 
 def _distance(i: int, j: int, chain: Sequence[tuple[int, int]]) -> float:
     """How many steps j is from where order would have it."""
     before = max((pair for pair in chain if pair[0] < i), default=(-1, -1))
     return abs((j - before[1]) - (i - before[0]))
-
-
-def _longest(rows: int, columns: int, score: Callable[[int, int], float | None]) -> list[tuple[int, int]]:
-    """The pairs, rising on both sides, whose scores have the largest sum."""
-    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
-    for i in range(rows):
-        row, above = best[i + 1], best[i]
-        for j in range(columns):
-            value = max(above[j + 1], row[j])
-            gain = score(i, j)
-            if gain is not None and above[j] + gain > value:
-                value = above[j] + gain
-            row[j + 1] = value
-    found = []
-    i, j = rows, columns
-    while i and j:
-        gain = score(i - 1, j - 1)
-        if best[i][j] == best[i - 1][j]:
-            i -= 1
-        elif best[i][j] == best[i][j - 1]:
-            j -= 1
-        else:
-            assert gain is not None
-            found.append((i - 1, j - 1))
-            i, j = i - 1, j - 1
-    return found[::-1]
 
 
 class _Fit:

@@ -14,6 +14,7 @@ import numpy as np
 
 from parity.common.external.mapping.components import deviation, moments, taps_of
 from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
+from parity.common.external.mapping.graphs import assign
 from parity.common.external.mapping.probe_values import constant_of
 from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial, experiment
 from parity.common.external.process.pass_result import Array
@@ -415,18 +416,11 @@ def _nearest(members: Sequence[int], sums: Sequence[tuple[Array | None, Array | 
         scale = np.abs(ours).max(0) + np.finfo(float).tiny
         far = np.abs((ours[:, None] - theirs[None, :]) / scale).max(-1)
     far = np.where(np.isfinite(far), far, np.inf)
-    found: dict[int, int] = {}
-    free = set(range(len(members)))
     # What is as near as anything stays as it was.
-    for place in range(len(members)):
-        if far[place, place] <= _CLEARLY * far[place].min() + AGREES:
-            found[place] = place
-            free.discard(place)
-    rest = [(round(float(far[i, j]), 9), i, j) for i in range(len(members)) if i not in found for j in free]
-    for _, i, j in sorted(rest):
-        if i not in found and j in free:
-            found[i] = j
-            free.discard(j)
+    same = [place for place, row in enumerate(far) if row[place] <= _CLEARLY * row.min() + AGREES]
+    found = dict(zip(same, same, strict=True))
+    rest = [place for place in range(len(members)) if place not in found]
+    found |= {rest[i]: rest[j] for i, j in assign(-far[np.ix_(rest, rest)]).items()}
     return {members[i]: members[j] for i, j in found.items()}
 
 
