@@ -79,8 +79,13 @@ def _scaling_words(scaling: Scaling | None, figures: dict[str, plots.Figure]) ->
     pinned = "Replicas were pinned to their own cores."
     if not scaling.pinned:
         pinned = "Replicas were not pinned to cores, so they may have shared them."
-    told = {"words": words_of_scaling(scaling), "pinned": pinned, "drawn": set(figures)}
-    return {"scaling": scaling, "modes": list(modes), **told}
+    return {
+        "scaling": scaling,
+        "modes": list(modes),
+        "pinned": pinned,
+        "drawn": set(figures),
+        **words_of_scaling(scaling),
+    }
 
 
 def scale_why(scaling: Scaling) -> str:
