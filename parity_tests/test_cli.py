@@ -190,7 +190,7 @@ def test_compare_writes_reports_where_asked(parity: Cli) -> None:
     code, out, _ = parity("compare", "a", "b", "--out", "deep/report", "--checks")
     folder = parity.folder / "deep" / "report"
     names = {path.name for path in folder.iterdir()}
-    html = all(importlib.util.find_spec(name) for name in ("plotly", "jinja2"))
+    html = importlib.util.find_spec("plotly") is not None
     assert code == 1 and names == {"report.json", "report.xml"} | ({"report.html"} if html else set())
     assert json.loads((folder / "report.json").read_text())["exit_code"] == 1
     assert ElementTree.parse(folder / "report.xml").getroot().find("testsuite/testcase/failure") is not None
@@ -199,7 +199,7 @@ def test_compare_writes_reports_where_asked(parity: Cli) -> None:
 
 def test_compare_does_without_the_html_libraries(parity: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     records(parity)
-    for name in ("plotly", "plotly.offline", "jinja2"):
+    for name in ("plotly", "plotly.offline"):
         monkeypatch.setitem(sys.modules, name, None)
     code, out, err = parity("compare", "a", "b", "--out", "report")
     assert (code, err) == (0, "")

@@ -28,8 +28,6 @@ from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import DDP, TENSORFLOW, Run, recipe_spec
 from parity_tests.test_report_html import HOSTILE, Page, rendered
 
-pytest.importorskip("jinja2", reason="the page needs jinja2")
-
 SPEC = recipe_spec("digits_mlp", "steps=30")
 
 

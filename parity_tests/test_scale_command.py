@@ -480,8 +480,8 @@ def test_the_terminal_says_all_and_shows_text_as_it_is(text: str) -> None:
 
 
 def test_the_page_has_every_part_and_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not all(importlib.util.find_spec(name) for name in ("plotly", "jinja2")):
-        pytest.skip("the report needs plotly and jinja2")
+    if importlib.util.find_spec("plotly") is None:
+        pytest.skip("the report needs plotly")
     from parity.common.report.html.comparison import write_scale_html
     from parity_tests.test_report_html import SCALING_SECTIONS, Page, spoil_header
 

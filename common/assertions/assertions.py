@@ -28,7 +28,7 @@ from parity.common.assertions.arguments import (
     training_asked,
     written,
 )
-from parity.common.assertions.failures import place_of, told_of, where_of, write_page
+from parity.common.assertions.failures import place_of, told_of, where_of, write_failure
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import Workers, holds_runs_or_logs
@@ -307,7 +307,7 @@ def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
         lines += [f"  {found.when.evidence}"] if found.when else []
         lines += [line for finding in found.findings[:_SHOWN] for line in told_of(finding, ())]
         seen = [one for step in found.steps for one in step.as_trained]
-        write_page(folder / (REPORT if result is None else _DIAGNOSIS), [*lines, *found.notes], seen, None)
+        write_failure(folder / (REPORT if result is None else _DIAGNOSIS), [*lines, *found.notes], seen, None)
     shown = str(folder / REPORT) if result is None else write_reports(result, folder)
     return "\n".join([*lines, f"  report: {shown}"])
 
@@ -350,7 +350,7 @@ def _explained(
         named = f"{place_of(first)} ({partner} in torch)" if partner else place_of(first)
         lines.append(f"  first at {named}: off by {first.deviation:.2g}{where_of(first)}")
     lines += _causes(asked, opened, bench)
-    write_page(scratch / REPORT, lines, layers, chosen.limit)
+    write_failure(scratch / REPORT, lines, layers, chosen.limit)
     return "\n".join(lines)
 
 

@@ -1,18 +1,16 @@
-"""A failed assertion told: its lines, and the page that a test leaves."""
+"""Report a failed assertion: its lines, and the page that a test leaves."""
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from parity.common.base.files import replacing
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.external.pairs.bench import OUTPUT
 from parity.common.external.pairs.explain import Suspect
-from parity.common.report.files import finite
+from parity.common.report.files import finite, write_data
+from parity.common.report.html.page import write_page
 
 
 def told_of(finding: Finding, suspects: Sequence[Suspect]) -> list[str]:
@@ -37,7 +35,7 @@ def where_of(one: TensorComparison) -> str:
     return f" ({one.where})" if one.where else ""
 
 
-def write_page(
+def write_failure(
     path: Path, lines: list[str], tensors: Sequence[TensorComparison], limit: float | None
 ) -> None:
     """Write an HTML page without scripts, and the same as JSON beside it.
@@ -47,33 +45,16 @@ def write_page(
         lines: what it says.
         tensors: in their order.
         limit: of the deviation of all; None: each has its own.
+
+    Raises:
+        RecordError: a file cannot be written.
     """
-    rows = "".join(
-        f"<tr class={'ok' if one.deviation <= (limit or one.allowed) else 'off'}><td>{html.escape(one.name)}</td>"
-        f"<td>{one.deviation:.2g}</td><td>{html.escape(one.where)}</td></tr>"
-        for one in tensors
-    )
-    text = html.escape("\n".join(lines))
-    with replacing(path) as temporary:
-        temporary.write_text(
-            _PAGE.format(
-                text=text,
-                rows=rows,
-                limit=f"allowed {limit:g}" if limit else "relative to its largest element",
-            ),
-            encoding="utf-8",
-        )
+    words = {
+        "headline": {"verdict": "divergent", "title": "Not the same", "why": lines[0]},
+        "lines": lines,
+        "tensors": [(one, one.deviation <= (limit or one.allowed)) for one in tensors],
+        "limit": f"allowed {limit:g}" if limit else "relative to its largest element",
+    }
+    write_page(path, "failure.html.j2", words, {}, None)
     data = {"text": lines, "limit": limit, "tensors": [asdict(one) for one in tensors]}
-    with replacing(path.with_suffix(".json")) as temporary:
-        temporary.write_text(json.dumps(finite(data), indent=1) + "\n", encoding="utf-8")
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>parity: not the same</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>body {{ font: 15px sans-serif; margin: 2em auto; max-width: 60em }} pre {{ white-space: pre-wrap }}
-td, th {{ padding: .2em 1em .2em 0; text-align: left }} .off {{ color: #b00020 }} .ok {{ color: #2e7d32 }}</style>
-</head><body><h1>Not the same</h1><pre>{text}</pre>
-<h2>Tensor by tensor, each from what came before it</h2>
-<table><tr><th>tensor, as Keras calls it</th><th>deviation ({limit})</th><th></th></tr>{rows}</table></body></html>
-"""
+    write_data(finite(data), path.with_suffix(".json"))

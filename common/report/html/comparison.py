@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity import __version__
 from parity.common.data.plan import BatchPlan
 from parity.common.parity.compare import Check
 from parity.common.parity.result import Result
@@ -27,7 +26,6 @@ from parity.common.spec import dump_yaml
 if TYPE_CHECKING:
     from parity.common.scaling.experiment import ScaleResult
 
-SYMBOLS = {"parity": "✓", "divergent": "✕", "inconclusive": "?"}
 _TITLES = {"parity": "Parity", "divergent": "Divergent", "inconclusive": "Inconclusive"}
 
 
@@ -58,8 +56,6 @@ def write_scale_html(result: ScaleResult, path: Path) -> None:
             "title": result.verdict.capitalize(),
             "why": scale_why(result.scaling),
         },
-        "symbols": SYMBOLS,
-        "version": __version__,
         "spec": result.question.spec,
         "spec_hash": reference.header.spec_hash,
         "rounds": f"{result.scaling.rounds} of {result.question.rounds}",
@@ -131,8 +127,6 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
             "title": _TITLES[result.verdict],
             "why": why(result),
         },
-        "symbols": SYMBOLS,
-        "version": __version__,
         "spec": reference.run_info,
         "planned": planned,
         "spec_hash": reference.header.spec_hash,

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from parity import __version__
 from parity.common.diagnosis.isolate.stages import TITLES, number, stages_of, worst_by_name
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.record import RunRecord
@@ -32,7 +31,7 @@ from parity.common.report.diagnosis import (
     traced,
 )
 from parity.common.report.html import plots
-from parity.common.report.html.comparison import SYMBOLS, run_facts
+from parity.common.report.html.comparison import run_facts
 from parity.common.report.html.page import write_page
 from parity.common.spec import dump_yaml, walk
 from parity.common.spec.external.outline import Outline
@@ -154,8 +153,6 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
     }
     words = {
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
-        "symbols": SYMBOLS,
-        "version": __version__,
         "spec": {"name": diagnosis.name},
         "diagnosis": diagnosis,
         "not_found": NOT_FOUND,

@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from parity import __version__
 from parity.common.base.errors import MissingPackageError, RecordError, how_to_install
 from parity.common.base.files import replacing
 from parity.common.report.html import plots
 
 _HERE = Path(__file__).parent
+SYMBOLS = {"parity": "✓", "divergent": "✕", "inconclusive": "?"}
 
 
 def write_page(
@@ -20,7 +22,7 @@ def write_page(
     template: str,
     words: dict[str, Any],
     figures: dict[str, plots.Figure],
-    script: str = "report.js",
+    script: str | None = "report.js",
 ) -> None:
     """Write a page, whole or not at all, replacing an older one.
 
@@ -29,35 +31,35 @@ def write_page(
         template: a file beside this module.
         words: what the template says, unescaped: the template escapes.
         figures: by name, for elements whose data-figure is figure-NAME; a page without any has no plotly.
-        script: another file beside this module, which brings the page to life.
+        script: another file beside this module, which brings the page to life; None: a page without scripts.
 
     Raises:
-        MissingPackageError: jinja2 is not installed, or plotly where there are figures.
+        MissingPackageError: there are figures, and plotly is not installed.
         RecordError: the file cannot be written.
     """
-    try:
-        import jinja2
-
-        if figures:
-            import plotly.offline
-    except ImportError as error:
-        raise MissingPackageError(f"the HTML report needs {error.name}; {how_to_install('report')}") from None
+    import jinja2
     from markupsafe import Markup
 
+    scripts = {}
+    if script is not None:
+        names = {"guard": "guard.js", "page": script}
+        scripts = {name: (_HERE / file).read_text(encoding="utf-8") for name, file in names.items()}
+    if figures:
+        try:
+            import plotly.offline
+        except ImportError as error:
+            needed = f"the HTML report needs {error.name}; {how_to_install('report')}"
+            raise MissingPackageError(needed) from None
+        plotly_js = plotly.offline.get_plotlyjs()
+        scripts["plotly"] = plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    environment.globals |= {"version": __version__, "symbols": SYMBOLS}
     environment.filters |= {"short": short, "breakable": _breakable}
-    scripts = {
-        "guard": (_HERE / "guard.js").read_text(encoding="utf-8"),
-        "page": (_HERE / script).read_text(encoding="utf-8"),
-    }
-    if figures:
-        plotly_js = plotly.offline.get_plotlyjs()
-        scripts["plotly"] = plotly_js.replace("\r\n", "\n").replace("</script", "<\\/script")
     page = environment.get_template(template).render(
         words,
         policy=_policy(list(scripts.values())),
@@ -74,7 +76,7 @@ def write_page(
 def _policy(scripts: list[str]) -> str:
     """Nothing from any network, and no script but exactly these."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
