@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.lint.lint import Difference, lint, said_of
+from parity.common.external.lint.lint import Difference, lint
+from parity.common.external.lint.settings import said
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.points import points_of
@@ -185,7 +186,7 @@ def _widened(
 def _text(found: Difference) -> str:
     row = f" (row {found.row})" if found.row is not None else ""
     return (
-        f"{found.kind}.{found.setting} {said_of(found.keras_value)} against {said_of(found.torch_value)}{row}"
+        f"{found.kind}.{found.setting} {said(found.keras_value)} against {said(found.torch_value)}{row}"
     )
 
 

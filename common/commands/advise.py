@@ -24,7 +24,7 @@ from parity.common.planning.adviser.recommend import (
     placement_text,
     samples_each,
 )
-from parity.common.report.terminal import table_console
+from parity.common.report.terminal import say, table_console
 from parity.common.state.imported import refuse_imported
 
 _MOST_GPUS = 65536
@@ -98,18 +98,14 @@ def show(advice: Advice, command: str | None, console: Console, everything: bool
     console.print(table)
     refused = [choice for choice in advice.choices if choice.refused]
     if refused:
-        console.print(
-            f"not possible here: {escape(refused[0].refused)}"
-            + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
-            highlight=False,
-            soft_wrap=True,
-        )
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        say(console, f"not possible here: {escape(refused[0].refused)}{more}")
     if advice.chosen is None:
-        console.print(f"[red]✗[/red] {escape(advice.reason)}", highlight=False, soft_wrap=True)
+        say(console, f"[red]✗[/red] {escape(advice.reason)}")
         return
-    console.print(f"[green]✓[/green] {escape(advice.reason)}", highlight=False, soft_wrap=True)
-    console.print(f"  placement: {placement_text(advice.chosen.placement)}", highlight=False, soft_wrap=True)
-    console.print(f"  start it:  {escape(command or '')}", highlight=False, soft_wrap=True, markup=True)
+    say(console, f"[green]✓[/green] {escape(advice.reason)}")
+    say(console, f"  placement: {placement_text(advice.chosen.placement)}")
+    say(console, f"  start it:  {escape(command or '')}")
 
 
 def _told(advice: Advice, everything: bool) -> list[Choice]:

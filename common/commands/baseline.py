@@ -16,7 +16,7 @@ from parity.common.base.errors import SpecError
 from parity.common.commands import make_folder
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.report.files import finite, write_data
-from parity.common.report.terminal import table_console
+from parity.common.report.terminal import say, table_console
 
 _MARK = {0: "[bold green]✓[/bold green]", 1: "[bold red]✗[/bold red]", 3: "[bold yellow]?[/bold yellow]"}
 _WORDS = {0: "no regression", 1: "regression", 3: "undecided"}
@@ -59,27 +59,23 @@ def show(results: list[BaselineResult], console: Console, report: str | None) ->
     """Each comparison: its verdict, the versions that differ, a table, and what has become worse."""
     for result in results:
         code = result.exit_code
-        _say(
+        say(
             console,
             f"{_MARK[code]} [bold]{_WORDS[code]}[/bold]  {escape(result.new)} against {escape(result.old)}",
         )
         changed = [f"{name} {old} -> {new}" for name, old, new in result.versions]
-        _say(console, f"  versions: {escape(', '.join(changed) or 'the same')}")
+        say(console, f"  versions: {escape(', '.join(changed) or 'the same')}")
         console.print(_table(result))
         for change in result.changes:
             for line in change.regression:
-                _say(console, f"  [red]✗[/red] {escape(change.label)}: {escape(line)}")
+                say(console, f"  [red]✗[/red] {escape(change.label)}: {escape(line)}")
             for line in _open(change):
-                _say(console, f"  ? {escape(change.label)}: {escape(line)}")
+                say(console, f"  ? {escape(change.label)}: {escape(line)}")
         for side, labels in (("old", result.only_old), ("new", result.only_new)):
             if labels:
-                _say(console, f"  only in the {side} folder: {escape(', '.join(labels))}")
+                say(console, f"  only in the {side} folder: {escape(', '.join(labels))}")
     if report is not None:
-        _say(console, f"  report: {escape(report)}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True)
+        say(console, f"  report: {escape(report)}")
 
 
 def _open(change: Change) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -294,7 +295,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _add_node(tree: Tree, node: Node) -> None:
-    count = sum(_size(p.shape) for p in node.parameters)
+    count = sum(math.prod(p.shape) for p in node.parameters)
     text = f"{escape(node.path)} [dim]{node.spec.kind}[/dim] -> {node.output_shape}"
     branch = tree.add(text + (f"  {count:,}" if count else ""))
     for child in node.children:
@@ -302,14 +303,7 @@ def _add_node(tree: Tree, node: Node) -> None:
 
 
 def _parameter_count(spec: TrainSpec) -> int:
-    return sum(_size(p.shape) for p in parameter_specs(spec).values() if p.trainable)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+    return sum(math.prod(p.shape) for p in parameter_specs(spec).values() if p.trainable)
 
 
 def _doctor(options: argparse.Namespace) -> int:

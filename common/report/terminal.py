@@ -23,24 +23,28 @@ def table_console() -> Console:
     return Console(emoji=False, width=max(Console().width, _TABLE_WIDTH))
 
 
+def say(console: Console, line: str) -> None:
+    """Print a line of rich's markup as one line, however long it is."""
+    console.print(line, highlight=False, soft_wrap=True)
+
+
 def print_verdict(result: Result, console: Console, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
     spec = result.records[0].run_info
     style = _STYLE[result.verdict]
-    console.print(
+    say(
+        console,
         f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
         f" {len(result.records[0].steps)} steps, reference {escape(result.records[0].label)}",
-        highlight=False,
-        soft_wrap=True,
     )
     for comparison in result.comparisons:
-        console.print(f"  {_comparison_line(comparison)}", highlight=False, soft_wrap=True)
-    console.print(f"  batch splits: {escape(_splits_line(result))}", highlight=False, soft_wrap=True)
+        say(console, f"  {_comparison_line(comparison)}")
+    say(console, f"  batch splits: {escape(_splits_line(result))}")
     if result.scaling is not None:
         for ratio in result.scaling.speedups:
-            console.print(f"  speedup 1 -> {_speedup_line(ratio)}", highlight=False, soft_wrap=True)
+            say(console, f"  speedup 1 -> {_speedup_line(ratio)}")
     if report is not None:
-        console.print(f"  report: {escape(report)}", highlight=False, soft_wrap=True)
+        say(console, f"  report: {escape(report)}")
 
 
 def _comparison_line(comparison: Comparison) -> str:
@@ -98,10 +102,9 @@ def print_checks(comparison: Comparison, console: Console) -> None:
         table.add_row(*_row(check))
     console.print(table)
     for entry in comparison.excepted:
-        console.print(
+        say(
+            console,
             f"  left out: {escape(entry.tensor)} ({escape(entry.reason)}), deviation {entry.deviation:.1e}",
-            highlight=False,
-            soft_wrap=True,
         )
 
 

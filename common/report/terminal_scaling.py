@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.common.report.html.scaling import error_words, interval, number, titled, usual
+from parity.common.report.terminal import say
 from parity.common.scaling.result import Projection, Ratio, Scaling, Target
 
 if TYPE_CHECKING:
@@ -23,31 +24,27 @@ def print_scale(result: ScaleResult, console: Console, report: str) -> None:
     """What `parity scale` found."""
     question, scaling = result.question, result.scaling
     kind = "strong and weak" if question.mode == "both" else question.mode
-    _say(
+    say(
         console,
         f"{_MARK[result.exit_code == 0]} [bold]{result.verdict}[/bold]  {escape(question.spec.name)}, {kind} scaling,"
         f" {scaling.rounds} of {question.rounds} rounds, global batch {question.spec.global_batch_size}",
     )
     console.print(_table(scaling))
     for ratio in scaling.between:
-        _say(console, f"  {escape(titled(ratio.name, ratio.mode))}: {escape(interval(ratio, '.2f', 'x'))}")
+        say(console, f"  {escape(titled(ratio.name, ratio.mode))}: {escape(interval(ratio, '.2f', 'x'))}")
     for ratio in (*scaling.speedups, *scaling.between):
         if ratio.conclusion != "conclusive":
-            _say(console, f"  ? {escape(titled(ratio.name, ratio.mode))}: {escape(ratio.advice)}")
+            say(console, f"  ? {escape(titled(ratio.name, ratio.mode))}: {escape(ratio.advice)}")
     for loss in scaling.losses:
-        _say(console, f"  {escape(loss.sentence)}")
+        say(console, f"  {escape(loss.sentence)}")
     for projection in scaling.projections:
         for line in _projected(projection):
-            _say(console, f"  {escape(line)}")
+            say(console, f"  {escape(line)}")
     if scaling.targets:
         console.print(_targets(scaling.targets))
     for note in scaling.notes:
-        _say(console, f"  note: {escape(note)}")
-    _say(console, f"  report: {escape(report)}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True)
+        say(console, f"  note: {escape(note)}")
+    say(console, f"  report: {escape(report)}")
 
 
 def _table(scaling: Scaling) -> Table:

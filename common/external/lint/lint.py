@@ -9,7 +9,7 @@ from typing import Any
 from parity.common.external.lint.alignment import aligned
 from parity.common.external.lint.effective import Item, compared, effective, items_of
 from parity.common.external.lint.optimizer_settings import OPTIMIZERS
-from parity.common.external.lint.settings import LAYERS, PLUMBING, Changes, Meaning
+from parity.common.external.lint.settings import LAYERS, PLUMBING, Changes, Meaning, said
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import LayerPair
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline, Setting
@@ -141,11 +141,12 @@ def _not_read(outline: Outline, path: str, what: str, why: str) -> Unread:
 
 
 def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]:
+    paths = left.path, right.path
     keras, torch = effective(left, right), effective(right, left)
     meanings = LAYERS[left.kind]
     if left.kind != right.kind:
         if not {left.kind, right.kind} <= _PRODUCTS:
-            yield _difference(left, right, "kind", left.kind, right.kind, _KIND)
+            yield _difference(paths, left.kind, "kind", left.kind, right.kind, _KIND)
             return
         why = f"{left.kind} against {right.kind}: only {', '.join(_SHARED)} were compared"
         unread.append(Unread(keras=left.path, torch=right.path, what="layer", why=why))
@@ -158,25 +159,31 @@ def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]
             continue
         missing = [side for side, found in (("keras", keras), ("torch", torch)) if name not in found]
         if missing and not meaning.optional:
-            value = said_of(keras.get(name, torch.get(name)))
+            value = said(keras.get(name, torch.get(name)))
             other = "torch" if missing[0] == "keras" else "keras"
             why = f"{missing[0]}'s could not be read ({other} has {value})"
             unread.append(Unread(keras=left.path, torch=right.path, what=name, why=why))
         elif not same(keras.get(name), torch.get(name)):
-            yield _difference(left, right, name, keras.get(name), torch.get(name), meaning)
+            yield _difference(paths, left.kind, name, keras.get(name), torch.get(name), meaning)
 
 
 _KIND = Meaning(None, "forward", "a layer of kind {v}", "a layer of kind {v}")
 
 
 def _difference(
-    left: Item, right: Item, name: str, keras: Setting, torch: Setting, meaning: Meaning
+    paths: tuple[str | None, str | None],
+    kind: str,
+    name: str,
+    keras: Setting,
+    torch: Setting,
+    meaning: Meaning,
 ) -> Difference:
+    """The difference of a setting; `paths` of the two layers, None of optimizers."""
     row = 44 if name.endswith("_initializer") and _only_cut(str(keras), str(torch)) else meaning.row
     return Difference(
-        keras=left.path,
-        torch=right.path,
-        kind=left.kind,
+        keras=paths[0],
+        torch=paths[1],
+        kind=kind,
         setting=name,
         keras_value=keras,
         torch_value=torch,
@@ -217,7 +224,7 @@ def _without(item: Item) -> Difference:
 
 def _described(item: Item) -> str:
     shown = {"activation": ("function", "negative_slope"), "dropout": ("rate",)}.get(item.kind, ())
-    values = [said_of(item.info.settings[name]) for name in shown if name in item.info.settings]
+    values = [said(item.info.settings[name]) for name in shown if name in item.info.settings]
     return f"{item.kind} {', '.join(values)}" if values else item.kind
 
 
@@ -227,11 +234,6 @@ def same(left: Setting, right: Setting) -> bool:
     if len(numbers) == 2:
         return math.isclose(numbers[0], numbers[1], rel_tol=1e-9)
     return left == right
-
-
-def said_of(value: Setting) -> str:
-    """A value, for people."""
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _optimizers(
@@ -248,7 +250,7 @@ def _optimizers(
     kinds = [_family(info.kind) for info in (keras, torch)]
     meanings = OPTIMIZERS[keras.kind if keras.kind == torch.kind else kinds[0]]
     if kinds[0] != kinds[1]:
-        yield _of_optimizers(keras, "kind", keras.kind, torch.kind, _OPTIMIZER_KIND)
+        yield _difference((None, None), keras.kind, "kind", keras.kind, torch.kind, _OPTIMIZER_KIND)
         meanings = {name: meaning for name, meaning in meanings.items() if name in OPTIMIZERS[kinds[1]]}
     left, right = keras.settings, torch.settings
     for name, meaning in meanings.items():
@@ -259,7 +261,7 @@ def _optimizers(
             why = f"keras has {values[0]}, torch {values[1]}, which need not be different"
             unread.append(Unread(keras=None, torch=None, what=name, why=why))
         elif not same(*values):
-            yield _of_optimizers(keras, name, *values, meaning)
+            yield _difference((None, None), keras.kind, name, *values, meaning)
 
 
 _OPTIMIZER_KIND = Meaning(None, "update", "an optimizer of kind {v}", "an optimizer of kind {v}")
@@ -276,20 +278,3 @@ def _optimizer_compared(name: str, keras: dict[str, Any], torch: dict[str, Any])
     if name in ("momentum_form", "nesterov", "dampening"):
         return bool(keras.get("momentum") and torch.get("momentum"))
     return True
-
-
-def _of_optimizers(
-    info: OptimizerInfo, name: str, keras: Setting, torch: Setting, meaning: Meaning
-) -> Difference:
-    return Difference(
-        keras=None,
-        torch=None,
-        kind=info.kind,
-        setting=name,
-        keras_value=keras,
-        torch_value=torch,
-        row=meaning.row,
-        changes=meaning.changes,
-        fix_keras=meaning.fix("keras", torch),
-        fix_torch=meaning.fix("torch", keras),
-    )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parity.common.base.errors import RecordError
-from parity.common.external.lint.lint import audit, said_of, same
+from parity.common.external.lint.lint import audit, same
+from parity.common.external.lint.settings import said
 from parity.common.record.files import parse, read_json
 from parity.common.record.script import OUTLINE
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline
@@ -37,7 +38,7 @@ def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], li
         values = [one.torch_value, one.keras_value] if swapped else [one.keras_value, one.torch_value]
         layers = " and ".join(dict.fromkeys(filter(None, (one.keras, one.torch)))) or "optimizer"
         row = f" (row {one.row} of DIFFERENCES)" if one.row else ""
-        told.append(f"{layers}: {one.setting} is {said_of(values[0])} and {said_of(values[1])}{row}")
+        told.append(f"{layers}: {one.setting} is {said(values[0])} and {said(values[1])}{row}")
     return told, []
 
 
@@ -68,4 +69,4 @@ def _alike(first: Outline, second: Outline) -> Iterator[str]:
         for setting in dict.fromkeys([*ours.settings, *others.settings]):
             left, right = ours.settings.get(setting), others.settings.get(setting)
             if not same(left, right) and not setting.endswith("_initializer"):
-                yield f"{name}: {setting} is {said_of(left)} and {said_of(right)}"
+                yield f"{name}: {setting} is {said(left)} and {said(right)}"
