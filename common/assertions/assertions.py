@@ -227,10 +227,7 @@ class Assertions:
 
     def _pair(self, asked: PairRequest, precision: str) -> tuple[ExternalWorker, ExternalWorker]:
         """Both models, built anew; side by side where their processes start."""
-        return (
-            self._side("tensorflow", asked.keras, precision),
-            self._side("torch", asked.torch, precision),
-        )
+        return (self._side("tensorflow", asked.keras, precision), self._side("torch", asked.torch, precision))
 
     def _side(self, framework: Framework, target: Target, precision: str) -> ExternalWorker:
         key = framework, precision

@@ -100,10 +100,7 @@ def _scaling(scaling: Scaling) -> Any:
     """The analysis, and what is computed from it."""
     data = asdict(scaling) | {"samples_per_second": scaling.samples_per_second}
     for entry, ratio in zip(data["speedups"], scaling.speedups, strict=True):
-        entry |= {
-            "efficiency": asdict(ratio.efficiency_interval),
-            "usual": ratio.expected,
-        }
+        entry |= {"efficiency": asdict(ratio.efficiency_interval), "usual": ratio.expected}
     return finite(data)
 
 
@@ -148,10 +145,7 @@ def write_junit(result: Result, path: Path) -> None:
         )
         for check in comparison.checks:
             case = ElementTree.SubElement(
-                suite,
-                "testcase",
-                classname=_xml_text(comparison.candidate),
-                name=check.name,
+                suite, "testcase", classname=_xml_text(comparison.candidate), name=check.name
             )
             message = f"deviation {check.deviation:.3g} at {check.where}, allowed {check.budget:.3g}"
             if not check.passed:
@@ -162,10 +156,7 @@ def write_junit(result: Result, path: Path) -> None:
         if comparison.verdict == "inconclusive":
             ElementTree.SubElement(verdict, "error", message=_xml_text(comparison.reason))
     ElementTree.indent(suites)
-    _write(
-        path,
-        ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n",
-    )
+    _write(path, ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n")
 
 
 def _xml_text(text: str) -> str:

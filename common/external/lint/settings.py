@@ -80,6 +80,14 @@ class Meaning:
         return template.replace("{v}", spelt).replace("{c}", opposite)
 
 
+def _forward(keras: str, torch: str, row: int | None = None, optional: bool = False) -> Meaning:
+    return Meaning(row, "forward", keras, torch, optional)
+
+
+def _training(keras: str, torch: str, row: int | None = None) -> Meaning:
+    return Meaning(row, "training mode", keras, torch)
+
+
 # Canonical initialisers in either side's own words; X is the number in the name.
 _SPELT = {
     "keras": {
@@ -142,7 +150,7 @@ def _penalty(argument: str) -> Meaning:
     )
 
 
-_BIAS = Meaning(None, "forward", "use_bias={v}", "bias={v}")
+_BIAS = _forward("use_bias={v}", "bias={v}")
 _TRAINABLE = Meaning(None, "update", "layer.trainable = {v}", "requires_grad_({v}) on its parameters")
 _KERNEL = {
     "kernel_initializer": _initial("kernel"),
@@ -159,121 +167,96 @@ _KERNEL = {
     "use_bias": _BIAS,
     "trainable": _TRAINABLE,
 }
-_DENSE = {"units": Meaning(None, "forward", "units={v}", "out_features={v}"), **_KERNEL}
-_PADDING = Meaning(
-    33,
-    "forward",
-    "ZeroPadding of {v} before it, and padding='valid'",
-    "F.pad by {v} before it, and padding=0",
+_DENSE = {"units": _forward("units={v}", "out_features={v}"), **_KERNEL}
+_PADDING = _forward(
+    "ZeroPadding of {v} before it, and padding='valid'", "F.pad by {v} before it, and padding=0", row=33
 )
-_STRIDES = Meaning(None, "forward", "strides={v}", "stride={v}")
+_STRIDES = _forward("strides={v}", "stride={v}")
 _CONVOLUTION = {
-    "filters": Meaning(None, "forward", "filters={v}", "out_channels={v}"),
-    "kernel_size": Meaning(None, "forward", "kernel_size={v}", "kernel_size={v}"),
+    "filters": _forward("filters={v}", "out_channels={v}"),
+    "kernel_size": _forward("kernel_size={v}", "kernel_size={v}"),
     "strides": _STRIDES,
     "padding": _PADDING,
-    "padding_values": Meaning(None, "forward", "pad with {v} before it", "padding_mode={v}"),
-    "dilation": Meaning(None, "forward", "dilation_rate={v}", "dilation={v}"),
-    "groups": Meaning(None, "forward", "groups={v}", "groups={v}"),
+    "padding_values": _forward("pad with {v} before it", "padding_mode={v}"),
+    "dilation": _forward("dilation_rate={v}", "dilation={v}"),
+    "groups": _forward("groups={v}", "groups={v}"),
     **_KERNEL,
 }
 _TRANSPOSED = {
     **{name: meaning for name, meaning in _CONVOLUTION.items() if name != "padding"},
-    "cropping": Meaning(
-        33,
-        "forward",
+    "cropping": _forward(
         "padding='valid', and Cropping of {v} after it",
         "padding and output_padding that take {v} off",
+        row=33,
     ),
 }
 _AFFINE = {
-    "scale": Meaning(None, "forward", "scale={v}", "affine (elementwise_affine)={v}"),
-    "center": Meaning(None, "forward", "center={v}", "bias={v}"),
+    "scale": _forward("scale={v}", "affine (elementwise_affine)={v}"),
+    "center": _forward("center={v}", "bias={v}"),
     "gamma_initializer": _initial("gamma"),
     "beta_initializer": _initial("beta"),
     "gamma_regularizer": _penalty("gamma_regularizer"),
     "beta_regularizer": _penalty("beta_regularizer"),
     "trainable": _TRAINABLE,
 }
-_STATISTICS = Meaning(
-    None, "forward", "no such setting: {v} statistics need a layer of your own", "track_running_stats: {v}"
-)
+_STATISTICS = _forward("no such setting: {v} statistics need a layer of your own", "track_running_stats: {v}")
 _BATCH_NORM = {
     **_AFFINE,
-    "decay": Meaning(1, "training mode", "momentum={v}", "momentum={c}"),
-    "epsilon": Meaning(2, "forward", "epsilon={v}", "eps={v}"),
-    "running_variance": Meaning(
-        3,
-        "training mode",
+    "decay": _training("momentum={v}", "momentum={c}", row=1),
+    "epsilon": _forward("epsilon={v}", "eps={v}", row=2),
+    "running_variance": _training(
         "no such setting: a layer of your own that stores the {v} variance",
         "no such setting: a layer of your own that stores the {v} variance",
+        row=3,
     ),
     "statistics": _STATISTICS,
-    "synchronized": Meaning(5, "training mode", "synchronized={v}", "nn.SyncBatchNorm: {v}"),
-    "frozen_statistics": Meaning(
-        6,
-        "training mode",
-        "call it with training=True to update its statistics",
-        "keep a frozen layer in eval()",
+    "synchronized": _training("synchronized={v}", "nn.SyncBatchNorm: {v}", row=5),
+    "frozen_statistics": _training(
+        "call it with training=True to update its statistics", "keep a frozen layer in eval()", row=6
     ),
     "moving_mean_initializer": _initial("moving_mean"),
     "moving_variance_initializer": _initial("moving_variance"),
     "trainable": Meaning(6, "update", "layer.trainable = {v}", "requires_grad_({v}) on its parameters"),
 }
-_NORM = {**_AFFINE, "epsilon": Meaning(40, "forward", "epsilon={v}", "eps={v}")}
-_AXES = Meaning(None, "forward", "axis: the last {v}", "normalized_shape of {v} axes")
+_NORM = {**_AFFINE, "epsilon": _forward("epsilon={v}", "eps={v}", row=40)}
+_AXES = _forward("axis: the last {v}", "normalized_shape of {v} axes")
 _POOL = {
-    "size": Meaning(None, "forward", "pool_size={v}", "kernel_size={v}"),
+    "size": _forward("pool_size={v}", "kernel_size={v}"),
     "strides": _STRIDES,
-    "padding": Meaning(
-        33, "forward", "a padding of {v} before it, and padding='valid'", "F.pad by {v} before it"
-    ),
-    "dilation": Meaning(
-        None, "forward", "no such setting: a layer of your own with dilation {v}", "dilation={v}"
-    ),
+    "padding": _forward("a padding of {v} before it, and padding='valid'", "F.pad by {v} before it", row=33),
+    "dilation": _forward("no such setting: a layer of your own with dilation {v}", "dilation={v}"),
 }
 _AVERAGE_POOL = {
     **{name: meaning for name, meaning in _POOL.items() if name not in ("dilation", "padding_values")},
-    "count_padding": Meaning(
-        34, "forward", "ZeroPadding before it, and padding='valid'", "count_include_pad={v}"
-    ),
-    "divisor": Meaning(None, "forward", "no such setting: multiply its output", "divisor_override={v}"),
+    "count_padding": _forward("ZeroPadding before it, and padding='valid'", "count_include_pad={v}", row=34),
+    "divisor": _forward("no such setting: multiply its output", "divisor_override={v}"),
 }
-_ADAPTIVE = {"sides": Meaning(None, "forward", "output_size: {v}", "output_size: {v}")}
-_RATE = Meaning(None, "training mode", "rate={v}", "p={v}")
-_RECURRENT_DROPOUT = Meaning(
-    47,
-    "training mode",
-    "{v} as dropout or recurrent_dropout",
-    "no such setting: a loop over cells with {v} inside",
+_ADAPTIVE = {"sides": _forward("output_size: {v}", "output_size: {v}")}
+_RATE = _training("rate={v}", "p={v}")
+_RECURRENT_DROPOUT = _training(
+    "{v} as dropout or recurrent_dropout", "no such setting: a loop over cells with {v} inside", row=47
 )
 
 
 def _recurrent(row: int | None) -> Mapping[str, Meaning]:
     return {
-        "units": Meaning(None, "forward", "units={v}", "hidden_size={v}"),
-        "layers": Meaning(None, "forward", "{v} layers, one after another", "num_layers={v}"),
-        "use_bias": Meaning(None, "forward", "use_bias={v}", "bias={v}"),
+        "units": _forward("units={v}", "hidden_size={v}"),
+        "layers": _forward("{v} layers, one after another", "num_layers={v}"),
+        "use_bias": _forward("use_bias={v}", "bias={v}"),
         "biases": Meaning(
             row,
             "update",
             "no such setting for {v} biases: train with half the rate of a torch bias in mind, or freeze one there",
             "set bias_hh to zero, and requires_grad_(False) on it",
         ),
-        "direction": Meaning(
-            None, "forward", "Bidirectional or go_backwards: {v}", "bidirectional, or a flipped input: {v}"
-        ),
-        "merge": Meaning(
-            None, "forward", "merge_mode={v}", "merge the two ways by {v} yourself", optional=True
-        ),
-        "between_dropout": Meaning(47, "training mode", "a Dropout of {v} between the layers", "dropout={v}"),
+        "direction": _forward("Bidirectional or go_backwards: {v}", "bidirectional, or a flipped input: {v}"),
+        "merge": _forward("merge_mode={v}", "merge the two ways by {v} yourself", optional=True),
+        "between_dropout": _training("a Dropout of {v} between the layers", "dropout={v}", row=47),
         "input_dropout": _RECURRENT_DROPOUT,
         "recurrent_dropout": _RECURRENT_DROPOUT,
-        "reset": Meaning(39, "forward", "reset_after: {v}", "no such setting: a cell of your own, reset {v}"),
-        "function": Meaning(
-            None, "forward", "activation={v}", "nonlinearity={v} (nn.RNN), or a cell of your own"
-        ),
-        "gate_function": Meaning(None, "forward", "recurrent_activation={v}", "a cell of your own with {v}"),
+        "reset": _forward("reset_after: {v}", "no such setting: a cell of your own, reset {v}", row=39),
+        "function": _forward("activation={v}", "nonlinearity={v} (nn.RNN), or a cell of your own"),
+        "gate_function": _forward("recurrent_activation={v}", "a cell of your own with {v}"),
         "kernel_initializer": _initial("kernel"),
         "recurrent_kernel_initializer": _initial("recurrent"),
         "bias_initializer": _initial("bias", 38 if row == 38 else 43),
@@ -285,16 +268,14 @@ def _recurrent(row: int | None) -> Mapping[str, Meaning]:
 
 
 _ATTENTION = {
-    "heads": Meaning(None, "forward", "num_heads={v}", "num_heads={v}"),
-    "head_size": Meaning(None, "forward", "key_dim={v}", "embed_dim / num_heads = {v}"),
-    "scale_factor": Meaning(
-        None, "forward", "scale the queries, to {v} in all", "scale the queries, to {v} in all"
-    ),
-    "dropout": Meaning(None, "training mode", "dropout={v}", "dropout={v}"),
+    "heads": _forward("num_heads={v}", "num_heads={v}"),
+    "head_size": _forward("key_dim={v}", "embed_dim / num_heads = {v}"),
+    "scale_factor": _forward("scale the queries, to {v} in all", "scale the queries, to {v} in all"),
+    "dropout": _training("dropout={v}", "dropout={v}"),
     "use_bias": _BIAS,
-    "output_bias": Meaning(None, "forward", "use_bias={v}", "out_proj.bias: {v}"),
-    "key_value_bias": Meaning(None, "forward", "no such setting", "add_bias_kv={v}"),
-    "zero_attention": Meaning(None, "forward", "no such setting", "add_zero_attn={v}"),
+    "output_bias": _forward("use_bias={v}", "out_proj.bias: {v}"),
+    "key_value_bias": _forward("no such setting", "add_bias_kv={v}"),
+    "zero_attention": _forward("no such setting", "add_zero_attn={v}"),
     "kernel_initializer": _initial("kernel"),
     "output_kernel_initializer": _initial("output kernel"),
     "bias_initializer": _initial("bias"),
@@ -303,7 +284,7 @@ _ATTENTION = {
     "trainable": _TRAINABLE,
 }
 _RESIZE = {
-    name: Meaning(48, "forward", keras, torch, optional=True)
+    name: _forward(keras, torch, row=48, optional=True)
     for name, keras, torch in (
         ("interpolation", "interpolation={v}", "mode={v}"),
         ("align_corners", "no such setting: resize with align_corners={v} yourself", "align_corners={v}"),
@@ -314,18 +295,14 @@ _RESIZE = {
     )
 }
 _ACTIVATION = {
-    "function": Meaning(None, "forward", "activation: {v}", "activation: {v}"),
-    "negative_slope": Meaning(41, "forward", "negative_slope={v}", "negative_slope={v}", optional=True),
-    "approximate": Meaning(
-        46,
-        "forward",
-        "keras.activations.gelu(x, approximate={v})",
-        "approximate: 'tanh' where {v}",
-        optional=True,
+    "function": _forward("activation: {v}", "activation: {v}"),
+    "negative_slope": _forward("negative_slope={v}", "negative_slope={v}", row=41, optional=True),
+    "approximate": _forward(
+        "keras.activations.gelu(x, approximate={v})", "approximate: 'tanh' where {v}", row=46, optional=True
     ),
-    "axis": Meaning(None, "forward", "axis: {v}", "dim: {v}", optional=True),
+    "axis": _forward("axis: {v}", "dim: {v}", optional=True),
     **{
-        name: Meaning(None, "forward", f"{name}={{v}}", f"{name}={{v}}", optional=True)
+        name: _forward(f"{name}={{v}}", f"{name}={{v}}", optional=True)
         for name in ("alpha", "beta", "low", "high", "threshold", "value")
     },
 }
@@ -346,14 +323,14 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
     "global_max_pool": {},
     "batch_norm": _BATCH_NORM,
     "layer_norm": {**_NORM, "axes": _AXES},
-    "rms_norm": {**_AFFINE, "epsilon": Meaning(None, "forward", "epsilon={v}", "eps={v}"), "axes": _AXES},
-    "group_norm": {**_NORM, "groups": Meaning(None, "forward", "groups={v}", "num_groups={v}")},
+    "rms_norm": {**_AFFINE, "epsilon": _forward("epsilon={v}", "eps={v}"), "axes": _AXES},
+    "group_norm": {**_NORM, "groups": _forward("groups={v}", "num_groups={v}")},
     "instance_norm": {**_NORM, "statistics": _STATISTICS},
     "embedding": {
-        "vocabulary": Meaning(None, "forward", "input_dim={v}", "num_embeddings={v}"),
-        "features": Meaning(None, "forward", "output_dim={v}", "embedding_dim={v}"),
+        "vocabulary": _forward("input_dim={v}", "num_embeddings={v}"),
+        "features": _forward("output_dim={v}", "embedding_dim={v}"),
         "padding_id": Meaning(None, "backward", "no such setting: keep row {v} as it is", "padding_idx={v}"),
-        "max_norm": Meaning(None, "forward", "no such setting: limit rows to norm {v}", "max_norm={v}"),
+        "max_norm": _forward("no such setting: limit rows to norm {v}", "max_norm={v}"),
         "scale_by_frequency": Meaning(None, "backward", "no such setting", "scale_grad_by_freq={v}"),
         "embedding_initializer": _initial("embedding", 45),
         "embeddings_regularizer": _penalty("embeddings_regularizer"),
@@ -365,15 +342,11 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
     },
     "dropout": {
         "rate": _RATE,
-        "whole": Meaning(
-            None, "training mode", "SpatialDropout for channels: {v}", "Dropout2d for channels: {v}"
-        ),
+        "whole": _training("SpatialDropout for channels: {v}", "Dropout2d for channels: {v}"),
     },
     "alpha_dropout": {"rate": _RATE},
     "prelu": {
-        "slope_per": Meaning(
-            42, "forward", "shared_axes: one slope a {v}", "num_parameters: one slope a {v}"
-        ),
+        "slope_per": _forward("shared_axes: one slope a {v}", "num_parameters: one slope a {v}", row=42),
         "alpha_initializer": _initial("alpha", 42),
         "alpha_regularizer": _penalty("alpha_regularizer"),
         "trainable": _TRAINABLE,
@@ -391,7 +364,7 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
     "simple_rnn": _recurrent(None),
     "attention": _ATTENTION,
     "resize": _RESIZE,
-    "zero_pad": {"padding": Meaning(33, "forward", "padding={v}", "padding={v}")},
+    "zero_pad": {"padding": _forward("padding={v}", "padding={v}", row=33)},
     "activation": _ACTIVATION,
 }
 

@@ -122,11 +122,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     planned = reference.train_spec is not None
     several = [number for number, record in enumerate(records) if splits.most_replicas(record) > 1]
     return {
-        "headline": {
-            "verdict": result.verdict,
-            "title": _TITLES[result.verdict],
-            "why": why(result),
-        },
+        "headline": {"verdict": result.verdict, "title": _TITLES[result.verdict], "why": why(result)},
         "spec": reference.run_info,
         "planned": planned,
         "spec_hash": reference.header.spec_hash,
