@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from parity.common.assertions.failures import write_failure
-from parity.common.diagnosis.result import Seen
+from parity.common.diagnosis.result import TensorComparison
 from parity_tests.test_report_html import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>&{{ 7 * 7 }}"
 
 
-def seen(name: str, deviation: float) -> Seen:
-    return Seen("forward", f"forward/{name}", None, deviation, 1e-6, "row of sample 3")
+def seen(name: str, deviation: float) -> TensorComparison:
+    return TensorComparison(f"forward/{name}", None, deviation, 1e-6, "row of sample 3")
 
 
 @pytest.mark.parametrize("limit", [None, 1e-3])
