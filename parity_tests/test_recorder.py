@@ -357,7 +357,7 @@ def test_the_commands_take_records(scripts: Scripts, parity: Cli, tmp_path: Path
     assert code == 0, err
     assert "the same samples at every step (192 samples)" in out
     page = (tmp_path / "report" / "report.html").read_text()
-    assert "Recorded scripts: nobody planned" in page
+    assert "Recorded scripts have no batch plan" in page
     assert json.loads((tmp_path / "report" / "report.json").read_text())["spec"]["kind"] == "script"
     code, out, err = parity("diagnose", keras, other, *mapping, "--json", tmp_path / "found.json")
     assert code == 1, err

@@ -66,7 +66,7 @@ def _splits_line(result: Result) -> str:
         return _unplanned_line(result)
     parts = sorted({audit.replicas for audit in result.audits})
     bounded = [audit for audit in result.audits if audit.audited_steps < audit.steps]
-    # Of a run too long to audit whole, no more is said than was done.
+    # Of a run too long to audit whole, only what was audited is claimed.
     how = "none missing or doubled" if not bounded else f"as hashes say; as planned in {bounded[0].extent}"
     return (
         f"the same samples at every step, {how} ({result.audits[0].samples} samples"

@@ -1,4 +1,4 @@
-"""A verdict told: on the terminal, and where a folder is given in its reports."""
+"""Report a verdict: on the terminal and, with a folder, in its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parity.common.report.terminal import print_checks, print_verdict
 
 
 def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
-    """Write the reports, print the verdict, with `checks` every check; gives the exit code."""
+    """Write the reports, print the verdict (with `checks` every check), and return the exit code."""
     console = Console(emoji=False)
     shown = None if folder is None else write_reports(result, folder)
     if checks:

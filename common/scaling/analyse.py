@@ -60,7 +60,7 @@ def analyse(
 
     Args:
         rounds: interleaved. A configuration is a placement with a global batch.
-        target_loss, target_accuracy: qualities whose time is asked for.
+        target_loss, target_accuracy: qualities whose time to report.
         devices: the largest number to project to; 0: no projection.
         link: of the projection, see `links.parse_link`; None: fitted to the measured messages.
 
@@ -325,7 +325,7 @@ def _notes(configurations: Sequence[Configuration], speedups: Sequence[Ratio], r
     noisy = sum(ratio.conclusion != "conclusive" for ratio in speedups)
     if noisy and rounds >= FEWEST_ROUNDS:
         notes.append(f"{noisy} of {len(speedups)} speedups are too noisy to conclude ({NOISE_RULE}).")
-    for told, chosen in (
+    for words, chosen in (
         ("replicas x threads are more than the cores, so that they took turns", lambda c: c.oversubscribed),
         (
             f"still changing after half of a run's steps, or drifting by more than {DRIFT:.0%} after the warm-up",
@@ -334,7 +334,7 @@ def _notes(configurations: Sequence[Configuration], speedups: Sequence[Ratio], r
     ):
         names = [c.label for c in configurations if chosen(c)]
         if names:
-            notes.append(f"{', '.join(dict.fromkeys(names))}: {told}.")
+            notes.append(f"{', '.join(dict.fromkeys(names))}: {words}.")
     compared = {ratio.name for ratio in speedups}
     alone = {c.label for c in configurations if c.replicas > 1} - compared
     if alone:

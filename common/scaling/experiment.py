@@ -1,8 +1,8 @@
-"""The runs of `parity scale`: what was asked, and the interleaved rounds that answer it, in one folder.
+"""The runs of `parity scale` in one folder: the question, and the interleaved rounds that answer it.
 
 scale.json        the question; written first, so that whatever was finished can be read again
 round_N/NN_label  one record of each configuration
-logs/             what the frameworks said
+logs/             the output of the frameworks
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_PLACEMENTS = ("tensorflow:mirrored", "torch:ddp")
 
 
 class Question(Spec):
-    """What `parity scale` was asked."""
+    """What `parity scale` measures."""
 
     format: Literal["parity-scale"] = "parity-scale"
     schema_version: Literal[1] = 1
@@ -201,5 +201,5 @@ def read_scale(folder: Path) -> ScaleResult:
 
 
 def read_question(folder: Path) -> Question:
-    """What a scaling session was asked; RecordError with one line where its file is damaged."""
+    """Return what a scaling session measures; raise RecordError in one line if its file is damaged."""
     return parse(Question, folder / QUESTION)

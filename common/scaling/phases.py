@@ -126,7 +126,7 @@ def loss_of(configuration: Configuration, baseline: Configuration, weak: Configu
 def _excess(
     configuration: Configuration, alone: PhaseTimes, passes: float, excess: float, weak: Configuration | None
 ) -> tuple[float, float, str]:
-    """(cores shared, batch too small, how they were told apart) of what the passes take too long."""
+    """(cores shared, batch too small, how they were distinguished) of what the passes take too long."""
     if configuration.mode == "weak":
         return excess, 0.0, "the batch a replica is the single replica's"
     if weak is not None and weak.phases is not None:
@@ -134,8 +134,8 @@ def _excess(
         shared = min(excess, passes * max(0.0, 1 - 1 / slower))
         return shared, excess - shared, f"the passes take {slower:.2f} times as long in weak scaling"
     if configuration.oversubscribed:
-        return excess, 0.0, "more threads than cores; not told from a small batch without a weak run"
-    return 0.0, excess, "not told from shared caches and memory without a weak run"
+        return excess, 0.0, "more threads than cores; indistinguishable from a small batch without a weak run"
+    return 0.0, excess, "indistinguishable from shared caches and memory without a weak run"
 
 
 def _sentence(configuration: Configuration, causes: Sequence[Cause], lost: float, step: float) -> str:

@@ -262,5 +262,5 @@ def _alternatives(model: Model, devices: int) -> str:
     """What each algorithm takes for the messages that move most at the largest number of devices."""
     operation, size, count = max(model.messages, key=lambda message: message[1] * message[2])
     times = {name: network_seconds(model.network, name, operation, size, devices) for name in ALGORITHMS}
-    told = ", ".join(f"{name} {1e3 * count * t:.3g} ms" for name, t in times.items() if math.isfinite(t))
-    return f"{count:,} {operation} of {size:,} bytes on {devices:,} devices: {told}."
+    listed = ", ".join(f"{name} {1e3 * count * t:.3g} ms" for name, t in times.items() if math.isfinite(t))
+    return f"{count:,} {operation} of {size:,} bytes on {devices:,} devices: {listed}."

@@ -81,7 +81,7 @@ def items_of(infos: Sequence[LayerInfo], framework: str) -> list[Item]:
 
 
 def _takes_padding(item: Item, pads: tuple[int, ...]) -> bool:
-    """Whether zeros before it are as its own padding, or can be told from that."""
+    """Return whether zeros before it equal its own padding, or can be distinguished from it."""
     own = item.info.settings.get("padding")
     bare = own == "valid" or (isinstance(own, tuple) and not any(own))
     pool = item.kind.startswith(("max_pool", "average_pool"))
@@ -112,7 +112,7 @@ def _is_flat(shape: Shape) -> bool:
 
 
 def _separated(item: Item) -> list[Item]:
-    """A separable convolution as the two that it is, the first of which has no bias."""
+    """Split a separable convolution into its two convolutions; the first has no bias."""
     info, given = item.info, item.info.settings
     rank, kind = item.rank, item.kind.removeprefix("separable_")
     channels = info.inputs[0][-1] if info.inputs else None
@@ -203,8 +203,8 @@ def compared(kind: str, name: str, keras: Mapping[str, Setting], torch: Mapping[
     if kind == "flatten" and name == "order":
         # Where both are given the same axes in the same order, one side has permuted them before.
         shapes = [one.get("shape") for one in both]
-        told = isinstance(shapes[0], tuple) and shapes[0][0] != shapes[0][-1]
-        return not told or shapes[0] != shapes[1]
+        informative = isinstance(shapes[0], tuple) and shapes[0][0] != shapes[0][-1]
+        return not informative or shapes[0] != shapes[1]
     return True
 
 

@@ -1,4 +1,4 @@
-"""By which rule the values of a tensor were drawn, told from the values: torch keeps no initialiser."""
+"""Infer from values by which rule they were drawn: torch keeps no initialiser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drawn(values: NDArray[Any], fan_in: int, fan_out: int, usual: str) -> str | 
     Args:
         values: as they are at the start of training.
         fan_in, fan_out: of the tensor, as its framework counts them.
-        usual: what the layer draws by unless it is told otherwise.
+        usual: the layer's default rule.
     """
     flat = np.asarray(values, np.float64).ravel()
     if not flat.size or not np.isfinite(flat).all():

@@ -22,7 +22,7 @@ _COMPARED_SIZE = 4_000_000
 def fitting(
     keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened: Shape | None
 ) -> tuple[str, ...]:
-    """Rules for the parts in a slot of two atoms, () where none fits; more than one where shapes leave it open.
+    """Return rules for the parts in a slot of two groups, () if none fits; several if shapes leave it open.
 
     flattened: what was flattened before Keras's layer: (height, width, channels).
     """
@@ -110,7 +110,7 @@ def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened:
 def _is_settled(
     keras: ParameterGroup, torch: ParameterGroup, slot: str, found: Sequence[str], flattened: Shape | None
 ) -> bool:
-    """Whether the kinds leave nothing open, whatever the shapes."""
+    """Return whether the kinds alone decide the rule."""
     if slot != "main" or len(keras.parts[slot].shape) == 1:
         return True
     if found[0].startswith("flatten"):

@@ -1,4 +1,4 @@
-"""The tensors of a model in groups that belong together whatever class they stand in: a kernel with its bias, a norm.
+"""Group a model's tensors that belong together, in whatever class they are: a kernel with its bias, a norm.
 
 An attention is four of them, whether it is one layer, four, or one with its three kernels in one tensor.
 """
@@ -13,7 +13,7 @@ from parity.common.external.mapping.name_similarity import words_of
 from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 
-# What a tensor is in its atom, by the last part of its role.
+# What a tensor is in its group, by the last part of its role.
 _SLOTS = {
     "recurrent_kernel": "recurrent",
     "recurrent_bias": "recurrent_shift",
@@ -64,7 +64,7 @@ class Part:
 class ParameterGroup:
     """op: what it computes, '' where that is not known. words, numbers: of its names.
 
-    contains: whether its layer has other owners of tensors inside, so that its place in the order tells nothing.
+    contains: whether its layer has other owners of tensors inside, so that its place in the order says nothing.
     """
 
     layer: LayerInfo
@@ -90,7 +90,7 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
 
     Args:
         outline: of either framework.
-        left_out: names of tensors that are not asked about; tied ones never are.
+        left_out: names of tensors to ignore; tied ones always are.
         split: whether tensors that hold several are taken apart.
     """
     skipped = set(left_out)
@@ -108,7 +108,7 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
             outer = any(
                 other != path and other.startswith(f"{path}{separator}" if path else "") for other in owned
             )
-            found += [replace(atom, contains=outer) for atom in new]
+            found += [replace(group, contains=outer) for group in new]
     return found
 
 

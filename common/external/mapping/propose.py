@@ -1,6 +1,6 @@
 """A mapping proposed from what two models are called and consist of: names, shapes, order and layout.
 
-Nothing is guessed silently: what only its order tells from others of its shape is doubted, and `refine` tries it.
+Nothing is guessed silently: what only its order distinguishes from others of its shape is doubted, and `refine` tries it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NAME_WEIGHT = 1.5
 _STEP_COST = 0.01
 # Settings that layers of one shape may differ in, and ports rarely get wrong.
 _TELLING = {"strides", "groups", "dilation"}
-# What exchanging partners must gain in words; and of how many of one shape each pair is looked at.
+# What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
 
 
 @dataclass(frozen=True)
 class Match:
-    """Two atoms, how they were found, and why that may be wrong."""
+    """Two parameter groups, how they were matched, and why that may be wrong."""
 
     keras: ParameterGroup
     torch: ParameterGroup
@@ -146,7 +146,7 @@ def _flattened(keras: Outline) -> dict[str, Shape]:
 def _matched(
     ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
 ) -> list[Match]:
-    """Atoms in pairs: those in order first, weighed with their names, and then what is left."""
+    """Match groups: first those in order, weighed with their names, then the rest."""
     fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
     chains = [in_order(len(ours), len(theirs), fit.in_order) for fit in fits]
     _, _, fit, chain = max(
@@ -168,12 +168,12 @@ def _matched(
 
 
 def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:
-    """The orders that Keras's atoms may be meant in: that of the model, and where it shows, that of their creation.
+    """Return the possible orders of Keras's groups: that of the model and, if names show it, that of creation.
 
     A model lists branches by their depth; torch's modules stand as they were made, and Keras numbers what has no
     name of its own as it is made: conv2d, conv2d_1, ...
     """
-    numbers = [_number(atom) for atom in ours]
+    numbers = [_number(group) for group in ours]
     places = [place for place, number in enumerate(numbers) if number is not None]
     created = list(ours)
     for place, origin in zip(places, sorted(places, key=lambda place: numbers[place] or 0), strict=True):
@@ -181,11 +181,11 @@ def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:
     return [ours, created] if created != list(ours) else [ours]
 
 
-def _number(atom: ParameterGroup) -> int | None:
-    """Keras's own number of a layer; None where someone has named it."""
-    name, _, number = atom.layer.path.rpartition("/")[2].rpartition("_")
+def _number(group: ParameterGroup) -> int | None:
+    """Keras's own number of a layer; None where a person has named it."""
+    name, _, number = group.layer.path.rpartition("/")[2].rpartition("_")
     stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
-    automatic = stem.replace("_", "") == atom.layer.type.rpartition(".")[2].lower()
+    automatic = stem.replace("_", "") == group.layer.type.rpartition(".")[2].lower()
     return int(number) if automatic else None
 
 
@@ -217,16 +217,16 @@ def _distance(i: int, j: int, chain: Sequence[tuple[int, int]]) -> float:
 
 
 class _Fit:
-    """How well atoms fit; None where they cannot be the same."""
+    """How well groups fit; None where they cannot correspond."""
 
     def __init__(
         self, ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
     ) -> None:
         self.ours, self.theirs, self.flattened = ours, theirs, flattened
-        self._weights = weights_of([atom.words for atom in (*ours, *theirs)])
-        self._ranks = [ranked([(atom.words, atom.numbers) for atom in side]) for side in (ours, theirs)]
+        self._weights = weights_of([group.words for group in (*ours, *theirs)])
+        self._ranks = [ranked([(group.words, group.numbers) for group in side]) for side in (ours, theirs)]
         self._shapes: dict[tuple[object, object], float | None] = {}
-        self._keys = [[_key(atom) for atom in side] for side in (ours, theirs)]
+        self._keys = [[_key(group) for group in side] for side in (ours, theirs)]
         self._likeness: dict[tuple[int, int], float] = {}
 
     def score(self, i: int, j: int) -> float | None:
@@ -258,7 +258,7 @@ class _Fit:
         return likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
 
     def shape_of(self, i: int) -> object:
-        """Equal for Keras's atoms that could be exchanged."""
+        """Equal for Keras's groups that could be exchanged."""
         parts = self.ours[i].parts
         return tuple((slot, tuple(size for size in part.shape if size != 1)) for slot, part in parts.items())
 
@@ -281,15 +281,16 @@ class _Fit:
         )
 
 
-def _key(atom: ParameterGroup) -> object:
-    """Equal for atoms that fit the same others."""
-    settings = tuple(atom.layer.settings.get(name) for name in sorted(_TELLING))
-    slots = tuple((slot, part.shape, part.count, part.index, part.axis) for slot, part in atom.parts.items())
-    return atom.op, atom.kind, atom.layer.type, settings, slots, atom.parts[next(iter(atom.parts))].info.role
+def _key(group: ParameterGroup) -> object:
+    """Equal for groups that fit the same others."""
+    settings = tuple(group.layer.settings.get(name) for name in sorted(_TELLING))
+    slots = tuple((slot, part.shape, part.count, part.index, part.axis) for slot, part in group.parts.items())
+    role = next(iter(group.parts.values())).info.role
+    return group.op, group.kind, group.layer.type, settings, slots, role
 
 
 def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Shape]) -> float | None:
-    """0.5 to 2 where atoms can be the same, None where not."""
+    """0.5 to 2 where groups can correspond, None where not."""
     if ours.op and theirs.op and ours.op != theirs.op and {ours.op, theirs.op} != {"dense", "conv"}:
         return None
     if ours.moves != theirs.moves or ("recurrent" in ours.parts) != ("recurrent" in theirs.parts):
@@ -322,7 +323,7 @@ class _Pairs:
         self.waiting: dict[str, list[tuple[Part, Part, Match]]] = {}
 
     def add(self, match: Match) -> None:
-        """Take the tensors of two atoms."""
+        """Add the tensors of two groups."""
         ours, theirs = match.keras, match.torch
         for slot in dict.fromkeys((*ours.parts, *theirs.parts)):
             if slot == "recurrent_shift":

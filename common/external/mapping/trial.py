@@ -1,7 +1,7 @@
 """Two models with the same random weights by a mapping, and how far their layers are apart.
 
-Keras's activations are fed into the torch model at every layer that is mapped, so that each layer is judged by
-itself in one pass, whatever is wrong before it.
+Keras's activations are injected into the torch model at every mapped layer, so that one pass judges each layer in
+isolation, whatever is wrong before it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Bench:
     def run(
         self, pairs: Sequence[Pair], inject: bool, shared: bool, changed: Names[str, Array] | None = None
     ) -> tuple[PassResult, PassResult]:
-        """Both passes. feed: whether every watched torch layer is followed by Keras's numbers. changed: torch tensors."""
+        """Run both passes. inject: replace every watched torch layer's output by Keras's. changed: torch tensors."""
         given, expected = self.expect(pairs, shared)
         self._write(pairs, given, shared)
         if changed:
@@ -257,7 +257,7 @@ class Bench:
             before = expected.activations[own[0]]
             if _moments_apart(before, theirs) <= AGREES or ours.size != theirs.size:
                 continue
-            # As soon as something before it is wrong, only the range of the numbers tells.
+            # Once something before it is wrong, only the range of the numbers decides.
             cut = theirs.min() >= _LOWEST > before.min()
             if _moments_apart(ours, theirs) <= AGREES or cut:
                 self.parts[place] = replace(component, keras=behind)

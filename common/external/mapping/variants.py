@@ -103,12 +103,12 @@ class Variants:
                 parent, _, last = pair.keras[0].rpartition("/")
                 together.setdefault(parent if last in _SLOTS else pair.keras[0], []).append(place)
                 alone[pair.keras[0]] = [place]
-        for atoms in (together, alone):
-            yield from self._exchanged(pairs, list(atoms.values()))
+        for groups in (together, alone):
+            yield from self._exchanged(pairs, list(groups.values()))
 
-    def _exchanged(self, pairs: Sequence[Pair], atoms: Sequence[list[int]]) -> Iterator[list[Pair]]:
+    def _exchanged(self, pairs: Sequence[Pair], members_of: Sequence[list[int]]) -> Iterator[list[Pair]]:
         alike: dict[object, list[list[int]]] = {}
-        for places in atoms:
+        for places in members_of:
             shapes = [
                 tuple(tuple(size for size in shape if size != 1) for shape in self._of(0, pairs[place].keras))
                 for place in places

@@ -40,8 +40,8 @@ def write_html(result: Result, path: Path) -> None:
     """
     figures = _figures(result)
     pages = [(r.label, f"diagnosis_{number}.html") for number, r in enumerate(result.records)]
-    told = {"diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]}
-    write_page(path, "report.html.j2", _words(result, figures) | told, figures)
+    links = {"diagnoses": [(label, name) for label, name in pages if (path.parent / name).exists()]}
+    write_page(path, "report.html.j2", _words(result, figures) | links, figures)
 
 
 def write_scale_html(result: ScaleResult, path: Path) -> None:
@@ -288,4 +288,4 @@ def _header_facts(record: RunRecord) -> dict[str, str]:
             "Folder": str(record.folder),
         }.items():
             cells.setdefault(name, []).append(cell)
-    return {name: "\n".join(dict.fromkeys(said)) for name, said in cells.items()}
+    return {name: "\n".join(dict.fromkeys(texts)) for name, texts in cells.items()}

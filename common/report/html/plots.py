@@ -13,7 +13,7 @@ from parity.common.parity.compare import Comparison
 from parity.common.parity.deviation import Curve, recorded_rows
 from parity.common.record import RunRecord
 
-# Okabe and Ito 2008: told apart with every common colour blindness, and on white and near-black.
+# Okabe and Ito 2008: distinguishable with every common colour blindness, and on white and near-black.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C6D31", "#7A7A7A")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "hexagon")
