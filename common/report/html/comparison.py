@@ -35,7 +35,7 @@ def write_html(result: Result, path: Path) -> None:
     It links to the pages of diagnoses that lie beside it: diagnosis_N.html, N counting the records from 0.
 
     Raises:
-        MissingPackageError: plotly or jinja2 is not installed.
+        MissingPackageError: plotly is not installed.
         RecordError: the file cannot be written.
     """
     figures = _figures(result)

@@ -141,7 +141,7 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         path: the file.
 
     Raises:
-        MissingPackageError: jinja2 is not installed, or plotly where there are curves.
+        MissingPackageError: there are curves, and plotly is not installed.
         RecordError: the file cannot be written.
     """
     layers = subject.layers
