@@ -185,9 +185,7 @@ def _widened(
 
 def _text(found: Difference) -> str:
     row = f" (row {found.row})" if found.row is not None else ""
-    return (
-        f"{found.kind}.{found.setting} {said(found.keras_value)} against {said(found.torch_value)}{row}"
-    )
+    return f"{found.kind}.{found.setting} {said(found.keras_value)} against {said(found.torch_value)}{row}"
 
 
 def _owners(mapping: Mapping, outlines: tuple[Outline, Outline]) -> list[LayerPair]:
