@@ -272,7 +272,7 @@ USERS = {
 def written(tmp_path: Path, change: dict) -> Placement:
     path = tmp_path / "user.json"
     path.write_text(json.dumps({**USERS, **change}))
-    return placed(f"deepspeed:2,config={path}")
+    return placed(f"deepspeed:2,config={path}").placement
 
 
 def test_the_users_own_configuration_is_taken(tmp_path: Path) -> None:
