@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from parity.common.execution.trace_replay import TraceReplay
+from parity.common.execution.trace_replay import nothing, states_of_replicas
 from parity.common.spec import RunConfig, TrainSpec
 
 # Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
@@ -46,14 +46,14 @@ def wait_until_written(run: Any) -> None:
 class LookedInto:
     """A run's step, each tensor of which is kept, whole, as in a diagnosis, but not written."""
 
-    def __init__(self, run: Any, probe: Any, state: Any) -> None:
-        self._walk, self._probe, self._step = TraceReplay(run, probe, state, None), probe, run.step
+    def __init__(self, run: Any, probe: Any) -> None:
+        self._run, self._probe, self._step = run, probe, run.step
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> Any:
-        walk = self._walk
-        walk.held(number)
-        result, _ = self._probe.traced(self._step, batch, scalars, number, walk.nothing())
-        walk.held(number + 1)
+        run = self._run
+        states_of_replicas(run, number)
+        result, _ = self._probe.traced(self._step, batch, scalars, number, nothing(run))
+        states_of_replicas(run, number + 1)
         return result
 
     def __getattr__(self, name: str) -> Any:

@@ -7,7 +7,7 @@ whatever the machine does besides meets them alike. Prints one line of JSON: `se
 each block by variant, `cpu_seconds` the processor's time, which a loaded machine changes less, `agreement` by
 how much each variant's losses differ from ours over its first steps.
 
-ours             `parity.tf_impl.train._loop` with its record, threads as the runtime sets them, pinned.
+ours             `parity.common.execution.run.train_steps` with its record, threads as the runtime sets them, pinned.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_N_a_call    the same with steps_per_call=N; ours_compiled: with compile.
 ours_looked_into  the same with every tensor of every step kept.
@@ -36,11 +36,14 @@ import tensorflow as tf
 from benchmarks import models, shared
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
+from parity.common.execution.hooks import within
+from parity.common.execution.run import train_steps
 from parity.common.record import read_record
 from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
-from parity.tf_impl import runtime, state, train
+from parity.tf_impl import runtime, train
+from parity.tf_impl.graphs.ahead import launching_ahead
 from parity.tf_impl.probe import Probe
 from parity.tf_impl.strategy import open_strategy
 
@@ -50,13 +53,14 @@ class Ours:
 
     def __init__(self, name: str, spec: TrainSpec, config: RunConfig, folder: Path) -> None:
         placement, options, _ = config.parts
-        train._build.cache_clear()
         (folder / name).mkdir(parents=True)
-        self._run = run = train._Run(spec, placement, folder / name, options, Instrumentation())
+        with within():
+            # A step of its own, whatever has been traced before.
+            self._run = run = train.Training(spec, placement, folder / name, options, Instrumentation())
         if name == "ours_looked_into":
             probe = Probe(spec, run.model, run.strategy)
             probe.injects = False
-            run.step = shared.LookedInto(run, probe, state)
+            run.step = shared.LookedInto(run, probe)
         self._batches = iter(run.batches())
         self._per_call = placement.steps_per_call
         self._folder = folder / name
@@ -66,7 +70,8 @@ class Ours:
         _rewrite_sums(False)
         part = itertools.islice(self._batches, steps // self._per_call)
         self._run.batches = lambda: part
-        train._loop(self._run)
+        with launching_ahead(self._run.behind):
+            train_steps(self._run)
         shared.wait_until_written(self._run)
 
     def losses(self) -> list[float]:

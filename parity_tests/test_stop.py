@@ -146,7 +146,7 @@ def rank_one_hangs(*arguments: Any) -> None:
             yield batch
 
     train.data.batches = some
-    train._train_rank(*arguments)
+    train.train_rank(*arguments)
 
 
 @pytest.mark.slow

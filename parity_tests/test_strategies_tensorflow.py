@@ -21,6 +21,7 @@ import pytest
 
 from parity.common.base.errors import RunError, SpecError
 from parity.common.execution.checks import check_run
+from parity.common.execution.hooks import Hook, Hooks
 from parity.common.execution.ranks import run_ranks
 from parity.common.execution.worker import Worker
 from parity.common.parity.budget import proof_budget
@@ -289,26 +290,16 @@ def test_a_step_is_read_once_the_next_is_launched_unless_it_is_needed_before(ben
 
 
 @contextmanager
-def third_step_fails() -> Iterator[None]:
+def third_step_fails() -> Iterator[Hooks]:
     """The graph's own error, which arrives after the call has returned; runs inside a worker."""
     import tensorflow as tf
 
-    from parity.tf_impl import train
-    from parity.tf_impl.step import Step
-
-    real = Step.gradients
-
-    def failing(self: Any, batch: Any, number: Any, *more: Any) -> Any:
+    def failing(step: Any, part: Hook, batch: Any, scalars: Any, number: Any) -> Any:
         with tf.control_dependencies([tf.debugging.assert_less(number, tf.constant(2, tf.int64))]):
             number = tf.identity(number)
-        return real(self, batch, number, *more)
+        return part(batch, scalars, number)
 
-    train._build.cache_clear()
-    try:
-        with patch.object(Step, "gradients", failing):
-            yield
-    finally:
-        train._build.cache_clear()
+    yield Hooks(local_gradients=failing)
 
 
 def test_an_error_of_a_call_that_had_returned_ends_only_its_own_run(bench: Bench) -> None:
@@ -353,15 +344,10 @@ def test_what_was_whole_when_a_run_fails_is_recorded(bench: Bench, tmp_path: Pat
 @contextmanager
 def never_fused() -> Iterator[None]:
     """Batch norm in single operations, as in float64; runs inside a worker."""
-    from parity.tf_impl import train
     from parity.tf_impl.layers.normalization import BatchNorm
 
-    train._build.cache_clear()
-    try:
-        with patch.object(BatchNorm, "_fuses", lambda self, x: False):
-            yield
-    finally:
-        train._build.cache_clear()
+    with patch.object(BatchNorm, "_fuses", lambda self, x: False):
+        yield
 
 
 @pytest.mark.parametrize("convention", ["keras", "torch"])
@@ -481,7 +467,7 @@ def rank_one_leaves(signal_name: str, *arguments: Any) -> None:
             yield batch
 
     train.data.batches = some
-    train._train_rank(*arguments)
+    train.train_rank(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from parity.common.checkpoint.weights import Weights, read_weights
 from parity.common.spec import TrainSpec, layers, walk
 from parity.common.spec.layers.attention import AttentionBase
 from parity.common.state.imported import refuse_imported
-from parity.tf_impl import stock_sequences as _stock_sequences  # noqa: F401 - it registers its layers
 from parity.tf_impl.inference import model_of
-from parity.tf_impl.stock import stock_model
+from parity.tf_impl.stock import sequences as _sequences  # noqa: F401 - it registers its layers
+from parity.tf_impl.stock.model import stock_model
 
 _SAMPLES = 8
 # How far, relative to the largest output, stock layers may be from the toolkit's: rounding in another order.

@@ -24,12 +24,6 @@ def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range)
     return _distributed(items, plan, samples, strategy)
 
 
-def joined(plan: BatchPlan, samples: Samples, strategy: Strategy, calls: Iterable[range]) -> Iterator[Any]:
-    """Per call: its steps' batches, one after another, and how many samples of a replica each step has."""
-    items = ([(plan.global_ids(step), plan.epoch(step)) for step in steps] for steps in calls)
-    return _distributed(items, plan, samples, strategy, sizes=True)
-
-
 def chunks(plan: BatchPlan, samples: Samples, strategy: Strategy) -> Iterator[Any]:
     """All samples once, in batches split over the replicas as the plan splits."""
     items = ([(ids, 0)] for ids in plan.chunks(len(samples), samples.first_id))

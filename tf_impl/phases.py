@@ -20,7 +20,7 @@ from parity.common.execution.phases import (
     facts_of,
     synchronised_channels,
 )
-from parity.tf_impl import data, losses
+from parity.tf_impl import data
 from parity.tf_impl.runtime import uses_gpu
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
@@ -50,14 +50,20 @@ def measure(step: Step, samples: Samples, scalars: dict[str, float], repeats: in
 def _probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
     strategy, number = step.strategy, tf.constant(_NUMBER, tf.int64)
     micro_batches = strategy.placement.micro_batches(0)
-    scale = tf.constant(scalars["loss_scale"], step.spec.master_dtype) if "loss_scale" in scalars else None
+    scaled = {
+        name: tf.constant(value, step.spec.master_dtype)
+        for name, value in scalars.items()
+        if name == "loss_scale"
+    }
 
     def forward(*local: tf.Tensor) -> list[tf.Tensor]:
-        pieces = [_piece(local, place, micro_batches) for place in range(micro_batches)]
-        return [tensor for piece in pieces for tensor in _loss(step, piece, number)]
+        pieces = step.micro_batches(local, _NUMBER)
+        return [total for piece in pieces for total in step.pass_forward(piece, number)]
 
     def passes(*local: tf.Tensor) -> list[tf.Tensor]:
-        return list(step._accumulated(local, number, micro_batches, scale))
+        step.pieces = micro_batches
+        gradients, loss_sum, count, rest = step.local_gradients(local, scaled, number)
+        return [*tf.nest.flatten(rest), *gradients, loss_sum, count]
 
     def reduced(*local: tf.Tensor) -> list[tf.Tensor]:
         return strategy.sum(passes(*local))
@@ -79,20 +85,6 @@ def _probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Prob
         REDUCED: Probe(_graph(strategy, reduced, batch)),
         "communication": Probe(_sender(step)),
     }
-
-
-def _piece(batch: Sequence[tf.Tensor], place: int, pieces: int) -> list[tf.Tensor]:
-    """One micro-batch, cut as a step cuts it."""
-    rows, more = tf.shape(batch[-1])[0] // pieces, tf.shape(batch[-1])[0] % pieces
-    start = place * rows + tf.minimum(place, more)
-    stop = start + rows + tf.cast(place < more, tf.int32)
-    return [tensor[start:stop] for tensor in batch]
-
-
-def _loss(step: Step, batch: Sequence[tf.Tensor], number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    inputs, targets, ids = batch
-    context = step.model.context(True, inputs, ids, number)
-    return losses.loss_sum_and_count(step.spec.loss, step.model(inputs, context), targets, context)
 
 
 def _graph(

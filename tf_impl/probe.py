@@ -1,7 +1,7 @@
-"""A step that keeps every tensor that it makes, and goes on with another where it is fed one.
+"""A step that keeps every tensor that it makes, and goes on with another where one is injected.
 
-It is a graph like the step itself: the same functions, traced once more while `Step.probe` is set. What is
-fed are inputs of that graph, with a truth value for each, so that one graph serves whatever a call feeds.
+It is a graph like the step itself: the same parts, traced once more with hooks around them. What is injected are
+inputs of that graph, with a truth value for each, so that one graph serves whatever a call injects.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.data.plan import BatchPlan
+from parity.common.execution.hooks import Hook, Hooks, attached
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
 from parity.tf_impl.context import Context
 from parity.tf_impl.model import Model
-from parity.tf_impl.step import Step, StepResult, evaluate
+from parity.tf_impl.step import LocalGradients, Reduced, Step, StepResult
 from parity.tf_impl.strategy import Strategy
 
 # As a batch has them.
@@ -30,11 +31,11 @@ class Probe:
     """Looks into single steps of a run, each on its own.
 
     layers: of the step or evaluation last looked into, {path of a layer: name of what was its input}.
-    feeds: whether some step will be fed; set it before the first. One that none is fed has a smaller graph.
+    injects: whether something will be injected into some step; set it before the first. Without, graphs are smaller.
     """
 
     def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
-        self._spec, self._model, self._strategy = spec, model, strategy
+        self._spec, self._strategy = spec, strategy
         self._plan = BatchPlan.of(spec, strategy.placement)
         self.layers: dict[str, str] = {}
         self.injects = True
@@ -50,7 +51,7 @@ class Probe:
             batch: what the run's own loader gave.
             scalars: the run's own.
             number: of the step.
-            fed: by name, for each of these replicas: what to go on with in place of what is the run's own.
+            injected: by name, for each of these replicas: what to go on with in place of what is the run's own.
 
         All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
         """
@@ -70,9 +71,9 @@ class Probe:
 
     def taken(self, step: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         """Take a step without telling what was seen, for where there are too few to trace them a graph of their own."""
-        return self._graph(step, number)(step._flat(batch), scalars, number, self._nothing)[0]
+        return self._graph(step, number)(step.flat(batch), scalars, number, self._nothing)[0]
 
-    def evaluated(self, batch: Any, injected: list[State]) -> list[State]:
+    def evaluated(self, step: Step, batch: Any, injected: list[State]) -> list[State]:
         """What is seen in the evaluation of a batch, as `traced`: samples, layers' outputs, loss sum and count."""
         received = self._received(batch)
         tensors, width = self._injected_batch(received, injected), len(_BATCH)
@@ -84,14 +85,15 @@ class Probe:
             return tuple(tensors[start : start + width])
 
         given = self._strategy.distribute(local)
-        evaluate(self._spec, self._model, self._strategy, given, _Looks(looks, first))
+        with attached(step, _Looks(looks, first).of_evaluation()):
+            step.evaluate(given)
         self.layers = looks[0].layers
         return [{**samples, **_joined(look.kept)} for samples, look in zip(received, looks, strict=True)]
 
     def _graph(self, step: Step, number: int) -> _Graph:
         """Of a step with as many micro-batches."""
         count = self._strategy.placement.micro_batches(self._plan.epoch(number))
-        # One that can be fed need not be.
+        # Into one that can take tensors none need be injected.
         known = [key for key in ((count, self.injects), (count, True)) if key in step.probed]
         if not known:
             step.probed[count, self.injects] = _Graph(step, count, self.injects)
@@ -112,15 +114,29 @@ class Probe:
 
 
 class _Looks:
-    """What a step calls as its probe, within each replica: it sends each one's tensors to its own look."""
+    """Hooks of a step or an evaluation, within each replica: they send each one's tensors to its own look."""
 
     def __init__(self, looks: Sequence[_Look], first: int) -> None:
         self._looks, self._first = looks, first
 
-    def opened(self, context: Context, inputs: tf.Tensor, scale: tf.Tensor | None = None) -> Context:
-        """The context of a pass over a micro-batch, looked into; its loss sum is multiplied by `scale`."""
-        look, others = self._here(), context.taps
-        look.begin(inputs, scale)
+    def of_step(self) -> Hooks:
+        """Around the parts of a step."""
+        return Hooks(
+            context=self._context,
+            local_gradients=self._local,
+            sum_over_replicas=self._summed,
+            divide=self._divided,
+            clip=self._clipped,
+        )
+
+    def of_evaluation(self) -> Hooks:
+        """Around the parts of an evaluation."""
+        return Hooks(context=self._context, loss=self._loss)
+
+    def _context(self, step: Step, part: Hook, inputs: tf.Tensor, *rest: Any) -> Context:
+        context, look = part(inputs, *rest), self._here()
+        look.begin(inputs)
+        others = context.taps
 
         def taps(path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
             y = look.layer(path, x, y)
@@ -128,27 +144,34 @@ class _Looks:
 
         return replace(context, taps=taps)
 
-    def lost(self, loss_sum: tf.Tensor, count: tf.Tensor) -> None:
-        """This replica's loss sum and count."""
+    def _loss(self, step: Step, part: Hook, *given: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._lost(*part(*given))
+
+    def _lost(self, loss_sum: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         self._here().keep("loss_sum", loss_sum)
         self._here().keep("count", count)
+        return loss_sum, count
 
-    def local(self, gradients: Sequence[tf.Tensor]) -> None:
-        """This replica's gradients, in the order of `model.parameters`, before they are reduced."""
-        self._here().local_gradients(gradients)
-
-    def total(self, loss_sum: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss sum and count over all replicas."""
+    def _local(self, step: Step, part: Hook, batch: Any, scalars: Any, number: Any) -> LocalGradients:
         look = self._here()
-        return look.go_on("total/loss_sum", loss_sum), look.go_on("total/count", count)
+        look.scale = scalars.get("loss_scale")
+        local = part(batch, scalars, number)
+        look.local_gradients(local.gradients)
+        self._lost(local.loss_sum, local.count)
+        return local
 
-    def reduced(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The global mean gradients, in the order of `model.parameters`."""
-        return self._here().parameters("gradient", gradients)
+    def _summed(self, step: Step, part: Hook, *given: Any) -> Reduced:
+        sums, look = part(*given), self._here()
+        loss_sum = look.go_on("total/loss_sum", sums.loss_sum)
+        return sums._replace(loss_sum=loss_sum, count=look.go_on("total/count", sums.count))
 
-    def clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """What the optimizer is given, as `reduced`."""
-        return self._here().parameters("clipped", gradients)
+    def _divided(self, step: Step, part: Hook, *given: Any) -> Reduced:
+        means = part(*given)
+        return means._replace(gradients=self._here().parameters("gradient", means.gradients))
+
+    def _clipped(self, step: Step, part: Hook, *given: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+        clipped, norm = part(*given)
+        return self._here().parameters("clipped", clipped), norm
 
     def _here(self) -> _Look:
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -156,9 +179,9 @@ class _Looks:
 
 
 class _Look:
-    """What one replica sees, and is fed.
+    """What one replica sees, and what is injected there.
 
-    fed: by name. flags: which of those are to be gone on with, inside a graph; None: all. cut: whether there
+    injected: by name. flags: which of those are to be gone on with, inside a graph; None: all. cut: whether there
     are several micro-batches. kept: each tensor by name, in as many pieces. layers: as in `Probe`.
     """
 
@@ -175,12 +198,12 @@ class _Look:
         self.kept: dict[str, list[tf.Tensor]] = {}
         self.layers: dict[str, str] = {}
         self._rows: tuple[Any, Any] = (0, 0)
+        self.scale: tf.Tensor | None = None
 
-    def begin(self, inputs: tf.Tensor, scale: tf.Tensor | None) -> None:
+    def begin(self, inputs: tf.Tensor) -> None:
         """A pass over a micro-batch begins."""
         # With the tensors themselves, so that no other is given the id of one.
         self._names = {id(inputs): ("inputs", inputs)}
-        self._scale = scale
         self._rows = (self._rows[1], self._rows[1] + tf.shape(inputs)[0])
 
     def layer(self, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -191,7 +214,7 @@ class _Look:
             self._names[id(x)] = (f"input/{path}", x)
             self.keep(f"input/{path}", x)
         self.layers[path], _ = self._names[id(x)]
-        scale = self._scale
+        scale = self.scale
 
         @tf.custom_gradient
         def go_on(y: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
@@ -204,7 +227,7 @@ class _Look:
     def local_gradients(self, gradients: Sequence[tf.Tensor]) -> None:
         """Those of the loss sum times the scale."""
         for name, gradient in zip(self._parameters, gradients, strict=True):
-            self.keep(f"local_gradient/{name}", gradient if self._scale is None else gradient / self._scale)
+            self.keep(f"local_gradient/{name}", gradient if self.scale is None else gradient / self.scale)
 
     def parameters(self, kind: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Of one tensor for each parameter, those to go on with."""
@@ -216,7 +239,7 @@ class _Look:
         self.kept.setdefault(name, []).append(tensor)
 
     def go_on(self, name: str, tensor: tf.Tensor, scale: tf.Tensor | None = None) -> tf.Tensor:
-        """Keep a tensor; the one to go on with. What is kept or fed is without the factor `scale`."""
+        """Keep a tensor; the one to go on with. What is kept or injected is without the factor `scale`."""
         self.keep(name, tensor if scale is None else tensor / scale)
         if name not in self._injected:
             return tensor
@@ -245,11 +268,11 @@ class _Graph:
 
     def __init__(self, step: Step, micro_batches: int, injects: bool) -> None:
         self._dtype, self._ranks = step.spec.master_dtype, _ranks(step.spec) if injects else {}
-        # Something of each rank, for what is not fed.
+        # Something of each rank, for what is not injected.
         self._none = {rank: tf.zeros([1] * rank, self._dtype) for rank in self._ranks.values()}
         self.layers: dict[str, str] = {}
         replicas, names = step.strategy.local_replicas, list(self._ranks)
-        body = step._step(micro_batches)
+        body = step.body(micro_batches)
 
         def seen(*tensors: tf.Tensor) -> tuple:
             given, injected = tensors[: len(step.signature)], iter(tensors[len(step.signature) :])
@@ -259,11 +282,12 @@ class _Graph:
                 named = {name: next(injected) for name in names}
                 flagged = dict(zip(names, tf.unstack(own) if names else (), strict=True))
                 looks.append(_Look(step.spec, named, flagged, micro_batches > 1))
-            step.probe = _Looks(looks, replicas.start)
+            step.unrolls = True
             try:
-                left = body(*given)
+                with attached(step, _Looks(looks, replicas.start).of_step()):
+                    left = body(*given)
             finally:
-                step.probe = None
+                step.unrolls = False
             self.layers = looks[0].layers
             return left, [look.kept for look in looks]
 
@@ -285,12 +309,11 @@ class _Graph:
             for name, rank in self._ranks.items()
         ]
         left, kept = self._call(*flat, values, tf.constant(number, tf.int64), flags, *others)
-        numbers, ids, gradients, updated, taps = left
-        return StepResult(numbers, ids, gradients, "loss_scale" not in scalars or bool(updated), taps), kept
+        return left._replace(updated="loss_scale" not in scalars or bool(left.updated)), kept
 
 
 def _ranks(spec: TrainSpec) -> dict[str, int]:
-    """What a graph can be fed, by name: how many axes it has."""
+    """What can be injected into a graph, by name: how many axes it has."""
     layers, parameters = layers_of(spec.model.tree()), parameter_specs(spec)
     ranks = {f"forward/{layer.path}": 1 + len(layer.output_shape) for layer in layers}
     ranks |= {

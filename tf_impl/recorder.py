@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -361,73 +361,6 @@ class Recorder(ScriptRecorder):
         return {f"tensors/{name}": array for name, array in kept.items()}
 
 
-class RecorderCallback(keras.callbacks.Callback):
-    """Records `model.fit`, batch by batch.
-
-    The loss is the one that the model's `compute_loss` returns, with its penalties, and the count the samples of the
-    batch. It needs a step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a
-    `Recorder` of its own.
-    """
-
-    def __init__(
-        self, out: str | Path, *, ids: Callable[[int], Any] | None = None, summed: bool = False, **given: Any
-    ) -> None:
-        """Make a callback for one call of `fit`.
-
-        Args:
-            out: a new folder.
-            ids: gives the sample ids of step 0, 1, 2, ..., which a callback cannot see.
-            summed: whether the model's loss is a sum over the samples (reduction="sum"), and not their mean.
-            given: as `Recorder` takes them.
-        """
-        super().__init__()
-        self._out, self._ids, self._summed, self._given = out, ids, summed, given
-        self._recorder: Recorder | None = None
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Begin the record; the model is built and compiled by now."""
-        model = self.model
-        if model.distribute_strategy.num_replicas_in_sync > 1:
-            raise RecordError(
-                "RecorderCallback sees one replica, and the model has several: write the loop out and use Recorder"
-            )
-        if model.steps_per_execution > 1:
-            raise RecordError(
-                f"steps_per_execution is {model.steps_per_execution}: a callback sees only every so-manieth step;"
-                " compile with steps_per_execution=1"
-            )
-        self._batch = tf.Variable([NAN, NAN], trainable=False, dtype=tf.float64)
-        self._recorder = Recorder(self._out, model, model.optimizer, **self._given)
-        compute_loss = model.compute_loss
-
-        def watched(x: Any = None, *others: Any, **named: Any) -> Any:
-            loss = compute_loss(x, *others, **named)
-            if named.get("training", True):
-                first = next(part for part in tf.nest.flatten(x) if part is not None)
-                self._batch.assign(
-                    tf.stack([tf.cast(part, tf.float64) for part in (loss, tf.shape(first)[0])])
-                )
-            return loss
-
-        model.compute_loss = watched
-        # What an earlier fit has traced does not call these.
-        model.make_train_function(force=True)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A step is over."""
-        recorder = self._recorder
-        assert recorder is not None
-        ids = None if self._ids is None else self._ids(recorder.count)
-        recorder._end_batch(self._batch.read_value(), ids, self._summed)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """Mark the record complete, and leave the model as it was."""
-        self.model.__dict__.pop("compute_loss", None)
-        self.model.train_function = None
-        if self._recorder is not None:
-            self._recorder.finish()
-
-
 def _tensor_of(variable: Any) -> Any:
     """TensorFlow's variable behind one of Keras."""
     return variable.value if isinstance(variable, keras.Variable) else variable
@@ -455,3 +388,12 @@ def _precision(variables: list[Any]) -> str:
         types = ", ".join(sorted(kinds)) or "none at all"
         raise RecordError(f"the parameters' types are {types}: say precision=, such as 'bfloat16_mixed'")
     return _PRECISIONS[kinds.pop()]
+
+
+def __getattr__(name: str) -> Any:
+    """RecorderCallback, of `recorders/keras.py`, which itself needs this module."""
+    if name != "RecorderCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from parity.tf_impl.recorders.keras import RecorderCallback
+
+    return RecorderCallback

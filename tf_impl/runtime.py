@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,23 +105,6 @@ def launches_ahead(placement: Placement) -> bool:
     On CPU not where workers meet: a lost one is to be noticed by the call that needs it.
     """
     return placement.processes == 1 or uses_gpu(placement)
-
-
-@contextmanager
-def launching_ahead(steps: int) -> Iterator[None]:
-    """Within it calls return before they are done, on CPU as on a GPU, where `steps` are to be launched ahead."""
-    if not steps:
-        yield
-        return
-    tf.config.experimental.set_synchronous_execution(False)
-    try:
-        yield
-    except BaseException:
-        # It would be raised again by whatever this process does next.
-        tf.experimental.async_clear_error()
-        raise
-    finally:
-        tf.config.experimental.set_synchronous_execution(True)
 
 
 def allow_tf32(allowed: bool) -> None:

@@ -13,12 +13,13 @@ from parity.common.record import taps
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
 from parity.tf_impl.context import Context
+from parity.tf_impl.graphs.taps import ActivationGraph, unscaled
 from parity.tf_impl.model import Model
 from parity.tf_impl.optimizers import Optimizer
 from parity.tf_impl.strategy import Strategy
 
 
-class StepTaps:
+class StepTaps(ActivationGraph):
     """The taps of a model's steps, as part of their graph; `parity.common.record.taps` says what they are.
 
     Of an activation: a product of the matrix (samples, features) with a vector, and the norm of each row.
@@ -44,57 +45,20 @@ class StepTaps:
                 variable(name.removeprefix("parameters/"), specs[name].shape) for name in model.parameters
             ]
 
-    @property
-    def zeros(self) -> tf.Tensor:
-        """What no sample adds to the fingerprints of activations."""
-        return tf.zeros([len(self._forward) + len(self._backward), 2], tf.float64)
-
     def opened(self, context: Context) -> Context:
         """The context of a pass over a micro-batch, tapped."""
         return replace(context, taps=_Outputs())
 
-    def watched(self, context: Context) -> list[tf.Tensor]:
-        """The outputs whose gradients `activations` wants, once the pass has been made."""
-        return [context.taps.outputs[path] for path in self._backward]
-
-    def activations(self, context: Context, gradients: list[Any], scale: tf.Tensor | None) -> tf.Tensor:
-        """[layers both ways, 2] of a pass, on its replica.
-
-        Args:
-            context: that the pass was made with.
-            gradients: of the loss sum times `scale`, with respect to `watched`.
-        """
-        pairs = [(path, context.taps.outputs[path]) for path in self._forward]
-        pairs += [(p, tf.convert_to_tensor(g)) for p, g in zip(self._backward, gradients, strict=True)]
-        products, norms = [], []
-        for path, values in pairs:
-            vector = self._vectors[path].read_value()
-            matrix = tf.reshape(values, [-1, vector.shape[0]])
-            products.append(tf.linalg.matvec(matrix, vector))
-            norms.append(tf.math.reduce_euclidean_norm(matrix, 1))
-        weights = _sample_weights(context.sample_ids)
-        projections = tf.linalg.matvec(tf.cast(tf.stack(products), tf.float64), weights)
-        squares = tf.reduce_sum(tf.square(tf.cast(tf.stack(norms), tf.float64)), 1)
-        table = tf.stack([squares, projections], 1)
-        forward, backward = table[: len(self._forward)], table[len(self._forward) :]
-        return tf.concat([forward, _unscaled(backward, scale)], 0)
-
-    def values(
-        self,
-        activations: tf.Tensor,
-        local: list[tf.Tensor],
-        reduced: list[tf.Tensor],
-        scale: tf.Tensor | None,
-    ) -> tf.Tensor:
+    def values(self, local: Any, gradients: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
         """[names, 2] of the step, on its replica.
 
         Args:
-            activations: added up over the micro-batches.
-            local: this replica's gradients of the loss sum times `scale`.
-            reduced: the global mean gradients.
+            local: what the passes have left (`step.LocalGradients`), added up over the micro-batches.
+            gradients: the global mean gradients.
+            scale: what the loss was multiplied by before the backward pass; None: by nothing.
         """
-        of_local = _unscaled(self._gradients(local), scale)
-        return tf.concat([activations, of_local, self._gradients(reduced)], 0)
+        of_local = unscaled(self._gradients(local.gradients), scale)
+        return tf.concat([local.rest, of_local, self._gradients(gradients)], 0)
 
     def _gradients(self, gradients: list[tf.Tensor]) -> tf.Tensor:
         # Sums of TensorFlow are pairwise: as accurate as those within a sample.
@@ -120,24 +84,6 @@ class _Outputs:
 
 def _size(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape))
-
-
-def _sample_weights(ids: tf.Tensor) -> tf.Tensor:
-    """As `parity.common.record.taps.sample_weights`."""
-    weights = tf.ones_like(ids, tf.float64)
-    for part, table in enumerate(taps.sample_tables()):
-        place = tf.bitwise.right_shift(ids, tf.constant(taps.ID_BITS * part, tf.int64))
-        place = tf.bitwise.bitwise_and(place, tf.constant((1 << taps.ID_BITS) - 1, tf.int64))
-        weights *= tf.gather(tf.constant(table), place)
-    return weights
-
-
-def _unscaled(table: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
-    """Fingerprints of a gradient from those of the gradient times `scale`."""
-    if scale is None:
-        return table
-    factor = tf.cast(scale, tf.float64)
-    return table / tf.stack([tf.square(factor), factor])
 
 
 def reduced_gradients(model: Model, gradients: list[Any]) -> State:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from parity.common.checkpoint.weights import Weights, read_weights
+from parity.common.spec import Placement
 from parity.torch_impl.model import Model
 
 
@@ -23,7 +24,7 @@ class _InferenceModel(nn.Module):
     def __init__(self, weights: Weights) -> None:
         super().__init__()
         self.spec, self.step = weights.spec, weights.step
-        self._model = Model(weights.spec, "cpu")
+        self._model = Model(weights.spec, Placement(framework="torch", strategy="single", device="cpu"))
         self.root = self._model.module
         with torch.no_grad():
             native = self._model.native(weights.tensors)

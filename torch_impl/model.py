@@ -2,169 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
-from parity.common.spec import Node, TrainSpec
-from parity.common.spec.optimizers import OptimizerBase
-from parity.common.state.canonical import State, canonical_name, parameter_specs
+from parity.common.spec import Node, Placement, TrainSpec
+from parity.common.state.canonical import canonical_name, parameter_specs
 from parity.common.state.imported import state_adapter_of
 from parity.torch_impl.context import Context
-from parity.torch_impl.layers import build_layer, imported, native_layout
+from parity.torch_impl.layers import build_layer, imported
 from parity.torch_impl.layers.products import low_of, set_low
+from parity.torch_impl.native.layouts import native_layout
+from parity.torch_impl.native.state import NativeState
+from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.strategy.compiled import compile_passes
+from parity.torch_impl.strategy.groups import device_of
 
 
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this rank holds: its shard under FSDP, else all of it."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-@dataclass(frozen=True)
-class Shards:
-    """How a tensor's elements, one after another, are divided over ranks: `sizes[rank]` of them each."""
-
-    shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    group: dist.ProcessGroup | None
-
-    def part(self, whole: Tensor) -> Tensor:
-        """This rank's elements, without a shape."""
-        rank = dist.get_rank(self.group)
-        return whole.reshape(-1).narrow(0, sum(self.sizes[:rank]), self.sizes[rank])
-
-
-@dataclass(frozen=True)
-class CanonicalTensor:
-    """One tensor of the model, whatever has become of it: plain, replicated or sharded.
-
-    flat: set where each rank holds a run of the tensor's elements, which may cut a row or be empty.
-    """
-
-    owner: nn.Module
-    attribute: str
-    axes: tuple[int, ...] | None
-    flat: Shards | None = None
-
-    @property
-    def live(self) -> Tensor:
-        """The tensor itself. StepTrace up anew, since sharding replaces it."""
-        return getattr(self.owner, self.attribute)
-
-    @property
-    def held(self) -> list[Tensor]:
-        """What this rank's passes compute with; another than `live` where that is updated apart from them."""
-        return [self.live]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor, in native layout."""
-        return tuple(self.live.shape) if self.flat is None else self.flat.shape
-
-    @property
-    def shards(self) -> Shards | None:
-        """How it is divided; None where it is whole, or cut along another axis than the first."""
-        live = self.live
-        if self.flat is not None or not isinstance(live, DTensor):
-            return self.flat
-        cut = [axis for axis, placed in enumerate(live.placements) if placed.is_shard()]
-        if len(cut) != 1 or not live.placements[cut[0]].is_shard(0):
-            return None
-        rows, group = live.shape[0], live.device_mesh.get_group(cut[0])
-        ranks = dist.get_world_size(group)
-        most = -(-rows // ranks)
-        held = (max(0, min(most, rows - rank * most)) for rank in range(ranks))
-        return Shards(tuple(live.shape), tuple(each * live.shape[1:].numel() for each in held), group)
-
-    def shard(self, value: np.ndarray) -> Tensor:
-        """This rank's part of a canonical array, in native layout. Copies."""
-        native = value if self.axes is None else value.transpose(self.axes)
-        live = self.live
-        full = torch.from_numpy(np.array(native, order="C")).to(device=live.device, dtype=live.dtype)
-        return self._share(full)
-
-    def _share(self, native: Tensor) -> Tensor:
-        live = self.live
-        if self.flat is not None:
-            return self.flat.part(native)
-        if not isinstance(live, DTensor):
-            return native
-        # Every rank holds the whole value already: nothing needs to be sent.
-        return distribute_tensor(native, live.device_mesh, live.placements, src_data_rank=None).to_local()
-
-    def gather(self, part: Tensor) -> Tensor:
-        """The whole tensor of which `part` is this rank's shard; collective where it is sharded."""
-        (whole,) = gather_all([self], [part])
-        return whole
-
-    def whole(self, part: Tensor) -> Tensor:
-        """The whole tensor, in canonical layout, of which `part` is this rank's; collective as `gather`."""
-        native = self.gather(part)
-        return native if self.axes is None else native.permute(*np.argsort(self.axes).tolist())
-
-    def part(self, whole: Tensor) -> Tensor:
-        """This rank's part, in native layout, of a whole tensor in canonical layout."""
-        return self._share(whole if self.axes is None else whole.permute(self.axes))
-
-    def to_canonical(self, native: Tensor) -> np.ndarray:
-        """A copy in canonical layout."""
-        array = np.array(native.detach().cpu().numpy())
-        return array if self.axes is None else array.transpose(np.argsort(self.axes)).copy()
-
-
-def gather_all(tensors: Sequence[CanonicalTensor], parts: Sequence[Tensor]) -> list[Tensor]:
-    """The whole tensors of which `parts` are this rank's shards; collective where they are sharded.
-
-    One message for all whose elements are divided in order, and one for each that is cut otherwise.
-    """
-    wholes: list[Tensor] = []
-    divided = [(place, shards) for place, tensor in enumerate(tensors) if (shards := tensor.shards)]
-    for tensor, part in zip(tensors, parts, strict=True):
-        live = tensor.live
-        if tensor.shards is None and isinstance(live, DTensor):
-            mesh, stride = live.device_mesh, live.stride()
-            part = DTensor.from_local(part, mesh, live.placements, shape=live.shape, stride=stride)
-            part = part.full_tensor()
-        wholes.append(part)
-    if divided:
-        places, shards = zip(*divided, strict=True)
-        for place, whole in zip(places, _joined([parts[place] for place in places], shards), strict=True):
-            wholes[place] = whole
-    return wholes
-
-
-def _joined(parts: list[Tensor], shards: Sequence[Shards]) -> list[Tensor]:
-    group = shards[0].group
-    held = list(zip(*(each.sizes for each in shards), strict=True))
-    longest = max(map(sum, held))
-    mine = parts[0].new_zeros(longest)
-    torch.cat([part.reshape(-1) for part in parts], out=mine[: sum(part.numel() for part in parts)])
-    everyone = mine.new_empty(len(held) * longest)
-    dist.all_gather_single(everyone, mine, group=group)
-    pieces = [
-        row[: sum(sizes)].split(sizes) for row, sizes in zip(everyone.view(-1, longest), held, strict=True)
-    ]
-    return [
-        torch.cat(runs).view(each.shape) for runs, each in zip(zip(*pieces, strict=True), shards, strict=True)
-    ]
-
-
-class Model:
+class Model(NativeState):
     """The module tree with its tensors by canonical name; `module` is what a strategy has wrapped.
 
     An imported module has tensors, and with them slots, of its own: they go by its own names, until they leave
     this process as canonical state. specs: of `tensors`, by the same names.
     """
 
-    def __init__(self, spec: TrainSpec, device: str) -> None:
+    def __init__(self, spec: TrainSpec, placement: Placement) -> None:
+        device = device_of(placement)
         self.spec = spec
         self._exchange = state_adapter_of(spec)
         if self._exchange is None:
@@ -190,22 +55,6 @@ class Model:
         pad = self.spec.model.pad_id
         return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
 
-    def native(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """A canonical state, or a part of one, by the names and in the layouts of `tensors`."""
-        return state if self._exchange is None else self._exchange.to_native(state)
-
-    def canonical(self, state: State) -> State:
-        """The inverse of `native`."""
-        return state if self._exchange is None else self._exchange.to_canonical(state)
-
-    def canonical_gradients(self, gradients: State) -> State:
-        """Gradients by canonical name, from those by the names of `tensors`."""
-        return gradients if self._exchange is None else self._exchange.gradients(gradients)
-
-    def own_rules(self, optimizer: OptimizerBase) -> OptimizerBase:
-        """The optimizer as it is meant for the names of `tensors`."""
-        return optimizer if self._exchange is None else self._exchange.own_rules(optimizer)
-
     @property
     def parameters(self) -> dict[str, CanonicalTensor]:
         """Trainable tensors by canonical name, in execution order."""
@@ -225,7 +74,7 @@ def tensors_of(node: Node, layer: nn.Module) -> dict[str, CanonicalTensor]:
 
 def build_model(spec: TrainSpec, strategy: Strategy) -> Model:
     """The model of a resolved spec on the strategy's replicas, with uninitialised values."""
-    model = Model(spec, strategy.device)
+    model = Model(spec, strategy.placement)
     compile_passes(strategy.placement, model.module)
     strategy.wrap(model)
     return model

@@ -16,8 +16,9 @@ from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.common.execution.phases import PASSES, REDUCED, Probe, conduct, facts_of, synchronised_channels
 from parity.torch_impl import data
-from parity.torch_impl.model import local
-from parity.torch_impl.step import Step, added
+from parity.torch_impl.sharding.tensors import local
+from parity.torch_impl.step import Step
+from parity.torch_impl.strategy.groups import added
 from parity.torch_impl.strategy.sharded import FSDP2
 
 # (operation, bytes, the group of ranks that takes part)
@@ -101,7 +102,7 @@ class _Passes:
     def forward(self) -> None:
         for piece in self._pieces:
             with self._strategy.accumulating(self._step.model, last=False):
-                self._step.loss(piece, _NUMBER)
+                self._step.pass_forward(piece, _NUMBER)
 
     def both(self, reduce: bool) -> None:
         """As `Step.__call__` up to the reduced gradients."""
@@ -109,7 +110,7 @@ class _Passes:
         for place, piece in enumerate(self._pieces, start=1):
             last = reduce and place == len(self._pieces)
             with strategy.accumulating(self._step.model, last=last):
-                loss_sum, count = self._step.loss(piece, _NUMBER)
+                loss_sum, count = self._step.pass_forward(piece, _NUMBER)
                 total = added(total, loss_sum, count)
                 if last:
                     sums = strategy.begin_sum_with_gradients(total)

@@ -1,7 +1,7 @@
-"""The probe: in one step it keeps every tensor that `parity.common.record.trace` names, and feeds those it is given.
+"""The probe: in one step it keeps every tensor that `parity.common.record.trace` names, and injects those it is given.
 
-The step calls it at each named place (`Step.probe`), with what the run itself has made there; it goes on
-with what comes back: the same, or the tensor that is fed.
+It hooks the parts of the step (`parity.common.execution.hooks`): each gives what the run itself has made there, or
+the tensor that is injected in its place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from parity.common.execution.hooks import Hook, Hooks, attached
 from parity.common.record import taps
 from parity.common.record.trace import SAMPLES
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State
 from parity.torch_impl.context import Context
-from parity.torch_impl.model import CanonicalTensor, Model
-from parity.torch_impl.step import Step, StepResult, evaluate
+from parity.torch_impl.model import Model
+from parity.torch_impl.sharding.tensors import CanonicalTensor
+from parity.torch_impl.step import Reduced, Step, StepResult
 from parity.torch_impl.strategy import Strategy
 
 # As a batch has them.
@@ -37,7 +39,7 @@ class Probe:
     """
 
     def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
-        self._spec, self._model, self._strategy = spec, model, strategy
+        self._model = model
         self._differentiable = {x.path: x.differentiable for x in taps.layers_of(spec.model.tree())}
         self._hooked: dict[str, CanonicalTensor] = {}
         if taps.has_local_gradients(strategy.placement):
@@ -56,38 +58,40 @@ class Probe:
             batch: what the run's loader gives for it.
             scalars: the run's own.
             number: of the step.
-            fed: to each local replica, by name.
+            injected: into each local replica, by name.
         """
         (given,) = injected
         own = {f"scalar/{name}": np.array(value, np.float64) for name, value in scalars.items()}
         scalars = {name: float(given.get(f"scalar/{name}", value)) for name, value in scalars.items()}
         look = _Look(self._model, self._differentiable, given, scalars.get("loss_scale", 1.0))
         batch = look.batch(batch)
-        with look.at_local_gradients(self._hooked):
-            step.probe = look
-            try:
-                result = step(batch, scalars, number)
-            finally:
-                step.probe = None
+        with look.at_local_gradients(self._hooked), attached(step, look.hooks()):
+            result = step(batch, scalars, number)
         seen = {**look.kept, **own, **look.layers(), **look.backward()}
         self.layers = look.sources
         look.release()
         return result, [{**seen, "updated": np.array(bool(result.updated))}]
 
-    def evaluated(self, batch: Any, injected: Sequence[State]) -> list[State]:
+    def taken(self, step: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        """Take a step without telling what was seen."""
+        return step(batch, scalars, number)
+
+    def evaluated(self, step: Step, batch: Any, injected: Sequence[State]) -> list[State]:
         """Evaluate a batch in inference mode; what each local replica saw."""
         (given,) = injected
         look = _Look(self._model, self._differentiable, given, 1.0)
-        evaluate(self._spec, self._model, self._strategy, look.batch(batch), look)
+        batch = look.batch(batch)
+        with attached(step, look.hooks()):
+            step.evaluate(batch)
         self.layers, seen = look.sources, {**look.kept, **look.layers()}
         look.release()
         return [seen]
 
 
 class _Look:
-    """What this rank sees in one step, and is fed.
+    """What this rank sees in one step, and what is injected there.
 
-    fed: by name. scale: what the loss is multiplied by; divided out of what is kept. kept: by name, all but
+    injected: by name. scale: what the loss is multiplied by; divided out of what is kept. kept: by name, all but
     what belongs to layers.
     """
 
@@ -103,16 +107,27 @@ class _Look:
         self.kept |= {name: _array(own[name]) for name in SAMPLES}
         return tuple(_as_injected(self.injected.get(name), value) for name, value in own.items())
 
-    def opened(self, context: Context, inputs: Tensor) -> Context:
-        """The context of a pass over a micro-batch."""
+    def hooks(self) -> Hooks:
+        """What sees a step or an evaluation while it is made, and goes on with what is injected."""
+        return Hooks(
+            context=self._context,
+            loss=self._loss,
+            sum_over_replicas=self._summed,
+            divide=self._divided,
+            clip=self._clipped,
+        )
+
+    def _context(self, step: Step, part: Hook, inputs: Tensor, *rest: Any) -> Context:
+        context = part(inputs, *rest)
         first = self._pieces[-1].rows.stop if self._pieces else 0
         self._pieces.append(_Piece(self, slice(first, first + len(inputs)), inputs, context.taps))
         return replace(context, taps=self._pieces[-1])
 
-    def lost(self, loss_sum: Tensor, count: Tensor) -> None:
-        """Loss sum and count of a micro-batch of this replica."""
+    def _loss(self, step: Step, part: Hook, *given: Any) -> tuple[Tensor, Tensor]:
+        loss_sum, count = part(*given)
         for name, value in (("loss_sum", loss_sum), ("count", count)):
             self.kept[name] = self.kept.get(name, 0) + _array(value)
+        return loss_sum, count
 
     @contextmanager
     def at_local_gradients(self, tensors: dict[str, CanonicalTensor]) -> Iterator[None]:
@@ -134,31 +149,33 @@ class _Look:
             key = name.replace("parameters", "local_gradient", 1)
             self.kept[key] = tensor.to_canonical(gradient) / self.scale
 
-    def total(self, loss_sum: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss sum and count over all replicas; those to go on with."""
-        return self._total("loss_sum", loss_sum), self._total("count", count)
+    def _summed(self, step: Step, part: Hook, *given: Any) -> Reduced:
+        sums = part(*given)
+        loss_sum, count = self._total("loss_sum", sums.loss_sum), self._total("count", sums.count)
+        return sums._replace(loss_sum=loss_sum, count=count)
 
     def _total(self, which: str, value: Tensor) -> Tensor:
         name = f"total/{which}"
         self.kept[name] = _array(value)
         return value.new_tensor(self.injected[name].item()) if name in self.injected else value
 
-    def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
-        """This rank's parts of the global mean gradients; those to go on with."""
-        return self._of_parameters("gradient", gradients)
+    def _divided(self, step: Step, part: Hook, *given: Any) -> Reduced:
+        means = part(*given)
+        return means._replace(gradients=self._of_parameters(step, "gradient", means.gradients))
 
-    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
-        """What the optimizer is given, as `reduced`."""
-        return self._of_parameters("clipped", gradients)
+    def _clipped(self, step: Step, part: Hook, *given: Any) -> tuple[list[Tensor], Tensor]:
+        clipped, norm = part(*given)
+        return self._of_parameters(step, "clipped", clipped), norm
 
-    def _of_parameters(self, kind: str, parts: list[Tensor]) -> list[Tensor]:
-        going_on = []
+    def _of_parameters(self, step: Step, kind: str, pieces: list[Tensor]) -> list[Tensor]:
+        """Keep this rank's parts of one tensor of each parameter; those to go on with, in pieces."""
+        going_on, parts = [], step.optimizer.apart(pieces)
         for (name, tensor), part in zip(self._parameters.items(), parts, strict=True):
             key = name.replace("parameters", kind, 1)
             self.kept[key] = tensor.to_canonical(tensor.gather(part))
-            injected = self.injected.get(key)
-            going_on.append(part if injected is None else tensor.shard(injected).to(part).view_as(part))
-        return going_on
+            other = self.injected.get(key)
+            going_on.append(part if other is None else tensor.shard(other).to(part).view_as(part))
+        return step.optimizer.join(going_on)
 
     def layers(self) -> State:
         """Outputs, and inputs that are nobody's output."""
@@ -221,7 +238,7 @@ class _Piece:
         return going_on
 
     def again(self, path: str, x: Tensor, y: Tensor) -> Tensor:
-        """The same where a pass is repeated for its backward pass: fed, but not seen twice."""
+        """The same where a pass is repeated for its backward pass: injected, but not seen twice."""
         del x
         injected = self._injected(f"forward/{path}", y)
         return y if injected is None else _Injected.apply(y, injected)

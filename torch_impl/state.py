@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from parity.common.state.canonical import State, slot_name, slots_of
-from parity.torch_impl.model import CanonicalTensor, Model, local
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.sharding.tensors import CanonicalTensor, local
 from parity.torch_impl.strategy import Strategy
 
 

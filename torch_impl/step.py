@@ -1,4 +1,4 @@
-"""One training step, readable on one screen."""
+"""One training step, readable on one screen: local gradients -> reduce -> clip -> update -> read out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from parity.common.data.plan import BatchPlan
+from parity.common.execution import hooks
 from parity.common.spec import TrainSpec
-from parity.common.spec.losses import LossBase
 from parity.torch_impl import losses
-from parity.torch_impl.model import Model, local
+from parity.torch_impl.context import Context
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import Strategy
-from parity.torch_impl.strategy.groups import Sums, norm_of
+from parity.torch_impl.strategy.groups import Reading, Sums, added, norm_of
 from parity.torch_impl.taps import StepTaps
 
 
@@ -37,10 +39,38 @@ class StepResult(NamedTuple):
     taps: Any = ()
 
 
+class LocalGradients(NamedTuple):
+    """What this rank's passes leave: gradients of its loss sum (times the loss scale), that sum, and its count.
+
+    gradients: as the backward passes left them, which may have reduced them. rest: waits for the sums over the
+    replicas of loss sum, count and `Step.fingerprint`, which are on their way.
+    """
+
+    gradients: list[Any]
+    loss_sum: Any
+    count: Any
+    rest: Any = ()
+
+
+class Reduced(NamedTuple):
+    """A step's gradients, loss sum and count, all global.
+
+    gradients: this rank's parts, in pieces as of `Optimizer.join`. compared: what replicas are compared by: its sum
+    over all, and this rank's. finite: whether all gradients are. taps: as of `StepResult`.
+    """
+
+    gradients: list[Any]
+    loss_sum: Any
+    count: Any
+    compared: list[Any]
+    finite: Any = True
+    taps: Any = ()
+
+
 class Step:
     """One training step; changes the model and the optimizer in place.
 
-    Split where an engine with a loop of its own takes over: it calls `loss` and `finish` itself.
+    Engines with a loop of their own call its parts themselves.
     """
 
     def __init__(
@@ -53,53 +83,168 @@ class Step:
         taps: bool = False,
     ) -> None:
         self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
-        self._plan = BatchPlan.of(spec, strategy.placement)
+        self.plan = BatchPlan.of(spec, strategy.placement)
         self._parameters = [tensor.live for tensor in model.parameters.values()]
-        self._penalizes = bool(spec.loss.l1 or spec.loss.l2)
         self._clips = spec.optimizer.clip_global_norm is not None
         self.recording = recording
         # Where a rank has only a part, there is nothing that others have too.
         self._compares = recording and not strategy.sharded and strategy.placement.processes > 1
         self._own: list[Tensor] = []
         self.taps = StepTaps(spec, model, strategy) if taps else None
-        # Set while a step is taken in which all is seen (`probe.Probe`).
-        self.probe: Any = None
+        hooks.attach(self)
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        return self.take(batch, scalars, number)
+
+    def take(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+        """The step: this rank's passes, then what all ranks do together."""
+        return self.finish(self.local_gradients(batch, scalars, number), scalars, batch[-1])
+
+    @torch.no_grad()
+    def finish(self, local: LocalGradients, scalars: dict[str, float], ids: Any) -> StepResult:
+        """All of a step that comes after its passes."""
+        reduced = self.reduce(local, scalars)
+        clipped, norm = self.clip(reduced)
+        changes = self.update(clipped, scalars, reduced.finite)
+        return self.read_out(reduced, norm, changes, ids)
+
+    def local_gradients(self, batch: Any, scalars: dict[str, float], number: int) -> LocalGradients:
+        """Gradients, loss sum and count of this rank's samples, added up over the micro-batches."""
         scale, strategy = scalars.get("loss_scale", 1.0), self.strategy
         pieces = self.micro_batches(batch, number)
         total: list[Tensor] = []
         for place, piece in enumerate(pieces, start=1):
             last = place == len(pieces)
             with strategy.accumulating(self.model, last=last):
-                loss_sum, count = self.loss(piece, number)
+                loss_sum, count = self.pass_forward(piece, number)
                 total = added(total, loss_sum, count)
                 if last:
                     # On their way while the backward pass computes, or with its gradients.
                     sums = strategy.begin_sum_with_gradients([*total, *self.fingerprint()])
                 strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
-        return self.finish(sums, batch[-1], scalars)
+        with torch.no_grad():
+            return LocalGradients([local(parameter.grad) for parameter in self._parameters], *total, sums)
+
+    def pass_forward(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
+        """Of one micro-batch the sum and the count of its losses, with the graph of the backward pass."""
+        inputs, targets, ids = batch
+        context = self.context(inputs, ids, number)
+        return self.loss(self.forward(inputs, context), targets, context)
+
+    def context(self, inputs: Tensor, ids: Tensor, number: Any = None) -> Context:
+        """What the layers may know of a pass; without the number of a step it is one in inference mode."""
+        if number is None:
+            return self.model.context(False, inputs, ids.to(inputs.device))
+        context = self.model.context(True, inputs, ids.to(inputs.device), number)
+        return context if self.taps is None else self.taps.opened(context)
+
+    def forward(self, inputs: Tensor, context: Context) -> Tensor:
+        """The model's outputs."""
+        return self.model(inputs, context)
+
+    def loss(self, outputs: Tensor, targets: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Sum and count of the losses of this rank's samples."""
+        return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
+
+    def reduce(self, local: LocalGradients, scalars: dict[str, float]) -> Reduced:
+        """The global batch's mean gradients: summed over the replicas, divided once by the global count."""
+        reduced = self.divide(self.sum_over_replicas(local), scalars)
+        taps: Any = ()
+        if self.taps is not None:
+            gradients = self.optimizer.apart(reduced.gradients)
+            taps = [self.taps.values(local, gradients, scalars.get("loss_scale"))]
+        return reduced._replace(finite=self.finite(reduced.gradients, scalars), taps=taps)
+
+    def sum_over_replicas(self, local: LocalGradients) -> Reduced:
+        """The sums over the replicas of loss sums and counts, and of gradients, divided by `averages_over`."""
+        pieces = self.optimizer.join(self.strategy.reduced(local.gradients))
+        loss_sum, count, *compared = local.rest()
+        return Reduced(pieces, loss_sum, count, [*compared, *self._own[: len(compared)]])
+
+    def divide(self, sums: Reduced, scalars: dict[str, float]) -> Reduced:
+        """The mean gradients from the sums, and what the loss's penalties on the weights add."""
+        # The wrappers average over the ranks; the law asks for the sum over the global count.
+        divisor = sums.count * scalars.get("loss_scale", 1.0)
+        pieces = list(torch._foreach_mul(sums.gradients, self.strategy.averages_over / divisor))
+        means, optimizer = sums._replace(gradients=pieces), self.optimizer
+        if not (self.spec.loss.l1 or self.spec.loss.l2):
+            return means
+        means = self.penalized(
+            means._replace(gradients=optimizer.apart(pieces)), optimizer.apart(optimizer.weights)
+        )
+        return means._replace(gradients=optimizer.join(means.gradients))
+
+    def penalized(self, means: Reduced, weights: list[Any]) -> Reduced:
+        """The global loss sum and the mean gradients, not in pieces, with the loss's penalties on the weights."""
+        loss, strategy = self.spec.loss, self.strategy
+        gradients, size = list(means.gradients), torch.zeros_like(means.loss_sum)
+        for place, (weight, tensor) in enumerate(zip(weights, self.model.parameters.values(), strict=True)):
+            if loss.penalize == "all" or len(tensor.shape) >= 2:
+                if strategy.counts(tensor):
+                    size += loss.l1 * weight.abs().sum() + loss.l2 * weight.square().sum()
+                gradients[place] = gradients[place] + loss.l1 * weight.sign() + 2 * loss.l2 * weight
+        loss_sum = means.loss_sum + means.count * strategy.sum_shards([size])[0]
+        return means._replace(gradients=gradients, loss_sum=loss_sum)
+
+    def finite(self, gradients: list[Tensor], scalars: dict[str, float]) -> bool:
+        """Whether all gradients are finite, on every rank alike; asked only where the loss is scaled."""
+        if "loss_scale" not in scalars:
+            return True
+        wrong = torch.stack([(~gradient.isfinite()).sum() for gradient in gradients]).sum()
+        return not float(self.strategy.sum_shards([wrong.to(gradients[0].dtype)])[0])
+
+    def clip(self, reduced: Reduced) -> tuple[list[Tensor], Tensor]:
+        """The gradients as the spec limits them, and their norm before that, where clipping needs it."""
+        pieces = reduced.gradients
+        norm = self.strategy.norms(pieces)[0] if self._clips else torch.zeros_like(reduced.count)
+        return self.optimizer.clip(pieces, norm), norm
+
+    def update(self, clipped: Any, scalars: dict[str, float], updated: Any) -> list[Tensor]:
+        """Change weights and slots, unless the loss scale was too large; the changes of the weights."""
+        if updated:
+            return self.optimizer.update(clipped, scalars)
+        return [torch.zeros_like(weight) for weight in self.optimizer.weights]
+
+    def read_out(self, reduced: Reduced, norm: Any, changes: list[Tensor], ids: Any) -> StepResult:
+        """What the record is to hold of the step; begun, and waited for where it is read."""
+        optimizer = self.optimizer
+        rest: Sums = list
+        if self.recording:
+            # Together: where they are sums over ranks, that is one message.
+            norms = [norm] * self._clips
+            unclipped = [] if self._clips else [reduced.gradients]
+            rest = self.strategy.begin_norms(*unclipped, optimizer.weights, changes)
+        else:
+            norms = [norm, *[torch.zeros_like(norm)] * 2]
+        if self._compares:
+            self._own = rest()[-2:-1]
+        for parameter in self._parameters:
+            parameter.grad = None
+        numbers = Reading([reduced.loss_sum, reduced.count, *norms], rest, reduced.compared)
+        gradients = optimizer.apart(reduced.gradients)
+        return StepResult(numbers, self.strategy.by_replica(ids), gradients, reduced.finite, reduced.taps)
+
+    @torch.no_grad()
+    def evaluate(self, batch: Any) -> tuple[float, float, int]:
+        """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode."""
+        inputs, targets, ids = batch
+        context = self.context(inputs, ids)
+        outputs = self.forward(inputs, context)
+        loss_sum, count = self.loss(outputs, targets, context)
+        correct = losses.correct(self.spec.loss, outputs, targets, context)
+        loss_sum, count, correct = self.strategy.sum([loss_sum, count, correct])
+        if self.spec.loss.l1 or self.spec.loss.l2:
+            weights = [local(tensor.live) for tensor in self.model.parameters.values()]
+            loss_sum = self.penalized(Reduced(weights, loss_sum, count, []), weights).loss_sum
+        self.strategy.reshard(self.model)
+        return float(loss_sum), float(count), int(correct)
 
     def micro_batches(self, batch: Any, number: int) -> list[Any]:
         """The local batch cut as the placement says. Every rank has as many; some may be empty."""
-        count = self.strategy.placement.micro_batches(self._plan.epoch(number))
+        count = self.strategy.placement.micro_batches(self.plan.epoch(number))
         if count == 1:
             return [batch]
         return list(zip(*(torch.tensor_split(tensor, count) for tensor in batch), strict=True))
-
-    def loss(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
-        """Sum and count of the losses of this rank's samples."""
-        inputs, targets, ids = batch
-        context = self.model.context(True, inputs, ids.to(inputs.device), number)
-        if self.taps is not None:
-            context = self.taps.opened(context)
-        if self.probe is not None:
-            context = self.probe.opened(context, inputs)
-        outputs = self.model(inputs, context)
-        loss_sum, count = losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
-        if self.probe is not None:
-            self.probe.lost(loss_sum, count)
-        return loss_sum, count
 
     @torch.no_grad()
     def fingerprint(self) -> list[Tensor]:
@@ -113,91 +258,6 @@ class Step:
         own = self.fingerprint()
         return [float(norm) for norm in (*self.strategy.sum(own), *own)] if own else []
 
-    @torch.no_grad()
-    def finish(self, sums: Sums, ids: Any, scalars: dict[str, float]) -> StepResult:
-        """Reduce what the backward passes left, and update.
-
-        `sums` waits for the global loss sum and count, and for that of `fingerprint`; the ids are this rank's.
-        """
-        strategy, optimizer, parameters = self.strategy, self.optimizer, self._parameters
-        # In pieces, mostly one, as the optimizer joins them.
-        pieces = optimizer.join(strategy.reduced([local(parameter.grad) for parameter in parameters]))
-        loss_sum, count, *compared = sums()
-        compared += self._own[: len(compared)]
-        if self.probe is not None:
-            loss_sum, count = self.probe.total(loss_sum, count)
-        # The wrappers average over the ranks; the law asks for the sum over the global count.
-        divisor = count * scalars.get("loss_scale", 1.0)
-        pieces = list(torch._foreach_mul(pieces, strategy.averages_over / divisor))
-        gradients = optimizer.apart(pieces)
-        if self._penalizes:
-            weights = optimizer.apart(optimizer.weights)
-            loss_sum, gradients = _penalized(
-                self.spec.loss, self.model, weights, loss_sum, count, gradients, strategy
-            )
-            pieces = optimizer.join(gradients)
-        if self.probe is not None:
-            gradients = self.probe.reduced(gradients)
-            pieces = optimizer.join(gradients)
-        updated = "loss_scale" not in scalars or self._finite(pieces)
-        # Before the update, which may take their memory.
-        taps = [] if self.taps is None else [self.taps.values(gradients, scalars.get("loss_scale", 1.0))]
-        norms, rest = [torch.zeros_like(count)] * 3, _nothing
-        if self._clips:
-            norms[:1] = strategy.norms(pieces)
-        clipped = optimizer.clip(pieces, norms[0])
-        if self.probe is not None:
-            clipped = optimizer.join(self.probe.clipped(optimizer.apart(clipped)))
-        if updated:
-            changes = optimizer.update(clipped, scalars)
-        else:
-            changes = [torch.zeros_like(weight) for weight in optimizer.weights]
-        if self.recording:
-            # Together: where they are sums over ranks, that is one message.
-            norms = norms[: self._clips]
-            rest = strategy.begin_norms(*([] if self._clips else [pieces]), optimizer.weights, changes)
-        if self._compares:
-            self._own = rest()[-2:-1]
-        for parameter in parameters:
-            parameter.grad = None
-        numbers = _Reading([loss_sum, count, *norms], rest, compared)
-        return StepResult(numbers, strategy.by_replica(ids), gradients, updated, taps)
-
-    def _finite(self, gradients: list[Tensor]) -> bool:
-        """Whether the reduced gradients are finite everywhere, on every rank alike."""
-        wrong = torch.stack([(~gradient.isfinite()).sum() for gradient in gradients]).sum()
-        return not float(self.strategy.sum_shards([wrong.to(gradients[0].dtype)])[0])
-
-
-def _nothing() -> list[Tensor]:
-    return []
-
-
-class _Reading:
-    """A step's numbers on their way to the host, which need not wait for anything that comes after them."""
-
-    def __init__(self, known: list[Tensor], rest: Sums, more: list[Tensor]) -> None:
-        self._known, self._rest, self._more, self._host = known, rest, more, None
-        if known[0].is_cuda:
-            # PairRequest for later, they would come behind all that the next step has queued.
-            values = torch.stack([*known, *rest(), *more])
-            self._host = torch.empty_like(values, device="cpu", pin_memory=True)
-            self._host.copy_(values, non_blocking=True)
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
-
-    def tolist(self) -> list[float]:
-        if self._host is None:
-            return torch.stack([*self._known, *self._rest(), *self._more]).tolist()
-        self._arrived.synchronize()
-        return self._host.tolist()
-
-
-def added(total: list[Tensor], loss_sum: Tensor, count: Tensor) -> list[Tensor]:
-    """A step's [loss sum, count] with those of one more micro-batch."""
-    loss_sum = loss_sum.detach()
-    return [total[0] + loss_sum, total[1] + count] if total else [loss_sum, count]
-
 
 def build_step(
     spec: TrainSpec,
@@ -206,51 +266,6 @@ def build_step(
     strategy: Strategy,
     recording: bool,
     taps: bool = False,
-) -> Callable[[Any, Any, int], StepResult]:
+) -> Callable[[Any, Any, Any], StepResult]:
     """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
     return Step(spec, model, optimizer, strategy, recording, taps)
-
-
-@torch.no_grad()
-def _penalized(
-    loss: LossBase,
-    model: Model,
-    weights: list[Tensor],
-    loss_sum: Tensor,
-    count: Tensor,
-    gradients: list[Tensor],
-    strategy: Strategy,
-) -> tuple[Tensor, list[Tensor]]:
-    """The global loss sum and the mean gradients with the loss's penalties on the weights."""
-    penalized, size = list(gradients), torch.zeros_like(loss_sum)
-    for place, (weight, tensor) in enumerate(zip(weights, model.parameters.values(), strict=True)):
-        if loss.penalize == "all" or len(tensor.shape) >= 2:
-            if strategy.counts(tensor):
-                size += loss.l1 * weight.abs().sum() + loss.l2 * weight.square().sum()
-            penalized[place] = gradients[place] + loss.l1 * weight.sign() + 2 * loss.l2 * weight
-    return loss_sum + count * strategy.sum_shards([size])[0], penalized
-
-
-@torch.no_grad()
-def evaluate(
-    spec: TrainSpec, model: Model, strategy: Strategy, batch: Any, probe: Any = None
-) -> tuple[float, float, int]:
-    """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode.
-
-    probe: sees it, where one is given.
-    """
-    inputs, targets, ids = batch
-    weights = [local(tensor.live) for tensor in model.parameters.values()]
-    context = model.context(False, inputs, ids.to(inputs.device))
-    if probe is not None:
-        context = probe.opened(context, inputs)
-    outputs = model(inputs, context)
-    loss_sum, count = losses.loss_sum_and_count(spec.loss, outputs, targets, context)
-    if probe is not None:
-        probe.lost(loss_sum, count)
-    correct = losses.correct(spec.loss, outputs, targets, context)
-    loss_sum, count, correct = strategy.sum([loss_sum, count, correct])
-    if spec.loss.l1 or spec.loss.l2:
-        loss_sum, _ = _penalized(spec.loss, model, weights, loss_sum, count, weights, strategy)
-    strategy.reshard(model)
-    return float(loss_sum), float(count), int(correct)

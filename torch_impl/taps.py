@@ -17,8 +17,9 @@ from parity.common.record import taps
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
 from parity.torch_impl.context import Context
-from parity.torch_impl.model import Model, local
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import Strategy
 
 
@@ -125,13 +126,15 @@ class StepTaps:
             self._products = []
 
     @torch.no_grad()
-    def values(self, gradients: list[Tensor], scale: float) -> Tensor:
+    def values(self, local: Any, gradients: list[Tensor], scale: float | None) -> Tensor:
         """[names, 2] of the step that ends, still on the device. Every rank must call it.
 
         Args:
+            local: what the passes have left (`step.LocalGradients`); hooks have seen it already.
             gradients: reduced, in the order of `model.parameters`; this rank's parts of them.
-            scale: what the loss was multiplied by before the backward pass.
+            scale: what the loss was multiplied by before the backward pass; None: by nothing.
         """
+        del local
         self._close()
         of_layers, of_parameters = self._total, self._local
         self._total, self._local = None, [None] * len(self._local)
@@ -142,7 +145,7 @@ class StepTaps:
             (reduced,) = self._strategy.sum_shards([reduced])
         forward, backward = of_layers.tensor_split([len(self._forward)])
         of_loss = torch.cat([backward, _table(of_parameters)]) if of_parameters else backward
-        if scale != 1:
+        if scale is not None and scale != 1:
             of_loss = of_loss / of_loss.new_tensor([scale**2, scale])
         return torch.cat([forward, of_loss, reduced.to(of_loss.device)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from parity.common.record.invariants import Ids, not_finite
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, Replay, RunOptions, TrainSpec
 from parity.common.state.canonical import State, initial_state, load_state
+
+if TYPE_CHECKING:
+    from parity.common.execution.run import Run
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,14 @@ def start_state(
 
 
 def end_if_not_finite(
-    run: Any, number: int, numbers: Sequence[float], received: Sequence[Ids], taps: Sequence[Any]
+    run: Run, number: int, numbers: Sequence[float], received: Sequence[Ids], taps: Sequence[Any]
 ) -> None:
     """End a run that saves at its first step whose loss or norms are not finite; every process must call it.
 
     What it would go on to save is worth nothing, and would replace what is.
 
     Args:
-        run: of `train.py` of either side.
+        run: whose step it is.
         number: the step; it is recorded, and was not skipped.
         numbers: its loss sum, count, and the norms of gradient, parameters and update: the same everywhere.
         received: its sample ids, of each replica that this process speaks for.

@@ -6,16 +6,14 @@ import functools
 import importlib
 import importlib.util
 import os
-import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import MissingPackageError, RunError, how_to_install
 from parity.common.base.package import MODULES
+from parity.common.execution.hooks import entered
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.liveness import OUTER, growth, silence_limit
 from parity.common.execution.processes.service import Service
@@ -153,8 +151,7 @@ class Trainings(Service):
     def train(self, spec: Any, out: str, **run: Any) -> None:
         placement, options, instrumentation = RunConfig.parse(run).parts
         self._configure(placement)
-        inside = instrumentation.context
-        with nullcontext() if inside is None else _named(inside)():
+        with entered(instrumentation.context):
             self._part("train").train(TrainSpec.parse(spec), placement, Path(out), options, instrumentation)
 
     def trial(self, placement: Any, folder: str) -> None:
@@ -171,12 +168,3 @@ class Trainings(Service):
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{self._module}.{name}")
-
-
-def _named(context: str) -> Callable[[], Any]:
-    """The context manager 'module:function' of a user, whose modules may lie in the working folder."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module, _, name = context.partition(":")
-    found: Callable[[], Any] = getattr(importlib.import_module(module), name)
-    return found

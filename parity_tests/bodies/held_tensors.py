@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import gc
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from parity.torch_impl import train
+from parity.common.execution.hooks import in_ranks
 from parity.torch_impl.probe import Probe, _Look
-from parity_tests.helpers.rerouted import rerouted
 
 
 def counted() -> AbstractContextManager[None]:
-    return rerouted(train, "parity_tests.bodies.held_tensors:counting_rank")
+    return in_ranks("parity_tests.bodies.held_tensors:counting")
 
 
 def counted_unreleased() -> AbstractContextManager[None]:
     """Where the probe does not let go of the step's tensors."""
-    return rerouted(train, "parity_tests.bodies.held_tensors:unreleasing_rank")
+    return in_ranks("parity_tests.bodies.held_tensors:counting_unreleased")
 
 
-def counting_rank(*arguments: Any) -> None:
+@contextmanager
+def counting() -> Iterator[None]:
+    """Within it a rank fails once tensors are left behind."""
     real, held = Probe.traced, []
 
-    def counting(self: Probe, *given: Any) -> Any:
+    def traced(self: Probe, *given: Any) -> Any:
         seen = real(self, *given)
         gc.collect()
         held.append(sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects()))
@@ -34,10 +36,12 @@ def counting_rank(*arguments: Any) -> None:
             raise MemoryError(f"tensors held after each step: {held}")
         return seen
 
-    with patch.object(Probe, "traced", counting):
-        train._train_rank(*arguments)
+    with patch.object(Probe, "traced", traced):
+        yield
 
 
-def unreleasing_rank(*arguments: Any) -> None:
-    with patch.object(_Look, "release", lambda self: None):
-        counting_rank(*arguments)
+@contextmanager
+def counting_unreleased() -> Iterator[None]:
+    """`counting`, where the probe lets go of nothing."""
+    with patch.object(_Look, "release", lambda self: None), counting():
+        yield

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from parity.common.checkpoint.shards import gather, shard_file, write_shard
+from parity.common.execution.hooks import in_ranks
 from parity.common.record.files import write_json
 from parity.torch_impl import train
-from parity.torch_impl.sharded_checkpoint import ShardWriter
-from parity_tests.helpers.rerouted import rerouted
+from parity.torch_impl.sharding.checkpoint import ShardWriter
 
 SHARDS, FILES = "shards", "files.json"
 _SECONDS = 60
 
 
 def writing_shards() -> AbstractContextManager[None]:
-    """What the worker enters: it sends its ranks through `rank`."""
-    return rerouted(train, "parity_tests.bodies.sharded:rank")
+    """What the worker enters: its ranks enter `in_rank`."""
+    return in_ranks("parity_tests.bodies.sharded:in_rank")
 
 
-def rank(*arguments: Any) -> None:
-    """A rank's whole life, with its shard written before the final state is gathered."""
-    real = train._Run.finish
+@contextmanager
+def in_rank() -> Iterator[None]:
+    """A rank inside it writes its shard before the final state is gathered."""
+    real = train.Training.finish
 
     def finish(run: Any) -> None:
         writer = ShardWriter(run.model, run.optimizer, run.strategy)
@@ -36,5 +38,5 @@ def rank(*arguments: Any) -> None:
             )
         real(run)
 
-    with patch.object(train._Run, "finish", finish):
-        train._train_rank(*arguments)
+    with patch.object(train.Training, "finish", finish):
+        yield

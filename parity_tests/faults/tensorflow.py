@@ -16,10 +16,10 @@ from parity_tests.faults import (
     tensorflow_optimizer,
     tensorflow_reduction,
 )
-from parity_tests.faults.tensorflow_base import faulty_rank, is_known, planted
+from parity_tests.faults.tensorflow_base import in_this_process, is_known, planted
 
 __all__ = [
-    "faulty_rank",
+    "in_this_process",
     "tensorflow_attention",
     "tensorflow_data",
     "tensorflow_layers",

@@ -11,34 +11,35 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.hooks import Hook, hooked
 from parity.common.spec import layers as spec
-from parity.tf_impl import losses, step
-from parity.tf_impl.layers import convolution, core, random, registry
+from parity.tf_impl import losses
+from parity.tf_impl.layers import convolution, core, random
 from parity.tf_impl.model import Model
 from parity_tests.faults.tensorflow_base import fault
 
 
 def built_as(kind: type, **change: Any) -> Any:
     """Build the layers of a kind with other settings than the spec's."""
-    real = registry._BUILDERS[kind]
 
-    def build(node: Any) -> keras.layers.Layer:
-        return real(replace(node, spec=node.spec.model_copy(update=change)))
+    def layer(owner: Any, part: Hook, node: Any) -> keras.layers.Layer:
+        changed = isinstance(node.spec, kind)
+        return part(replace(node, spec=node.spec.model_copy(update=change)) if changed else node)
 
-    return patch.dict(registry._BUILDERS, {kind: build})
+    return hooked(layer=layer)
 
 
 def after(kind: type, change: Callable[[Any, tf.Tensor], tf.Tensor]) -> Any:
     """Change what the layers of a kind put out: change(layer's node, y)."""
-    real = registry._BUILDERS[kind]
 
-    def build(node: Any) -> keras.layers.Layer:
-        layer = real(node)
-        call = layer.call
-        layer.call = lambda *given, **more: change(node, call(*given, **more))
-        return layer
+    def layer(owner: Any, part: Hook, node: Any) -> keras.layers.Layer:
+        built = part(node)
+        if isinstance(node.spec, kind):
+            call = built.call
+            built.call = lambda *given, **more: change(node, call(*given, **more))
+        return built
 
-    return patch.dict(registry._BUILDERS, {kind: build})
+    return hooked(layer=layer)
 
 
 def as_float32(x: Any) -> Any:
@@ -81,10 +82,11 @@ def batch_norm_momentum_of_the_other_framework() -> Iterator[None]:  # 19: no tr
 
 @fault
 def layer_norm_epsilon() -> Iterator[None]:  # 32
-    def build(node: Any) -> Any:
-        return keras.layers.LayerNormalization(epsilon=1e-5)
+    def layer(owner: Any, part: Hook, node: Any) -> Any:
+        stock = keras.layers.LayerNormalization
+        return stock(epsilon=1e-5) if isinstance(node.spec, spec.LayerNorm) else part(node)
 
-    with patch.dict(registry._BUILDERS, {spec.LayerNorm: build}):
+    with hooked(layer=layer):
         yield
 
 
@@ -137,13 +139,11 @@ def dropout_rate_through_float32() -> Iterator[None]:  # 33
 
 @fault
 def loss_through_float32() -> Iterator[None]:  # 33: a Keras loss without a dtype of its own
-    real = losses.loss_sum_and_count
-
-    def loss(kind: Any, outputs: tf.Tensor, targets: tf.Tensor, context: Any) -> tuple:
-        narrow = real(kind, tf.cast(outputs, tf.float32), targets, context)
+    def loss(step: Any, part: Hook, outputs: tf.Tensor, targets: tf.Tensor, context: Any) -> tuple:
+        narrow = part(tf.cast(outputs, tf.float32), targets, context)
         return tuple(tf.cast(x, outputs.dtype) for x in narrow)
 
-    with patch.object(losses, "loss_sum_and_count", loss):
+    with hooked(loss=loss):
         yield
 
 
@@ -262,7 +262,7 @@ def dropout_of_another_seed() -> Iterator[None]:  # 26
 
 @fault
 def penalty_on_weights_forgotten() -> Iterator[None]:  # regularizers that a loop of one's own does not add
-    with patch.object(step, "_penalized", lambda loss, weights, total, count, gradients: (total, gradients)):
+    with hooked(penalized=lambda step, part, means, weights: means):
         yield
 
 
@@ -274,12 +274,15 @@ def penalty_on_activities_forgotten() -> Iterator[None]:  # the same of add_loss
 
 @fault
 def penalty_halved() -> Iterator[None]:  # 16: wd * w, where the gradient of wd * sum(w^2) was meant
-    real = step._penalized
+    def penalized(step: Any, part: Hook, means: Any, weights: list) -> Any:
+        spec, loss = step.spec, step.spec.loss
+        step.spec = spec.model_copy(update={"loss": loss.model_copy(update={"l2": loss.l2 / 2})})
+        try:
+            return part(means, weights)
+        finally:
+            step.spec = spec
 
-    def penalized(loss: Any, *rest: Any) -> Any:
-        return real(loss.model_copy(update={"l2": loss.l2 / 2}), *rest)
-
-    with patch.object(step, "_penalized", penalized):
+    with hooked(penalized=penalized):
         yield
 
 

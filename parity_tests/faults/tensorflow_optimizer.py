@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common import reference
+from parity.common.execution.hooks import Hook, hooked
 from parity.common.spec.optimizers import SGD, Adam, AdamW, OptimizerBase
-from parity.tf_impl import state
-from parity.tf_impl.optimizers import Optimizer, base
-from parity.tf_impl.strategy import Strategy
+from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.step import LocalGradients, Reduced, Step
 from parity_tests.faults.tensorflow_base import fault
 from parity_tests.faults.tensorflow_reduction import replica
 
@@ -22,21 +22,24 @@ from parity_tests.faults.tensorflow_reduction import replica
 
 def _before_the_sum(change: Callable[[Any, list, tf.Tensor], list]) -> Any:
     """Change each replica's gradients, as shares of the global mean; change(optimizer's spec, shares, count)."""
-    real_init, real_sum, held = Optimizer.__init__, Strategy.sum, {}
 
-    def init(self: Any, spec: Any, *rest: Any) -> None:
-        held["spec"] = spec
-        real_init(self, spec, *rest)
+    def summed(step: Step, part: Hook, local: LocalGradients) -> Reduced:
+        total = step.strategy.sum([local.count])[0]
+        shares = [gradient / total for gradient in local.gradients]
+        changed = change(step.spec.optimizer, shares, local.count)
+        return part(local._replace(gradients=[share * total for share in changed]))
 
-    def summed(self: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        if len(values) < 4:
-            return real_sum(self, values)
-        *gradients, loss_sum, count = values
-        total = real_sum(self, [count])[0]
-        shares = change(held["spec"], [gradient / total for gradient in gradients], count)
-        return real_sum(self, [*(share * total for share in shares), loss_sum, count])
+    return hooked(sum_over_replicas=summed)
 
-    return patch.multiple(Optimizer, __init__=init), patch.object(Strategy, "sum", summed)
+
+def _clip_with(clip: Callable[[Step, Reduced, tf.Tensor], list]) -> Any:
+    """Replace the clipped gradients; the norm that is recorded stays right: clip(step, reduced, norm)."""
+
+    def clipped(step: Step, part: Hook, reduced: Reduced) -> tuple[list, tf.Tensor]:
+        _, norm = part(reduced)
+        return clip(step, reduced, norm), norm
+
+    return hooked(clip=clipped)
 
 
 @fault
@@ -45,8 +48,7 @@ def clipped_before_the_reduction() -> Iterator[None]:  # 12: Keras 3's order
         limit = tf.constant(spec.clip_global_norm, count.dtype)
         return tf.clip_by_global_norm(shares, limit)[0]
 
-    first, second = _before_the_sum(clip)
-    with first, second:
+    with _before_the_sum(clip):
         yield
 
 
@@ -58,36 +60,37 @@ def clipped_by_local_norm() -> Iterator[None]:  # 13
         norms[replica()] = tf.linalg.global_norm(shares)
         return shares
 
-    real = Optimizer.clip
-    first, second = _before_the_sum(remember)
-    local = patch.object(Optimizer, "clip", lambda self, g, norm: real(self, g, norms[replica()]))
-    with first, second, local:
+    def clip(step: Step, reduced: Reduced, norm: tf.Tensor) -> list:
+        return step.optimizer.clip(reduced.gradients, norms[replica()])
+
+    with _before_the_sum(remember), _clip_with(clip):
         yield
 
 
 @fault
 def each_tensor_clipped_by_its_own_norm() -> Iterator[None]:  # 13: Keras's clipnorm for global_clipnorm
-    def clip(self: Any, gradients: list[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
-        return [self._limited(g, tf.norm(g), self.spec.clip_global_norm) for g in gradients]
+    def clip(step: Step, reduced: Reduced, norm: tf.Tensor) -> list:
+        spec, one = step.spec.optimizer, tf.ones_like(norm)
+        limit = tf.constant(spec.clip_global_norm, norm.dtype)
+        return [g * tf.minimum(one, limit / (tf.norm(g) + spec.clip_epsilon)) for g in reduced.gradients]
 
-    with patch.object(Optimizer, "clip", clip):
+    with _clip_with(clip):
         yield
 
 
 @fault
 def clipping_silently_off() -> Iterator[None]:  # 14
-    with patch.object(Optimizer, "clip", lambda self, gradients, norm: gradients):
+    with _clip_with(lambda step, reduced, norm: reduced.gradients):
         yield
 
 
 @fault
 def clipping_off_in_float32() -> Iterator[None]:  # 14: in one precision
-    real = Optimizer.clip
+    def clip(step: Step, reduced: Reduced, norm: tf.Tensor) -> list:
+        gradients = reduced.gradients
+        return gradients if norm.dtype == tf.float32 else step.optimizer.clip(gradients, norm)
 
-    def clip(self: Any, gradients: list[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
-        return gradients if norm.dtype == tf.float32 else real(self, gradients, norm)
-
-    with patch.object(Optimizer, "clip", clip):
+    with _clip_with(clip):
         yield
 
 
@@ -96,9 +99,9 @@ def clipping_off_in_float32() -> Iterator[None]:  # 14: in one precision
 
 def _rule(change: Callable[[Any], Any], *kinds: type) -> Any:
     """Give the rules of some optimizers another update; change(given) -> given."""
-    real = {kind: base._RULES[kind] for kind in kinds}
-    faulty = {kind: lambda given, rule=rule: rule(change(given)) for kind, rule in real.items()}
-    return patch.dict(base._RULES, faulty)
+    return hooked(
+        rule=lambda owner, part, given: part(change(given) if isinstance(given.spec, kinds) else given),
+    )
 
 
 def _setting(*kinds: type, **change: Any) -> Any:
@@ -146,7 +149,7 @@ def momentum_folds_the_learning_rate() -> Iterator[None]:  # 18: Keras's momentu
         spec, slot = given.spec, given.slots["momentum_buffer"]
         return slot.assign(spec.momentum * slot - given.scalars["learning_rate"] * given.gradient)
 
-    with patch.dict(base._RULES, {SGD: folded}):
+    with hooked(rule=lambda owner, part, given: folded(given)):
         yield
 
 
@@ -193,13 +196,11 @@ def adam_epsilon_of_the_other_framework() -> Iterator[None]:  # 17
 
 @fault
 def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is recorded
-    real = Optimizer.update
-
-    def update(self: Any, gradients: Any, scalars: Any) -> Any:
+    def update(step: Step, part: Hook, clipped: Any, scalars: Any, updated: Any) -> Any:
         rates = {name: scalars[name] * 1.02 for name in ("learning_rate", "step_size") if name in scalars}
-        return real(self, gradients, {**scalars, **rates})
+        return part(clipped, {**scalars, **rates}, updated)
 
-    with patch.object(Optimizer, "update", update):
+    with hooked(update=update):
         yield
 
 
@@ -330,15 +331,13 @@ def a_replica_drifts() -> Iterator[None]:  # 10: something on one replica only
 
 @fault
 def a_replica_starts_elsewhere() -> Iterator[None]:  # 10: what was loaded reached the first replica only
-    real = state.load
-
-    def load(values: Any, model: Any, optimizer: Any) -> None:
-        real(values, model, optimizer)
-        strategy = optimizer._strategy
-        for variable in model.parameters.values():
-            for number, copy in zip(strategy.local_replicas, strategy.unpack(variable), strict=True):
+    def load(run: Any, part: Hook, values: Any) -> None:
+        part(values)
+        for variable in run.model.parameters.values():
+            copies = run.strategy.unpack(variable)
+            for number, copy in zip(run.strategy.local_replicas, copies, strict=True):
                 if number == 1:
                     copy.assign(1.1 * copy)
 
-    with patch.object(state, "load", load):
+    with hooked(load=load):
         yield

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import tensorflow as tf
 
-from parity.tf_impl import losses, step
-from parity.tf_impl.model import Model
-from parity.tf_impl.optimizers import Optimizer
+from parity.common.execution.hooks import Hook, hooked
+from parity.tf_impl.step import LocalGradients, Reduced, Step
 from parity.tf_impl.strategy import Strategy
 from parity_tests.faults.tensorflow_base import fault
 
@@ -26,18 +24,12 @@ def replica() -> int:
 
 def _sum_with(change: Change) -> Any:
     """Replace the sum over replicas of the gradients; the loss sum and the count stay right."""
-    real = Strategy.sum
 
-    def faulty(self: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        if len(values) < 4:  # a barrier, or an evaluation
-            return real(self, values)
-        *gradients, loss_sum, count = values
-        return [
-            *change(self, lambda v: real(self, v), gradients, count),
-            *real(self, [loss_sum, count]),
-        ]
+    def summed(step: Step, part: Hook, local: LocalGradients) -> Reduced:
+        found = change(step.strategy, step.strategy.sum, local.gradients, local.count)
+        return part(local._replace(gradients=[]))._replace(gradients=found)
 
-    return patch.object(Strategy, "sum", faulty)
+    return hooked(sum_over_replicas=summed)
 
 
 def _times(values: list[tf.Tensor], factor: Any) -> list[tf.Tensor]:
@@ -92,25 +84,18 @@ def micro_batch_means_summed() -> Iterator[None]:  # 5: the division by their nu
 
 @fault
 def micro_batch_means() -> Iterator[None]:  # 3: as if all micro-batches had equally many samples
-    real_init, real_loss, held = step.Step.__init__, losses.loss_sum_and_count, {}
-
-    def init(self: Any, *arguments: Any, **more: Any) -> None:
-        real_init(self, *arguments, **more)
-        plan, steps = self._plan, np.arange(self.spec.steps)
-        held["micro_batches"] = self.strategy.placement.micro_batches(0)
-        held["sizes"] = plan.share_sizes(plan.batch_sizes(steps))
-
-    def loss(spec: Any, outputs: tf.Tensor, targets: tf.Tensor, context: Any) -> tuple:
-        loss_sum, count = real_loss(spec, outputs, targets, context)
+    def loss(step: Step, part: Hook, outputs: tf.Tensor, targets: tf.Tensor, context: Any) -> tuple:
+        loss_sum, count = part(outputs, targets, context)
         if not context.training:
             return loss_sum, count
+        sizes = step.plan.share_sizes(step.plan.batch_sizes(np.arange(step.spec.steps)))
         place = [tf.cast(number, tf.int64) for number in (context.step, replica())]
-        local = tf.cast(tf.gather_nd(held["sizes"], tf.stack(place)), count.dtype)
-        factor = local / (held["micro_batches"] * tf.maximum(count, 1))
+        local = tf.cast(tf.gather_nd(sizes, tf.stack(place)), count.dtype)
+        factor = local / (step.strategy.placement.micro_batches(0) * tf.maximum(count, 1))
         kept = tf.stop_gradient(loss_sum)
         return kept + (loss_sum - kept) * factor, count
 
-    with patch.object(step.Step, "__init__", init), patch.object(losses, "loss_sum_and_count", loss):
+    with hooked(loss=loss):
         yield
 
 
@@ -122,18 +107,17 @@ def one_parameter_never_reduced() -> Iterator[None]:  # 8
 
 @fault
 def parameter_lost_after_the_first_step() -> Iterator[None]:  # 9
-    real, numbers = Model.context, {}
+    numbers: dict[int, tf.Tensor] = {}
 
-    def context(self: Any, training: bool, inputs: Any, ids: Any, *number: Any) -> Any:
-        if number:
-            numbers[replica()] = number[0]
-        return real(self, training, inputs, ids, *number)
+    def passes(step: Step, part: Hook, batch: Any, scalars: Any, number: tf.Tensor) -> LocalGradients:
+        numbers[replica()] = number
+        return part(batch, scalars, number)
 
     def change(strategy: Any, total: Any, gradients: list, count: tf.Tensor) -> list:
         first, *others = total(gradients)
         return [tf.where(numbers[replica()] > 0, gradients[0], first), *others]
 
-    with patch.object(Model, "context", context), _sum_with(change):
+    with hooked(local_gradients=passes), _sum_with(change):
         yield
 
 
@@ -169,33 +153,29 @@ def gradients_rounded_to_bfloat16() -> Iterator[None]:  # 35: a gradient that on
 
 @fault
 def loss_reported_as_mean_of_means() -> Iterator[None]:  # what Keras's Mean metric shows; training is right
-    real = Strategy.sum
+    def summed(step: Step, part: Hook, local: LocalGradients) -> Reduced:
+        sums = part(local._replace(loss_sum=local.loss_sum / tf.maximum(local.count, 1)))
+        return sums._replace(loss_sum=sums.loss_sum / step.strategy.placement.replicas * sums.count)
 
-    def faulty(self: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        if len(values) < 4:
-            return real(self, values)
-        *gradients, loss_sum, count = values
-        *summed, loss_mean, total = real(self, [*gradients, loss_sum / tf.maximum(count, 1), count])
-        return [*summed, loss_mean / self.placement.replicas * total, total]
-
-    with patch.object(Strategy, "sum", faulty):
+    with hooked(sum_over_replicas=summed):
         yield
 
 
 @fault
 def accumulators_not_reset() -> Iterator[None]:  # 15
-    real, held = Optimizer.__init__, []
+    held: list[tf.Variable] = []
 
-    def init(self: Any, spec: Any, model: Any, strategy: Any) -> None:
-        real(self, spec, model, strategy)
-        held[:] = [_of_each_replica(weight) for weight in model.parameters.values()]
+    def optimizer(owner: Any, part: Hook, spec: Any, model: Any, strategy: Any) -> Any:
+        with strategy.native.scope():
+            held[:] = [_of_each_replica(weight) for weight in model.parameters.values()]
+        return part(spec, model, strategy)
 
     def change(strategy: Any, total: Any, gradients: list, count: tf.Tensor) -> list:
         for accumulator, gradient in zip(held, gradients, strict=True):
             accumulator.assign_add(gradient)
         return total([accumulator.read_value() for accumulator in held])
 
-    with patch.object(Optimizer, "__init__", init), _sum_with(change):
+    with hooked(optimizer=optimizer), _sum_with(change):
         yield
 
 
@@ -210,34 +190,32 @@ def _of_each_replica(weight: Any) -> tf.Variable:
 
 @fault
 def loss_scale_not_divided_out() -> Iterator[None]:  # 34
-    real = step.Step.reduced
+    def divide(step: Step, part: Hook, sums: Reduced, scalars: dict[str, tf.Tensor]) -> Reduced:
+        scaled = {name: tf.ones_like(x) if name == "loss_scale" else x for name, x in scalars.items()}
+        return part(sums, scaled)
 
-    def reduced(self: Any, sums: tuple, scale: Any = None) -> tuple:
-        return real(self, sums, None if scale is None else tf.ones_like(scale))
-
-    with patch.object(step.Step, "reduced", reduced):
+    with hooked(divide=divide):
         yield
 
 
 @fault
 def overflow_not_noticed() -> Iterator[None]:  # 34
-    with patch.object(tf.math, "is_finite", lambda x: tf.ones_like(x, tf.bool)):
+    with hooked(finite=lambda step, part, gradients, scalars: tf.constant(True)):
         yield
 
 
 @fault
 def gradient_infinite_on_rank_one() -> Iterator[None]:  # no fault of ours: every replica must skip the step
-    real = step.Step.gradients
-
-    def gradients(self: Any, batch: Any, number: tf.Tensor, scale: Any = None) -> Any:
-        *found, loss_sum, count = real(self, batch, number, scale)
+    def passes(step: Step, part: Hook, batch: Any, scalars: Any, number: tf.Tensor) -> LocalGradients:
+        local = part(batch, scalars, number)
         here = number if replica() == 1 else tf.constant(-1, tf.int64)
         found = [
-            g * tf.where(here == 3, tf.constant(float("inf"), g.dtype), tf.ones([], g.dtype)) for g in found
+            g * tf.where(here == 3, tf.constant(float("inf"), g.dtype), tf.ones([], g.dtype))
+            for g in local.gradients
         ]
-        return *found, loss_sum, count
+        return local._replace(gradients=found)
 
-    with patch.object(step.Step, "gradients", gradients):
+    with hooked(local_gradients=passes):
         yield
 
 

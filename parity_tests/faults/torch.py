@@ -14,10 +14,10 @@ from parity_tests.faults import (
     torch_scale,
     torch_synchronisation,
 )
-from parity_tests.faults.torch_ground import Manager, faulty_rank, in_worker, known
+from parity_tests.faults.torch_ground import Manager, in_this_process, in_worker, known
 
 __all__ = [
-    "faulty_rank",
+    "in_this_process",
     "torch_data",
     "torch_engines",
     "torch_layers",

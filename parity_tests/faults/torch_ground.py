@@ -10,10 +10,9 @@ from unittest.mock import patch
 
 import torch
 
-from parity.torch_impl import losses, optimizers, train
-from parity.torch_impl.model import local
+from parity.common.execution.hooks import Hook, hooked, in_ranks
+from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
-from parity_tests.helpers.rerouted import rerouted
 
 Manager = Callable[[], AbstractContextManager[None]]
 _IN_RANK: dict[str, Manager] = {}
@@ -27,7 +26,7 @@ def fault(body: Callable[[], Iterator[None]]) -> Manager:
 
 def in_worker(names: str) -> Manager:
     """What the worker enters for one fault, or for several: ONE+OTHER."""
-    return functools.partial(rerouted, train, "parity_tests.faults.torch:faulty_rank", names)
+    return functools.partial(in_ranks, "parity_tests.faults.torch:in_this_process", names)
 
 
 def known(names: str) -> bool:
@@ -35,51 +34,49 @@ def known(names: str) -> bool:
     return all(name in _IN_RANK for name in names.split("+"))
 
 
-def faulty_rank(names: str, *arguments: Any) -> None:
-    """A rank's whole life under one fault or several."""
+@contextmanager
+def in_this_process(names: str) -> Iterator[None]:
+    """A rank inside it has one fault or several."""
     with ExitStack() as stack:
         for name in names.split("+"):
             stack.enter_context(_IN_RANK[name]())
-        train._train_rank(*arguments)
+        yield
 
 
 def scaled_gradient(factor_of: Callable[[torch.Tensor, torch.Tensor], Any]) -> Any:
     """A loss whose value is right and whose gradient is multiplied by a factor of (labels, count)."""
-    real = losses.loss_sum_and_count
 
-    def faulty(loss: Any, logits: torch.Tensor, labels: torch.Tensor, context: Any) -> Any:
-        total, count = real(loss, logits, labels, context)
-        if not total.requires_grad:  # an evaluation
+    def loss(step: Any, part: Hook, outputs: Any, labels: torch.Tensor, context: Any) -> Any:
+        total, count = part(outputs, labels, context)
+        if not context.training:
             return total, count
         return total.detach() + (total - total.detach()) * factor_of(labels, count), count
 
-    return patch.object(losses, "loss_sum_and_count", faulty)
+    return hooked(loss=loss)
 
 
-def spec_changed(layer: type, **change: Any) -> Any:
-    """A layer that is built from another spec than the run's."""
-    real = layer.__init__
+def spec_changed(kind: type, **change: Any) -> Any:
+    """Layers of a kind that compute by another spec than the run's."""
 
-    def init(self: Any, node: Any, *rest: Any) -> None:
-        real(self, node, *rest)
-        self.spec = self.spec.model_copy(update=change)
+    def layer(owner: Any, part: Hook, node: Any) -> Any:
+        built = part(node)
+        if isinstance(built, kind):
+            built.spec = built.spec.model_copy(update=change)
+        return built
 
-    return patch.object(layer, "__init__", init)
+    return hooked(layer=layer)
 
 
 def other_optimizer(**change: Any) -> Any:
     """An optimizer that is built from another spec than the run's."""
-    real = optimizers.build_optimizer
-
-    def build(spec: Any, *rest: Any) -> Any:
-        return real(spec.model_copy(update=change), *rest)
-
-    return patch.object(train, "build_optimizer", build)
+    return hooked(
+        optimizer=lambda owner, part, spec, *rest: part(spec.model_copy(update=change), *rest),
+    )
 
 
 def other_rule(kind: type, rule: Callable[[Any], list[torch.Tensor]]) -> Any:
     """Another formula for the update of an optimizer."""
-    return patch.dict(optimizers.base._RULES, {kind: rule})
+    return hooked(rule=lambda owner, part, given: rule(given) if type(given.spec) is kind else part(given))
 
 
 def sums_by_themselves() -> Any:
@@ -93,13 +90,12 @@ def hook_on_buckets(hook_of: Callable[[Any], Any]) -> Iterator[None]:
 
     DDP inspects a hook's annotations and does not accept postponed ones: it must have none at all.
     """
-    real = train.build_step
 
-    def build(spec: Any, model: Any, *rest: Any, **named: Any) -> Any:
+    def optimizer(owner: Any, part: Hook, spec: Any, model: Any, strategy: Any) -> Any:
         model.module.register_comm_hook(None, hook_of(model.module))
-        return real(spec, model, *rest, **named)
+        return part(spec, model, strategy)
 
-    with sums_by_themselves(), patch.object(train, "build_step", build):
+    with sums_by_themselves(), hooked(optimizer=optimizer):
         yield
 
 

@@ -11,13 +11,15 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from parity.common.execution.hooks import Hook, hooked
 from parity.common.spec.layers import Flatten
-from parity.torch_impl import context, layers
+from parity.torch_impl import context
 from parity.torch_impl.layers.attention import Attention, SelfAttention
 from parity.torch_impl.layers.convolution import Conv2D
 from parity.torch_impl.layers.core import Dense
 from parity.torch_impl.layers.normalization import BatchNorm, LayerNorm
 from parity.torch_impl.layers.recurrent import GRU, LSTM, Recurrent
+from parity.torch_impl.layers.registry import Function
 from parity.torch_impl.model import Model
 from parity_tests.faults.torch_ground import fault, spec_changed
 
@@ -146,10 +148,12 @@ def convolution_kernel_flipped() -> Iterator[None]:  # 27: a convolution where a
 
 @fault
 def flattened_in_the_other_order() -> Iterator[None]:  # 28
-    def flatten(node: Any) -> Any:
-        return layers.registry.Function(lambda x: x.movedim(-1, 1).reshape(len(x), *node.output_shape))
+    def layer(owner: Any, part: Hook, node: Any) -> Any:
+        if not isinstance(node.spec, Flatten):
+            return part(node)
+        return Function(lambda x: x.movedim(-1, 1).reshape(len(x), *node.output_shape))
 
-    with patch.dict(layers.registry._BUILDERS, {Flatten: flatten}):
+    with hooked(layer=layer):
         yield
 
 

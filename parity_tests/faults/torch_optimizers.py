@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 from parity.common import reference
+from parity.common.execution.hooks import Hook, hooked
 from parity.common.spec.optimizers import SGD, Adam, AdamW
-from parity.torch_impl import losses, optimizers, step, strategy
+from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.optimizers.descent import sgd
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, other_optimizer, other_rule
 
@@ -26,16 +27,15 @@ class _Counts:
         self.count = torch.zeros(())
 
     def watching(self) -> Any:
-        """A patch of the loss that takes note."""
-        real = losses.loss_sum_and_count
+        """A hook of the loss that takes note."""
 
-        def counted(*arguments: Any) -> Any:
-            total, count = real(*arguments)
-            if total.requires_grad:
+        def loss(step: Any, part: Hook, outputs: Any, labels: Any, context: Any) -> Any:
+            total, count = part(outputs, labels, context)
+            if context.training:
                 self.count = count
             return total, count
 
-        return patch.object(losses, "loss_sum_and_count", counted)
+        return hooked(loss=loss)
 
     def clipped(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         """Gradients of this rank's loss sum, whose mean has been limited."""
@@ -43,8 +43,18 @@ class _Counts:
         return list(torch._foreach_mul(gradients, (CLIP_AT / norm).clamp(max=1)))
 
 
+def _clip_where(clips: Callable[[torch.Tensor], bool]) -> Any:
+    """Clip only where clips(the first piece of the gradients) says so; the norm is computed in any case."""
+
+    def clip(step: Any, part: Hook, reduced: Any) -> Any:
+        clipped, norm = part(reduced)
+        return clipped if clips(reduced.gradients[0]) else reduced.gradients, norm
+
+    return hooked(clip=clip)
+
+
 def _clip_nowhere() -> Any:
-    return patch.object(optimizers.Optimizer, "clip", lambda self, gradients, norm: gradients)
+    return _clip_where(lambda gradient: False)
 
 
 @fault
@@ -94,28 +104,21 @@ def clipping_silently_off() -> Iterator[None]:  # 14
 
 @fault
 def clipping_off_in_float16() -> Iterator[None]:  # 14: whoever looks at a loss scale first forgets to clip
-    real = optimizers.Optimizer.clip
-
-    def clip(self: Any, gradients: Any, norm: Any) -> Any:
-        return gradients if gradients[0].dtype == torch.float32 else real(self, gradients, norm)
-
-    with patch.object(optimizers.Optimizer, "clip", clip):
+    with _clip_where(lambda gradient: gradient.dtype != torch.float32):
         yield
 
 
 @fault
 def gradients_not_zeroed() -> Iterator[None]:  # 15: the next backward pass adds to what is there
-    real = step.Step.finish
-
-    def finish(self: Any, *arguments: Any, **named: Any) -> Any:
-        parameters = self._parameters
+    def read_out(step: Any, part: Hook, *given: Any) -> Any:
+        parameters = [tensor.live for tensor in step.model.parameters.values()]
         kept = [parameter.grad for parameter in parameters]
-        result = real(self, *arguments, **named)
+        result = part(*given)
         for parameter, gradient in zip(parameters, kept, strict=True):
             parameter.grad = gradient
         return result
 
-    with patch.object(step.Step, "finish", finish):
+    with hooked(read_out=read_out):
         yield
 
 
@@ -139,12 +142,11 @@ def decay_on_biases_and_norms() -> Iterator[None]:  # 16
 
 def _other_scalars(change: Any) -> Any:
     """An optimizer that computes with other scalars than the step gave it: change(spec, scalars)."""
-    real = optimizers.Optimizer.update
 
-    def update(self: Any, gradients: Any, scalars: Any) -> Any:
-        return real(self, gradients, {**scalars, **change(self.spec, scalars)})
+    def update(step: Any, part: Hook, clipped: Any, scalars: Any, updated: Any) -> Any:
+        return part(clipped, {**scalars, **change(step.optimizer.spec, scalars)}, updated)
 
-    return patch.object(optimizers.Optimizer, "update", update)
+    return hooked(update=update)
 
 
 @fault
@@ -273,11 +275,11 @@ def learning_rate_scaled_by_replicas() -> Iterator[
 
 @fault
 def step_skipped_on_rank_one_only() -> Iterator[None]:
-    real, steps_seen = step.Step._finite, []
+    steps_seen = []
 
-    def finite(self: Any, gradients: Any) -> bool:
-        steps_seen.append(gradients)
-        return real(self, gradients) and not (len(steps_seen) == 4 and dist.get_rank() == 1)
+    def finite(step: Any, part: Hook, gradients: Any, scalars: Any) -> bool:
+        steps_seen.append(scalars)
+        return part(gradients, scalars) and not (len(steps_seen) == 4 and dist.get_rank() == 1)
 
-    with patch.object(step.Step, "_finite", finite):
+    with hooked(finite=finite):
         yield

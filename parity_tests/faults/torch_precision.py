@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 
 from parity.common import reference
-from parity.torch_impl import layers, losses, optimizers, step, strategy, train
+from parity.common.execution.hooks import Hook, hooked
+from parity.torch_impl import layers, optimizers, strategy
 from parity.torch_impl.layers import products
 from parity.torch_impl.strategy import sharded
 from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_themselves
@@ -21,24 +22,20 @@ from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_the
 
 @fault
 def float32_constant() -> Iterator[None]:  # 33
-    real = optimizers.build_optimizer
+    def optimizer(owner: Any, part: Hook, spec: Any, *rest: Any) -> Any:
+        return part(spec.model_copy(update={"momentum": float(np.float32(spec.momentum))}), *rest)
 
-    def build(spec: Any, *rest: Any) -> Any:
-        return real(spec.model_copy(update={"momentum": float(np.float32(spec.momentum))}), *rest)
-
-    with patch.object(train, "build_optimizer", build):
+    with hooked(optimizer=optimizer):
         yield
 
 
 @fault
 def loss_in_float32() -> Iterator[None]:  # 33
-    real = losses.loss_sum_and_count
-
-    def narrow(loss: Any, logits: torch.Tensor, *rest: Any) -> Any:
-        total, count = real(loss, logits.float(), *rest)
+    def loss(step: Any, part: Hook, logits: torch.Tensor, *rest: Any) -> Any:
+        total, count = part(logits.float(), *rest)
         return total.double(), count.double()
 
-    with patch.object(losses, "loss_sum_and_count", narrow):
+    with hooked(loss=loss):
         yield
 
 
@@ -100,34 +97,32 @@ def second_moment_in_float32() -> Iterator[None]:  # 33
 
 @fault
 def loss_scale_not_divided_out() -> Iterator[None]:  # 34
-    real = step.Step.finish
+    def reduce(step: Any, part: Hook, local: Any, scalars: Any) -> Any:
+        return part(local, {**scalars, "loss_scale": 1.0})
 
-    def finish(self: Any, sums: Any, ids: Any, scalars: Any) -> Any:
-        return real(self, sums, ids, {**scalars, "loss_scale": 1.0})
-
-    with patch.object(step.Step, "finish", finish):
+    with hooked(reduce=reduce):
         yield
 
 
 @fault
 def overflow_not_skipped() -> Iterator[None]:  # 34
-    with patch.object(step.Step, "_finite", lambda self, gradients: True):
+    with hooked(finite=lambda step, part, gradients, scalars: True):
         yield
 
 
 @fault
 def gradient_infinite_on_rank_one() -> Iterator[None]:  # no fault of ours: every replica must skip the step
-    real, losses_seen = losses.loss_sum_and_count, []
+    losses_seen = []
 
-    def spoilt(*arguments: Any) -> Any:
-        total, count = real(*arguments)
-        if total.requires_grad:
+    def loss(step: Any, part: Hook, outputs: Any, labels: Any, context: Any) -> Any:
+        total, count = part(outputs, labels, context)
+        if context.training:
             losses_seen.append(count)
             if len(losses_seen) == 4 and dist.get_rank() == 1:
                 total.register_hook(lambda gradient: gradient * torch.inf)
         return total, count
 
-    with patch.object(losses, "loss_sum_and_count", spoilt):
+    with hooked(loss=loss):
         yield
 
 

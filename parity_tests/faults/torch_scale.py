@@ -9,7 +9,8 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
-from parity.torch_impl import losses, optimizers, step, strategy
+from parity.common.execution.hooks import Hook, hooked
+from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.strategy.base import Strategy
 from parity_tests.faults.torch_ground import fault, scaled_gradient
 
@@ -32,11 +33,11 @@ def mean_of_replica_means() -> Iterator[None]:  # 2: right whenever the replicas
 
 @fault
 def gradients_averaged_though_sizes_differ() -> Iterator[None]:  # 2: in the reduction itself
-    real_loss, counts = losses.loss_sum_and_count, []
+    counts: list[torch.Tensor] = []
 
-    def counted(*arguments: Any) -> Any:
-        total, count = real_loss(*arguments)
-        if total.requires_grad:
+    def loss(step: Any, part: Hook, outputs: Any, labels: Any, context: Any) -> Any:
+        total, count = part(outputs, labels, context)
+        if context.training:
             counts.append(count)
         return total, count
 
@@ -50,7 +51,7 @@ def gradients_averaged_though_sizes_differ() -> Iterator[None]:  # 2: in the red
         return gradients
 
     with (
-        patch.object(losses, "loss_sum_and_count", counted),
+        hooked(loss=loss),
         patch.object(strategy.STRATEGIES["manual"], "reduced", reduced),
     ):
         yield
@@ -59,12 +60,11 @@ def gradients_averaged_though_sizes_differ() -> Iterator[None]:  # 2: in the red
 @fault
 def micro_batches_averaged() -> Iterator[None]:  # 3: though one has a sample, or a few tokens, more
     """Each micro-batch's mean, and then the mean of these, on every replica."""
-    cut, seen = step.Step.micro_batches, []
+    seen: list[Any] = []
 
-    def micro_batches(self: Any, batch: Any, number: int) -> list[Any]:
-        pieces = cut(self, batch, number)
-        seen[:] = [len(pieces), self.spec, batch]
-        return pieces
+    def passes(step: Any, part: Hook, batch: Any, scalars: Any, number: int) -> Any:
+        seen[:] = [step.strategy.placement.micro_batches(step.plan.epoch(number)), step.spec, batch]
+        return part(batch, scalars, number)
 
     def factor(labels: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         del labels
@@ -74,7 +74,7 @@ def micro_batches_averaged() -> Iterator[None]:  # 3: though one has a sample, o
         whole = (inputs != spec.model.pad_id).sum() if masked else count.new_tensor(targets.numel())
         return whole / (pieces * count.clamp(min=1))
 
-    with patch.object(step.Step, "micro_batches", micro_batches), scaled_gradient(factor):
+    with hooked(local_gradients=passes), scaled_gradient(factor):
         yield
 
 

@@ -12,7 +12,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from parity.torch_impl import optimizers, state, strategy
+from parity.common.execution.hooks import Hook, hooked
+from parity.torch_impl import state, strategy
+from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import replicated, sharded, tensor_parallel
 from parity.torch_impl.strategy.groups import begin_sum
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, sums_by_themselves
@@ -172,16 +174,15 @@ def updated_parameters_not_sent() -> Iterator[None]:  # 11: by ZeroRedundancyOpt
 
 @fault
 def a_rank_keeps_a_stale_parameter() -> Iterator[None]:  # 11: the last one, of which it uses a copy
-    real = optimizers.Optimizer.update
-
-    def update(self: Any, gradients: Any, scalars: Any) -> Any:
-        kept = self._weights[-1].clone()
-        changes = real(self, gradients, scalars)
+    def update(step: Any, part: Hook, *given: Any) -> Any:
+        weight = local(list(step.model.parameters.values())[-1].live.detach())
+        kept = weight.clone()
+        changes = part(*given)
         if dist.get_rank() == 1:
-            self._weights[-1].copy_(kept)
+            weight.copy_(kept)
         return changes
 
-    with patch.object(optimizers.Optimizer, "update", update):
+    with hooked(update=update):
         yield
 
 

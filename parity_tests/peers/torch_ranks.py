@@ -20,9 +20,10 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
 from parity.torch_impl import data, runtime, state
 from parity.torch_impl.layers import attention
-from parity.torch_impl.model import build_model, local
+from parity.torch_impl.model import build_model
 from parity.torch_impl.optimizers import build_optimizer
-from parity.torch_impl.step import build_step, evaluate
+from parity.torch_impl.sharding.tensors import local
+from parity.torch_impl.step import build_step
 from parity.torch_impl.strategy import open_strategy, replicated, sharded
 
 STEPS = 2
@@ -57,7 +58,7 @@ def observe(spec_data: dict[str, Any], placement_data: dict[str, Any], folder: P
         with torch.no_grad():
             for tensor in model.parameters.values():
                 local(tensor.live.detach()).mul_(factor)
-        sums = [evaluate(spec, model, strategy, chunk) for chunk in data.chunks(plan, eval_samples, strategy)]
+        sums = [step.evaluate(chunk) for chunk in data.chunks(plan, eval_samples, strategy)]
         evaluations.append(sum(loss for loss, _, _ in sums))
     (folder / f"rank_{strategy.rank}.json").write_text(json.dumps({**trained, "evaluations": evaluations}))
     strategy.close(model)

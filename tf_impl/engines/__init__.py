@@ -16,13 +16,9 @@ def owns_loop(placement: Placement) -> bool:
 def check(spec: TrainSpec, placement: Placement) -> None:
     """Raise SpecError where the placement's engine cannot train a resolved spec."""
     if owns_loop(placement):
-        _engine(placement).check(spec, placement)
+        engine_of(placement).check(spec, placement)
 
 
-def build(spec: TrainSpec, model: Any, strategy: Any) -> tuple[Any, Any]:
-    """The optimizer and the loop of the engine of the strategy's placement."""
-    return _engine(strategy.placement).build(spec, model, strategy)
-
-
-def _engine(placement: Placement) -> Any:
+def engine_of(placement: Placement) -> Any:
+    """The module of the placement's engine."""
     return importlib.import_module(f"parity.tf_impl.engines.{placement.engine}_fit")

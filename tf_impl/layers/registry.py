@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from parity.common.execution.hooks import around
 from parity.common.spec import Node
 from parity.tf_impl.context import Context
 
@@ -25,7 +26,7 @@ def register(spec_class: type) -> Callable:
 
 def build_layer(node: Node) -> keras.layers.Layer:
     """The layer of a node, its children included, its variables created."""
-    layer = _BUILDERS[type(node.spec)](node)
+    layer = around("layer", _BUILDERS[type(node.spec)])(node)
     if not layer.built:
         layer.build((None, *node.input_shape))
     layer.canonical_path = node.path

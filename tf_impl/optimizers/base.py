@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.hooks import around
 from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
@@ -108,7 +109,7 @@ class Optimizer:
                 decay = -scalars["learning_rate"] * rule.weight_decay * before
                 decayed = before + decay
             given = Update(rule, scalars, before, decayed, gradient, slots)
-            change = _RULES[type(rule)](given)
+            change = around("rule", _RULES[type(rule)])(given)
             if decay is not None:
                 change = change + decay
             after = before + change
@@ -140,9 +141,11 @@ class Optimizer:
         kept = {name: np.array(weight.numpy()) for name, weight in self._weights.items()}
         for name, weight in self._weights.items():
             weight.assign(np.array(self.slots[AVERAGE][name].numpy()))
-        yield
-        for name, weight in self._weights.items():
-            weight.assign(kept[name])
+        try:
+            yield
+        finally:
+            for name, weight in self._weights.items():
+                weight.assign(kept[name])
 
 
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:

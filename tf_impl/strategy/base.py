@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from parity.common.execution.process_context import process_context
 from parity.common.spec import Placement
 from parity.tf_impl import runtime
+from parity.tf_impl.strategy.values import ReplicaValues
 
 if TYPE_CHECKING:
     from parity.tf_impl.model import Model
 
 
-class Strategy:
+class Strategy(ReplicaValues):
     """A tf.distribute strategy behind the few things that training needs of it."""
 
     def __init__(self, placement: Placement) -> None:
@@ -38,10 +39,6 @@ class Strategy:
         """The replicas that this process speaks for: each replica has one process that does."""
         return self.local_replicas
 
-    def distribute(self, value: Callable[[tf.distribute.ValueContext], Any]) -> Any:
-        """One value a replica, computed on the host."""
-        return self.native.experimental_distribute_values_from_function(value)
-
     def sum(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sums over the replicas, on every replica. Call it inside a replica's step."""
         if self.placement.replicas == 1:
@@ -57,7 +54,3 @@ class Strategy:
 
     def close(self, model: Model) -> None:
         """Nothing to leave: the replicas live in this process."""
-
-    def unpack(self, value: Any) -> list[Any]:
-        """One element a local replica."""
-        return list(self.native.experimental_local_results(value))

@@ -6,31 +6,23 @@ The spec, the batch plan, the keyed randomness, the loss as (sum, count) and the
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
-from types import ModuleType
 from typing import Any
 
 from parity.common.base.errors import MissingPackageError, RunError, SpecError, how_to_install
 from parity.common.execution.checks import check_elementwise
-from parity.common.spec import Placement, RunOptions, TrainSpec
+from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.deepspeed import check_deepspeed
 from parity.torch_impl import runtime
+from parity.torch_impl.engines.packages import needed
 
-# engine, or strategy that needs one -> package, which is also the name of the extra that installs it.
-_PACKAGES = {
-    "lightning": "lightning",
-    "fabric": "lightning",
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
-}
 # Engines whose own loop trains; the others are called from ours.
 _LOOPS = {"lightning"}
 
 
 def check(spec: TrainSpec, placement: Placement) -> None:
     """Raise, before anything is started, where an engine cannot run a spec on a placement."""
-    for name, package in _needed(placement).items():
+    for name, package in needed(placement).items():
         if not _is_there(package):
             raise MissingPackageError(
                 f"{name!r} needs {package}, which is not installed; {how_to_install(package)}"
@@ -49,17 +41,6 @@ def _check_lightning(placement: Placement) -> None:
         raise SpecError("Lightning spawns ranks for ddp only; take launcher local")
 
 
-def _needed(placement: Placement) -> dict[str, str]:
-    named = (
-        (f"engine={placement.engine}", placement.engine),
-        (
-            f"strategy={placement.strategy}",
-            placement.strategy,
-        ),
-    )
-    return {shown: _PACKAGES[name] for shown, name in named if name in _PACKAGES}
-
-
 def _is_there(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
@@ -67,38 +48,11 @@ def _is_there(package: str) -> bool:
         return False
 
 
-def versions(placement: Placement) -> dict[str, str]:
-    """The versions of the packages behind a placement, for the record."""
-    return {package: importlib.metadata.version(package) for package in _needed(placement).values()}
-
-
 def owns_loop(placement: Placement) -> bool:
     """Whether the placement's engine runs the training loop itself."""
     return placement.engine in _LOOPS
 
 
-def starts_ranks(placement: Placement) -> bool:
-    """Whether the placement's engine starts the ranks itself, as Lightning's ddp_spawn does."""
-    return placement.engine == "lightning" and placement.launcher == "mp_spawn"
-
-
-def _module(placement: Placement) -> ModuleType:
+def engine_of(placement: Placement) -> Any:
+    """The module of the placement's engine."""
     return importlib.import_module(f"parity.torch_impl.engines.{placement.engine}")
-
-
-def strategy_of(placement: Placement) -> type[Any] | None:
-    """The strategy class through which an engine works in our loop; None where there is no engine."""
-    if placement.engine == "own":
-        return None
-    kind: type[Any] = _module(placement).strategy_of(placement)
-    return kind
-
-
-def run(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Any) -> None:
-    """Be a rank in the loop of the placement's engine; `begin(strategy)` builds the run, as in `train.py`."""
-    _module(placement).run(spec, placement, run_options, begin)
-
-
-def spawn(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin: Any) -> None:
-    """Have the placement's engine start the ranks, and wait for them; `begin` as for `run`."""
-    _module(placement).spawn(spec, placement, run_options, begin)

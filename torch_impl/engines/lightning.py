@@ -32,11 +32,12 @@ from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.torch_impl import runtime
 from parity.torch_impl.engines.environment import RankEnvironment
 from parity.torch_impl.engines.joining import local_store, quiet
-from parity.torch_impl.step import added
+from parity.torch_impl.sharding.tensors import local
+from parity.torch_impl.step import LocalGradients
 from parity.torch_impl.strategy import STRATEGIES
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
-from parity.torch_impl.strategy.groups import timeout_of
+from parity.torch_impl.strategy.groups import added, timeout_of
 from parity.torch_impl.strategy.replicated import ddp_options
 
 Begin = Callable[[Strategy], Any]
@@ -138,8 +139,8 @@ class _Training(pl.LightningModule):
         """The loss sum of one micro-batch of this rank."""
         number, piece, ids = batch
         if not self._sums:
-            self._at = number, ids, self._run.rates.scalars(number)
-        loss_sum, count = self._run.step.loss(piece, number)
+            self._at = number, ids, self._run.scalars(number)
+        loss_sum, count = self._run.step.pass_forward(piece, number)
         self._sums, self._pieces = added(self._sums, loss_sum, count), self._pieces + 1
         scale = self._at[2].get("loss_scale", 1.0)
         return loss_sum if scale == 1 else loss_sum * scale
@@ -149,7 +150,9 @@ class _Training(pl.LightningModule):
         run, (number, ids, scalars) = self._run, self._at
         run.strategy.averages_over = self._placement.replicas * self._pieces
         sums = run.strategy.begin_sum([*self._sums, *run.step.fingerprint()])
-        result = run.step.finish(sums, ids, scalars)
+        with torch.no_grad():
+            gradients = [local(tensor.live.grad) for tensor in run.model.parameters.values()]
+        result = run.step.finish(LocalGradients(gradients, *self._sums, sums), scalars, ids)
         self._sums, self._pieces = [], 0
         run.record(number, scalars, result)
 

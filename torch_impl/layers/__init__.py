@@ -17,7 +17,7 @@ from parity.torch_impl.layers import (
     recurrent,
     resizing,
 )
-from parity.torch_impl.layers.registry import build_layer, native_layout
+from parity.torch_impl.layers.registry import build_layer
 
 __all__ = [
     "attention",
@@ -27,7 +27,6 @@ __all__ = [
     "core",
     "embedding",
     "imported",
-    "native_layout",
     "normalization",
     "pooling",
     "random",

@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from parity.common.execution.hooks import around
 from parity.common.spec import Node
 from parity.torch_impl.context import Context
-
-# Canonical tensor name -> (attribute of the module, axes that turn canonical into native layout).
-Layout = dict[str, tuple[str, tuple[int, ...]]]
+from parity.torch_impl.native.layouts import LAYOUTS
 
 _BUILDERS: dict[type, Callable[[Node], nn.Module]] = {}
-_LAYOUTS: dict[type, Layout] = {}
 
 
 def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callable:
@@ -24,7 +22,7 @@ def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callabl
 
     def remember(builder: Callable[[Node], nn.Module]) -> Callable:
         _BUILDERS[spec_class] = builder
-        _LAYOUTS[spec_class] = layout
+        LAYOUTS[spec_class] = layout
         return builder
 
     return remember
@@ -32,14 +30,9 @@ def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callabl
 
 def build_layer(node: Node) -> nn.Module:
     """The module of a node, its children included."""
-    layer = _BUILDERS[type(node.spec)](node)
+    layer = around("layer", _BUILDERS[type(node.spec)])(node)
     layer.canonical_path = node.path
     return layer
-
-
-def native_layout(node: Node, tensor: str) -> tuple[str, tuple[int, ...] | None]:
-    """(attribute, axes from canonical to native) of one of a node's tensors; None leaves it as it is."""
-    return _LAYOUTS[type(node.spec)].get(tensor, (tensor, None))
 
 
 class Contextual(nn.Module):

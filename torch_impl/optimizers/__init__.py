@@ -3,7 +3,7 @@
 # The rules register themselves.
 from parity.torch_impl.optimizers import adam, adaptive, descent, matrix
 from parity.torch_impl.optimizers.base import Optimizer, build_optimizer
-from parity.torch_impl.optimizers.rule import RuleOptimizer, groups_of
+from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 
 __all__ = [
     "Optimizer",

@@ -6,7 +6,7 @@ joined into one long tensor. On a CPU foreach is a loop over kernels, which for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,11 @@ from parity.common.execution.checks import check_elementwise
 from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
-from parity.torch_impl.model import CanonicalTensor, Model, local
+from parity.torch_impl.model import Model
+from parity.torch_impl.sharding.tensors import CanonicalTensor, local
 from parity.torch_impl.strategy import Strategy
+from parity.torch_impl.wrapped.changes import average_into, changes_of
+from parity.torch_impl.wrapped.joined import JoinedTensors
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,13 @@ class _Group:
     slots: dict[str, list[Tensor]]
 
 
-class Optimizer:
+class Optimizer(JoinedTensors):
     """Slots and the update of all tensors.
 
     slots: slot -> name of the parameter -> tensor; not every parameter has every slot. A slot of the
     parameter's shape is laid out and sharded as the parameter is; any other is canonical, and whole
     on every rank.
     """
-
-    # The parameters of each long tensor, where they are joined.
-    _runs = None
-    # These long tensors, where the weights themselves lie in them.
-    _long = None
 
     def __init__(self, spec: OptimizerBase, model: Model, strategy: Strategy) -> None:
         self.spec = spec
@@ -141,34 +139,6 @@ class Optimizer:
             self.slots.setdefault(slot, {}).update(parts)
         return found
 
-    def join(self, parts: list[Tensor]) -> list[Tensor]:
-        """This rank's parts of all parameters, or of their gradients, in as few pieces as there can be."""
-        if self._runs is None:
-            return parts
-        return [torch.cat([parts[place].reshape(-1) for place in places]) for places in self._runs]
-
-    def apart(self, pieces: list[Tensor]) -> list[Tensor]:
-        """The inverse of `join`: views of what it joined, in the order of the parameters."""
-        if self._runs is None:
-            return pieces
-        parts = list(self._weights)
-        for piece, places in zip(pieces, self._runs, strict=True):
-            for place, part in zip(places, piece.split([parts[p].numel() for p in places]), strict=True):
-                parts[place] = part.view(parts[place].shape)
-        return parts
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """This rank's parts of the parameters, in pieces as of `join`: the weights themselves or copies."""
-        return self.join(self._weights) if self._long is None else self._long
-
-    def layout(self, name: str) -> CanonicalTensor:
-        """How the slots that have a parameter's shape are laid out and sharded."""
-        return self._named[name]
-
-    def loaded(self) -> None:
-        """Called after weights and slots have been set from outside."""
-
     @torch.no_grad()
     def clip(self, gradients: list[Tensor], norm: Tensor) -> list[Tensor]:
         """Limit the reduced gradients, in pieces as of `join`, as the spec says; `norm` is their global norm."""
@@ -212,8 +182,10 @@ class Optimizer:
             return
         kept = [weight.clone() for weight in self._weights]
         torch._foreach_copy_(self._weights, self._averages())
-        yield
-        torch._foreach_copy_(self._weights, kept)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self._weights, kept)
 
     def _averages(self) -> list[Tensor]:
         """This rank's parts of the weights' averages; collective where the slots are divided otherwise."""
@@ -229,47 +201,11 @@ def _elementwise(spec: OptimizerBase) -> bool:
     return True
 
 
-def average_into(
-    averages: list[Tensor], weights: list[Tensor], changes: list[Tensor], scalars: Mapping[str, float]
-) -> list[Tensor]:
-    """Take updated weights into their averages; the changes with that by which an average overwrites them."""
-    kept = scalars["average_decay"]
-    torch._foreach_mul_(averages, kept)
-    torch._foreach_add_(averages, weights, alpha=1 - kept)
-    if scalars["overwrite"]:
-        changes = torch._foreach_add(changes, torch._foreach_sub(averages, weights))
-        torch._foreach_copy_(weights, averages)
-    return changes
-
-
-def changes_of(
-    rule: OptimizerBase,
-    scalars: Mapping[str, float],
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    slots: dict[str, list[Tensor]],
-    tensors: Sequence[CanonicalTensor] = (),
-    strategy: Strategy | None = None,
-) -> list[Tensor]:
-    """The changes of weights by their decay and their rule; changes the slots in place.
-
-    Rules that treat each element by itself need neither `tensors` nor `strategy`.
-    """
-    decay = None
-    if rule.weight_decay and rule.weight_decay_mode == "coupled":
-        gradients = torch._foreach_add(gradients, weights, alpha=rule.weight_decay)
-    elif rule.weight_decay and rule.weight_decay_mode == "decoupled":
-        decay = torch._foreach_mul(weights, -scalars["learning_rate"] * rule.weight_decay)
-    given = Update(rule, scalars, weights, decay, gradients, slots, list(tensors), strategy)
-    changes = _RULES[type(rule)](given)
-    return changes if decay is None else torch._foreach_add(changes, decay)
-
-
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:
     """The optimizer of a resolved spec, its slots at their initial values."""
     spec = model.own_rules(spec)
     if strategy.placement.strategy == "zero_redundancy":
-        from parity.torch_impl.optimizers.zero import ZeroOptimizer
+        from parity.torch_impl.wrapped.zero import ZeroOptimizer
 
         return ZeroOptimizer(spec, model, strategy)
     if strategy.placement.strategy == "deepspeed":

@@ -24,7 +24,8 @@ from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.groups import Sums
 
 if TYPE_CHECKING:
-    from parity.torch_impl.model import CanonicalTensor, Model
+    from parity.torch_impl.model import Model
+    from parity.torch_impl.sharding.tensors import CanonicalTensor
 
 
 class DeepSpeed(Strategy):
@@ -41,8 +42,8 @@ class DeepSpeed(Strategy):
         self.averages_over = placement.replicas * (placement.accumulation[0][1] if fixed else 1)
 
     def wrap(self, model: Model) -> None:
-        from parity.torch_impl.optimizers.rule import RuleOptimizer, groups_of
         from parity.torch_impl.strategy.deepspeed_parts import Flat, find_parts
+        from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 
         self.rule = RuleOptimizer(groups_of(model.spec.optimizer, model))
         self.rule.changes = {}
@@ -81,7 +82,7 @@ class DeepSpeed(Strategy):
         return self.begin_sum(values)
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:
-        from parity.torch_impl.model import gather_all
+        from parity.torch_impl.sharding.tensors import gather_all
 
         if self._stage < 3:
             return [tensor.held[0] for tensor in tensors]

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from parity.common.spec.optimizers import OptimizerBase
-from parity.torch_impl.model import CanonicalTensor, Model, Shards
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers.base import Optimizer
-from parity.torch_impl.optimizers.rule import RuleOptimizer
+from parity.torch_impl.sharding.tensors import CanonicalTensor, Shards
+from parity.torch_impl.wrapped.rule import RuleOptimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +173,9 @@ class DeepSpeedOptimizer(Optimizer):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        with super().averaged():
+        try:
+            with super().averaged():
+                self._strategy.push()
+                yield
+        finally:
             self._strategy.push()
-            yield
-        self._strategy.push()

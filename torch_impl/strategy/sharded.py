@@ -138,7 +138,7 @@ class FSDP1(Sharded):
 
     def _find_shards(self, model: Model, shapes: dict[str, tuple[int, ...]]) -> None:
         """Learn how many elements of each parameter every rank has: units are cut wherever it falls."""
-        from parity.torch_impl.model import Shards
+        from parity.torch_impl.sharding.tensors import Shards
 
         group = self.mesh.get_group("shard")
         mine = torch.tensor([model.tensors[name].live.numel() for name in shapes], device=self.device)

@@ -19,7 +19,8 @@ from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
-    from parity.torch_impl.model import CanonicalTensor, Model
+    from parity.torch_impl.model import Model
+    from parity.torch_impl.sharding.tensors import CanonicalTensor
 
 
 class TensorParallel(Strategy):

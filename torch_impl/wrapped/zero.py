@@ -11,10 +11,11 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
-from parity.torch_impl.model import CanonicalTensor, Model, Shards, gather_all
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers.base import Optimizer
-from parity.torch_impl.optimizers.rule import RuleOptimizer, groups_of
+from parity.torch_impl.sharding.tensors import CanonicalTensor, Shards, gather_all
 from parity.torch_impl.strategy import Strategy
+from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 
 
 class ZeroOptimizer(Optimizer):

@@ -1,4 +1,4 @@
-"""The layers of sequences among those of `tf_impl/stock.py`."""
+"""The layers of sequences among those of `tf_impl/stock/model.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras import ops
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.common.state.canonical import State
-from parity.tf_impl.stock import Build, Tensor, constant, missing, name_of, register
+from parity.tf_impl.stock.model import Build, Tensor, constant, missing, name_of, register
 
 
 @register(spec.Embedding)

@@ -10,8 +10,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from parity.common.checkpoint.shards import Box, Piece, Shard, boxes_of_run, share_out
 from parity.torch_impl import state
-from parity.torch_impl.model import CanonicalTensor, Model
+from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy import Strategy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -50,7 +51,9 @@ class Build:
             raise missing(node)
         try:
             return _BUILDERS[type(node.spec)](self, node, x)
-        except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+        except (ValueError, NotImplementedError, AttributeError) as error:
+            if isinstance(error, AttributeError) and not isinstance(error.obj, ModuleType):
+                raise  # a mistake in a builder; of a module, this Keras does not have it yet
             raise missing(node, " ".join(str(error).split())[:200]) from None
 
     def chain(self, children: tuple[Node, ...], x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from parity.common.reference import AVERAGE
 from parity.common.reference.optimizers import initial_slots
 from parity.common.spec.optimizers import OptimizerBase
 from parity.torch_impl.model import Model
-from parity.torch_impl.optimizers.base import average_into, changes_of
+from parity.torch_impl.wrapped.changes import average_into, changes_of
 
 
 class RuleOptimizer(torch.optim.Optimizer):

@@ -1,0 +1,304 @@
+"""One process's training: what both frameworks do before, within and after the loop, and the loop itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.checkpoint import CheckpointManager
+from parity.common.data import sources
+from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.samples import Samples
+from parity.common.execution import hooks
+from parity.common.execution.checks import steps_behind
+from parity.common.execution.process_context import find_folder
+from parity.common.execution.training import end_if_not_finite, start_state
+from parity.common.record import RecordWriter, claim_folder, run_of
+from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
+from parity.common.state.canonical import State, save_state
+
+Scalars = dict[str, float]
+Batch = Any  # of the framework
+
+
+class Strategy(Protocol):
+    """How a run speaks with the other processes of its training."""
+
+    rank: int
+
+    @property
+    def recorded_replicas(self) -> range: ...
+    def barrier(self) -> None: ...
+    def agreed(self, values: Sequence[float], /) -> list[float]: ...
+    def close(self, model: Any, /) -> None: ...
+
+
+class Optimizer(Protocol):
+    """What a run asks of an optimizer itself."""
+
+    def averaged(self) -> AbstractContextManager[None]: ...
+
+
+class Step(Protocol):
+    """One training step; changes the model and the optimizer in place. taps: None, or they know their names."""
+
+    taps: Any
+
+    def __call__(self, batch: Batch, scalars: Any, number: Any, /) -> Any: ...
+    def evaluate(self, batch: Batch, /) -> tuple[float, float, int]: ...
+    def compared(self) -> list[float]: ...
+
+
+class StateModule(Protocol):
+    """`state.py` of either side: canonical state <-> live model and optimizer."""
+
+    def load(self, state: Any, model: Any, optimizer: Any, /) -> None: ...
+    def load_own(self, own: Callable[[int], State], model: Any, strategy: Any, /) -> None: ...
+    def export(self, model: Any, optimizer: Any, step: int, /) -> State: ...
+    def export_replicas(self, model: Any, optimizer: Any, strategy: Any, /) -> list[State]: ...
+    def export_buffers(self, model: Any, strategy: Any, /) -> list[State]: ...
+
+
+class DataModule(Protocol):
+    """`data.py` of either side: batch plan -> what the replicas receive."""
+
+    def batches(
+        self, plan: BatchPlan, samples: Samples, strategy: Any, steps: range, /
+    ) -> Generator[Batch, None, None]: ...
+    def chunks(self, plan: BatchPlan, samples: Samples, strategy: Any, /) -> Generator[Batch, None, None]: ...
+
+
+class TapsModule(Protocol):
+    """`taps.py` of either side: tensors by canonical name, fingerprints of them, and the memory they take."""
+
+    def reduced_gradients(self, model: Any, gradients: Any, /) -> State: ...
+    def parameter_fingerprints(self, model: Any, strategy: Any, /) -> list[str]: ...
+    def memory(self, model: Any, optimizer: Any, /) -> dict[str, int]: ...
+
+
+class Side(NamedTuple):
+    """The modules of a framework's side that a run works with."""
+
+    data: DataModule
+    state: StateModule
+    taps: TapsModule
+    phases: Any
+    runtime: Any
+
+
+class StepNumbers(NamedTuple):
+    """A step's result on the host.
+
+    numbers: loss sum, count, norms of gradient, parameters and update, all global. own_norms, summed: by which
+    replicas are compared, as `RecordWriter.step` takes them. ids, taps: of each replica that this process speaks for.
+    """
+
+    numbers: list[float]
+    own_norms: Sequence[float]
+    summed: Sequence[float]
+    ids: list[Ids]
+    taps: list[NDArray[np.float64]]
+
+
+class Run(ABC):
+    """One process's training but for the loop: what is built before it, recorded within it and written after it.
+
+    step: the training step, a callable (batch, scalars, number) -> StepResult. behind: how many steps may have been
+    launched since the one that is read.
+    """
+
+    side: Side
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        run_options: RunOptions,
+        instrumentation: Instrumentation,
+        strategy: Any,
+    ) -> None:
+        self.run_options, self.replay = run_options, instrumentation.replay
+        self.spec, self.placement, self.out_dir, self.strategy = spec, placement, out_dir, strategy
+        self.primary = strategy.rank == 0
+        claims = self.claims()
+        if claims and self.primary:
+            claim_folder(out_dir)
+        strategy.barrier()
+        if claims:
+            find_folder(out_dir)
+        self.side.runtime.allow_tf32(spec.allows_tf32)
+        self.samples, self.eval_samples = sources.load_for(spec)
+        self.plan = BatchPlan.of(spec, placement)
+        self.model, self.optimizer, self.step = self.build()
+        begin = start_state(spec, placement, run_options, instrumentation.replay)
+        self.steps, self.rates = begin.steps, begin.rates
+        hooks.attach(self)
+        self.load(begin.state)
+        self.side.state.load_own(begin.buffers, self.model, strategy)
+        self._save_state("initial", self.steps.start)
+        board = None
+        if run_options.tensorboard and self.primary:
+            board = self.side.runtime.ScalarWriter(out_dir / "tensorboard")
+        replicas = strategy.recorded_replicas
+        self._writer = RecordWriter(
+            out_dir, spec, placement, replicas, self.facts(), board, begin.kept, run_options, instrumentation
+        )
+        if run_options.taps:
+            self._writer.tap_names(self.step.taps.names)
+        self.checkpoints = CheckpointManager(
+            run_of(out_dir), spec, placement, self.steps.start, self.primary, strategy.agreed, run_options
+        )
+        self.behind = steps_behind(spec, run_options) if self.side.runtime.launches_ahead(placement) else 0
+        self._writer.start_clock()
+
+    @abstractmethod
+    def claims(self) -> bool:
+        """Whether this process, and not the one that started it, makes the run's folder."""
+
+    @abstractmethod
+    def build(self) -> tuple[Any, Any, Any]:
+        """The model, the optimizer and the step, before any state is loaded."""
+
+    @abstractmethod
+    def read(self, result: Any) -> StepNumbers:
+        """A step's result on the host; waits for it."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the record's header says of this process."""
+        runtime = self.side.runtime
+        return {
+            "versions": runtime.versions(),
+            "devices": runtime.device_names(self.placement),
+            "threads": runtime.thread_counts(),
+            "data_hash": sources.data_hash(self.spec.data) if self.primary else None,
+        }
+
+    def load(self, state: Any) -> None:
+        """Set model and optimizer from a canonical state."""
+        self.side.state.load(state, self.model, self.optimizer)
+
+    def batches(self) -> Iterator[tuple[Any, Batch]]:
+        """(number, batch) of every step; the clock starts with the first."""
+        self._writer.start_clock()
+        batches = self.side.data.batches(self.plan, self.samples, self.strategy, self.steps)
+        return zip(self.steps, batches, strict=True)
+
+    def scalars(self, number: Any) -> Any:
+        """The scalars of a step."""
+        return self.rates.scalars(number)
+
+    def may_wait(self) -> bool:
+        """Whether a step may be recorded once the next has been launched, with all that it left behind."""
+        return True
+
+    def launched(self) -> None:  # noqa: B027
+        """A step has returned, and is recorded later."""
+
+    def record(self, number: Any, scalars: Any, result: Any) -> None:
+        """Write what a step did. Every process must call it."""
+        numbers, own_norms, summed, ids, tapped = self.read(result)
+        self.rates.observe(number, numbers[0], numbers[1], bool(result.updated))
+        self.checkpoints.observe(*numbers[:2])
+        scale = scalars.get("loss_scale", 1.0)
+        seen = (bool(result.updated), own_norms, summed)
+        self._writer.step(number, scalars["learning_rate"], numbers, ids, scale, *seen)
+        if tapped:
+            self._writer.taps(number, tapped)
+        if result.updated:
+            end_if_not_finite(self, number, numbers, ids, tapped)
+        if self.run_options.digests:
+            self._writer.fingerprints(
+                number, self.side.taps.parameter_fingerprints(self.model, self.strategy)
+            )
+        if result.updated and self.rates.updates == 1:
+            gradients = self.side.taps.reduced_gradients(self.model, result.gradients)
+            if self.primary:
+                save_state(self.out_dir / "first_gradients.safetensors", gradients)
+            self._writer.skip_time()
+
+    def save(self, step: int) -> None:
+        """Keep a checkpoint of the state before a step. Every process must call it."""
+        # Until all have recorded the step before, a kill could leave a checkpoint ahead of what some of them say.
+        self.strategy.barrier()
+        if self.spec.per_replica_statistics and self.placement.replicas > 1:
+            held = self.side.state.export_buffers(self.model, self.strategy)
+            self.checkpoints.save_replicas(self.strategy.recorded_replicas, held)
+        self.checkpoints.save(step, self.exported(step), self.rates.kept())
+        self._writer.skip_time()
+
+    def exported(self, step: int) -> Any:
+        """The state before a step, or this process's shard of it, for a checkpoint."""
+        return self.side.state.export(self.model, self.optimizer, step)
+
+    def close(self) -> None:
+        """Leave the other processes; raises StoppedError where the run was asked to stop."""
+        self.strategy.close(self.model)
+        if self.checkpoints.stopping:
+            self._writer.close()
+            raise self.checkpoints.stopped()
+
+    def finish(self) -> None:
+        """Write the final state and what the evaluation says."""
+        rank = self.strategy.rank
+        self._writer.compare_replicas(self.steps.stop, self.step.compared())
+        self._writer.memory(rank, self.side.taps.memory(self.model, self.optimizer))
+        self._save_state("final", self.steps.stop)
+        evaluated = self.evaluated()
+        if repeats := self.run_options.phase_repeats:
+            # Last, since it goes on training.
+            scalars = self.rates.scalars(max(0, self.steps.stop - 1))
+            measured = self.side.phases.measure(self.step, self.samples, scalars, repeats)
+            self._writer.phases(rank, measured)
+        self._writer.finish(evaluated)
+
+    def evaluated(self) -> tuple[float, float, int]:
+        """(loss sum, count, correct) over all evaluation samples."""
+        with self.optimizer.averaged():
+            chunks = self.side.data.chunks(self.plan, self.eval_samples, self.strategy)
+            totals = [self.step.evaluate(chunk) for chunk in chunks]
+        loss_sum, count, correct = map(sum, zip((0.0, 0.0, 0), *totals, strict=True))
+        return loss_sum, count, correct
+
+    def _save_state(self, name: str, step: int) -> None:
+        held = self.side.state.export(self.model, self.optimizer, step)
+        if self.primary:
+            save_state(self.out_dir / f"{name}.safetensors", held)
+
+
+def train_steps(run: Run) -> None:
+    """The loop, where no engine brings its own: where it pays, a step is read once the next has been launched."""
+    held: list[tuple[Any, Any, Any]] = []
+
+    def record_held() -> None:
+        while held:
+            run.record(*held.pop())
+
+    try:
+        for number, batch in run.batches():
+            scalars = run.scalars(number)
+            result = run.step(batch, scalars, number)
+            record_held()
+            if run.behind and run.may_wait():
+                run.launched()
+                # Gradients of the first update are recorded; others only take memory while they wait.
+                held.append((number, scalars, result._replace(gradients=()) if run.rates.updates else result))
+            else:
+                run.record(number, scalars, result)
+            after = number.stop if isinstance(number, range) else number + 1
+            if run.checkpoints.due(after):
+                record_held()
+                run.save(after)
+                if run.checkpoints.stopping:
+                    break
+    except Exception:
+        # The step before was whole. Should recording it fail too, that came first, and is what ends the run.
+        record_held()
+        raise
+    record_held()

@@ -1,0 +1,1 @@
+"""Steps as TensorFlow graphs: only this side traces."""

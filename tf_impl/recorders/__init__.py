@@ -1,0 +1,1 @@
+"""Callbacks of Keras's own loops, over `Recorder`."""

@@ -1,0 +1,81 @@
+"""A callback for Keras's `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from parity.common.base.errors import RecordError
+from parity.common.record.script import NAN
+from parity.tf_impl.recorder import Recorder
+
+
+class RecorderCallback(keras.callbacks.Callback):
+    """Records `model.fit`, batch by batch.
+
+    The loss is the one that the model's `compute_loss` returns, with its penalties, and the count the samples of the
+    batch. It needs a step an execution, and one replica; a `train_step` that does not call `compute_loss` needs a
+    `Recorder` of its own.
+    """
+
+    def __init__(
+        self, out: str | Path, *, ids: Callable[[int], Any] | None = None, summed: bool = False, **given: Any
+    ) -> None:
+        """Make a callback for one call of `fit`.
+
+        Args:
+            out: a new folder.
+            ids: gives the sample ids of step 0, 1, 2, ..., which a callback cannot see.
+            summed: whether the model's loss is a sum over the samples (reduction="sum"), and not their mean.
+            given: as `Recorder` takes them.
+        """
+        super().__init__()
+        self._out, self._ids, self._summed, self._given = out, ids, summed, given
+        self._recorder: Recorder | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begin the record; the model is built and compiled by now."""
+        model = self.model
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            raise RecordError(
+                "RecorderCallback sees one replica, and the model has several: write the loop out and use Recorder"
+            )
+        if model.steps_per_execution > 1:
+            raise RecordError(
+                f"steps_per_execution is {model.steps_per_execution}: a callback sees only every so-manieth step;"
+                " compile with steps_per_execution=1"
+            )
+        self._batch = tf.Variable([NAN, NAN], trainable=False, dtype=tf.float64)
+        self._recorder = Recorder(self._out, model, model.optimizer, **self._given)
+        compute_loss = model.compute_loss
+
+        def watched(x: Any = None, *others: Any, **named: Any) -> Any:
+            loss = compute_loss(x, *others, **named)
+            if named.get("training", True):
+                first = next(part for part in tf.nest.flatten(x) if part is not None)
+                self._batch.assign(
+                    tf.stack([tf.cast(part, tf.float64) for part in (loss, tf.shape(first)[0])])
+                )
+            return loss
+
+        model.compute_loss = watched
+        # What an earlier fit has traced does not call these.
+        model.make_train_function(force=True)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A step is over."""
+        recorder = self._recorder
+        assert recorder is not None
+        ids = None if self._ids is None else self._ids(recorder.count)
+        recorder._end_batch(self._batch.read_value(), ids, self._summed)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Mark the record complete, and leave the model as it was."""
+        self.model.__dict__.pop("compute_loss", None)
+        self.model.train_function = None
+        if self._recorder is not None:
+            self._recorder.finish()

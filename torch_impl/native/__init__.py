@@ -1,0 +1,1 @@
+"""Names and layouts that only PyTorch's tensors have; Keras's are the canonical ones."""

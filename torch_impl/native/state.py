@@ -1,0 +1,34 @@
+"""Canonical state <-> that of an imported module, by its own names and in its own layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.common.spec.optimizers import OptimizerBase
+from parity.common.state.canonical import State
+
+
+class NativeState:
+    """What a model's state is called where it is trained; for our own layers, as it is called everywhere."""
+
+    # The adapter of an imported model (`parity.common.state.imported`).
+    _exchange: Any = None
+
+    def native(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """A canonical state, or a part of one, by the names and in the layouts of `tensors`."""
+        return state if self._exchange is None else self._exchange.to_native(state)
+
+    def canonical(self, state: State) -> State:
+        """The inverse of `native`."""
+        return state if self._exchange is None else self._exchange.to_canonical(state)
+
+    def canonical_gradients(self, gradients: State) -> State:
+        """Gradients by canonical name, from those by the names of `tensors`."""
+        return gradients if self._exchange is None else self._exchange.gradients(gradients)
+
+    def own_rules(self, optimizer: OptimizerBase) -> OptimizerBase:
+        """The optimizer as it is meant for the names of `tensors`."""
+        return optimizer if self._exchange is None else self._exchange.own_rules(optimizer)

@@ -1,0 +1,1 @@
+"""Tensors that ranks hold in parts: only PyTorch's strategies shard."""

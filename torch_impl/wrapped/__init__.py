@@ -1,0 +1,1 @@
+"""Our rules inside optimizers that hold tensors themselves: only PyTorch's wrappers want one."""
