@@ -359,7 +359,7 @@ def test_a_fault_is_found_at_its_step_and_place(
     place = FAULTS[fault]
     records = run_cache.record(MLP, ALONE), run_cache.record(MLP, place, fault)
     inside = None, f"parity_tests.faults.{place.framework}:{fault}"
-    found = diagnose(*records, replayer, tmp_path / "replays", inside=inside, keep=True)
+    found = diagnose(*records, replayer, tmp_path / "replays", contexts=inside, keep=True)
     assert found.verdict == "divergent"
     assert found.reproduced
     assert found.when is not None
@@ -402,7 +402,7 @@ def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
     faulty = read_record(
         replayer.run(spec, ALONE, tmp_path / "run", instrumentation=Instrumentation(context=inside))
     )
-    found = diagnose(reference, faulty, replayer, tmp_path / "replays", inside=(None, inside))
+    found = diagnose(reference, faulty, replayer, tmp_path / "replays", contexts=(None, inside))
     assert found.when is not None
     assert found.when.step == LATE
     assert found.when.evidence.startswith("final state")

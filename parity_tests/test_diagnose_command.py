@@ -68,10 +68,12 @@ def test_runs_of_other_specs_are_told_by_their_fields(parity: Cli, tmp_path: Pat
     assert ", and 1 more; run both" in parity.refused("diagnose", a, c)
 
 
-@pytest.mark.parametrize("flag", ["--inside-a", "--inside-b"])
+@pytest.mark.parametrize("flag", ["--context-a", "--context-b", "--inside-b"])
 def test_a_context_manager_is_named_with_its_module(parity: Cli, pair: tuple[Path, Path], flag: str) -> None:
     error = parity.refused("diagnose", *pair, flag, "a_function")
-    assert flag in error and "'a_function'" in error and "MODULE:FUNCTION" in error
+    assert (
+        flag.replace("inside", "context") in error and "'a_function'" in error and "MODULE:FUNCTION" in error
+    )
 
 
 def test_replays_are_kept_in_a_folder_of_their_own(
@@ -123,7 +125,7 @@ def test_a_fault_is_diagnosed_from_the_command_line(
 ) -> None:
     plain, faulty = runs
     kept = ("--out", "out", "--json", "all.json", "--keep")
-    code, out, err = parity("diagnose", plain, faulty, "--inside-b", FAULT, *kept)
+    code, out, err = parity("diagnose", plain, faulty, "--context-b", FAULT, *kept)
     assert code == 1, err
     assert "forward/dense_1" in out
     assert "◀ finding 1, the first" in out

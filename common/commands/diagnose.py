@@ -15,7 +15,7 @@ from rich.console import Console
 from parity.common.base.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import numbered_folders
 from parity.common.commands import add_command, make_folder, recorded, write_json
-from parity.common.diagnosis.observe.replays import Inside
+from parity.common.diagnosis.observe.replays import Contexts
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
@@ -61,9 +61,10 @@ def add(commands: Any) -> None:
     )
     for side, name in (("a", "RUN_A"), ("b", "RUN_B")):
         command.add_argument(
-            f"--inside-{side}",
+            f"--context-{side}",
+            f"--inside-{side}",  # as it was called before
             metavar="MODULE:FUNCTION",
-            help=f"context manager that {name} was made inside; its replays are made inside it, too",
+            help=f"context manager, MODULE:FUNCTION, that {name} was made in; its replays are made in it, too",
         )
     command.add_argument("--mapping", type=Path, help=recorded.MAPPING_HELP)
     command.add_argument("--keep", action="store_true", help=f"keep the replays, in OUT/{_REPLAYS}")
@@ -71,7 +72,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose, report; 1 where the runs differ, 3 where that cannot be known."""
-    inside = _inside("--inside-a", options.inside_a), _inside("--inside-b", options.inside_b)
+    contexts = _context("--context-a", options.context_a), _context("--context-b", options.context_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
     read = recorded.reader_of(options.mapping)
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         check(reference, candidate)
         kept = options.out / _REPLAYS if options.keep else None
-        found = diagnosis_of(reference, candidate, inside, floors, kept)
+        found = diagnosis_of(reference, candidate, contexts, floors, kept)
     shown = None
     if options.out is not None:
         make_folder(options.out)
@@ -139,7 +140,7 @@ def check(reference: RunRecord, candidate: RunRecord) -> None:
 def diagnosis_of(
     reference: RunRecord,
     candidate: RunRecord,
-    inside: Inside = (None, None),
+    contexts: Contexts = (None, None),
     floors: Sequence[RunRecord] = (),
     kept: Path | None = None,
 ) -> Diagnosis:
@@ -157,15 +158,15 @@ def diagnosis_of(
         kept = kept.resolve()
     told = Console(stderr=True)
     if reference.spec.model.imported is not None:
-        if inside != (None, None) or kept is not None:
-            raise SpecError("--inside-a, --inside-b and --keep are for runs whose steps can be replayed")
+        if contexts != (None, None) or kept is not None:
+            raise SpecError("--context-a, --context-b and --keep are for runs whose steps can be replayed")
         return diagnose_records(reference, candidate, told)
     with TemporaryDirectory(prefix="parity-diagnose-") as scratch:
         folder = Path(scratch) if kept is None else kept
         try:
             with Replayer(logs=folder / "logs") as replayer:
                 return diagnose(
-                    reference, candidate, replayer, folder / "runs", inside, floors, told, kept is not None
+                    reference, candidate, replayer, folder / "runs", contexts, floors, told, kept is not None
                 )
         except KeyboardInterrupt:
             raise RunError("interrupted; nothing was written") from None
@@ -183,7 +184,7 @@ def write_reports(diagnosis: Diagnosis, reference: RunRecord, candidate: RunReco
     )
 
 
-def _inside(flag: str, text: str | None) -> str | None:
+def _context(flag: str, text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[\w.]+:\S+", text):
         raise SpecError(f"{flag} {text!r}: expected MODULE:FUNCTION, e.g. my_package.patches:half_the_rate")
     return text

@@ -38,7 +38,7 @@ def diagnose(
         SpecError: a flag was given that is for replays.
         AlignmentError: the records are of different scripts.
     """
-    given = [name for name in ("inside_a", "inside_b", "keep") if getattr(options, name)]
+    given = [name for name in ("context_a", "context_b", "keep") if getattr(options, name)]
     if given:
         raise SpecError(
             f"--{given[0].replace('_', '-')} is for replays, and a recorded script cannot be replayed"

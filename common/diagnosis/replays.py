@@ -19,7 +19,7 @@ from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import merged, over_steps
 from parity.common.diagnosis.observe.placements import differences, traceable
-from parity.common.diagnosis.observe.replays import Inside, Replays, StepTrace, as_trained_tolerances
+from parity.common.diagnosis.observe.replays import Contexts, Replays, StepTrace, as_trained_tolerances
 from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
@@ -43,7 +43,7 @@ def diagnose(
     candidate: RunRecord,
     replayer: Replayer,
     folder: Path,
-    inside: Inside = (None, None),
+    contexts: Contexts = (None, None),
     floors: Sequence[RunRecord] = (),
     console: Console | None = None,
     keep: bool = False,
@@ -55,7 +55,7 @@ def diagnose(
         candidate: another complete record of the same spec and the same steps.
         replayer: makes the replays.
         folder: a new one, for them; removed at the end unless `keep`.
-        inside: "module:function" of what the two runs were made inside, or None.
+        contexts: "module:function" of the contexts that the two runs were made in, or None.
         floors: runs of the reference in a permuted order, which say what rounding does to the curves of
             a precision below float64. Without any, only what must be equal is judged there.
         console: where progress is reported.
@@ -68,7 +68,7 @@ def diagnose(
     refuse_imported(reference.spec, "a diagnosis", PAIR)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return core.run(ReplaySource((reference, candidate), replayer, folder, inside, floors, console))
+        return core.run(ReplaySource((reference, candidate), replayer, folder, contexts, floors, console))
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -82,13 +82,13 @@ class ReplaySource(core.ObservationSource):
         records: tuple[RunRecord, RunRecord],
         replayer: Replayer,
         folder: Path,
-        inside: Inside,
+        contexts: Contexts,
         floors: Sequence[RunRecord],
         console: Console | None,
     ) -> None:
         super().__init__(console)
         self.records, self.replayer, self.folder = records, replayer, folder
-        self.inside, self.floors = inside, floors
+        self.contexts, self.floors = contexts, floors
         self.notes += differences(*records)
         simplified = [traceable(record.placement) for record in records]
         self.placements: tuple[Placement, Placement] = (simplified[0][0], simplified[1][0])
@@ -156,7 +156,7 @@ class ReplaySource(core.ObservationSource):
 
     def _replays_of(self, spec: TrainSpec) -> Replays:
         folder = self.folder / spec.precision
-        return Replays(self.replayer, folder, spec, self.placements, self.inside, self.say)
+        return Replays(self.replayer, folder, spec, self.placements, self.contexts, self.say)
 
     def _diverge(self) -> tuple[When | None, list[StepTrace]]:
         """When the runs diverge, and the steps traced around it; in float64 first."""
@@ -228,7 +228,9 @@ class ReplaySource(core.ObservationSource):
         others = [(s.step, s.ref, s.injected) for s in self.traced if s.step is not None and s is not here]
         last = self.steps if here.step is None else here.step
         spec = self.replays.spec
-        experiments = Counterfactuals(self.replayer, folder, spec, self.placements, self.inside, here.replay)
+        experiments = Counterfactuals(
+            self.replayer, folder, spec, self.placements, self.contexts, here.replay
+        )
         return Evidence(
             spec=spec,
             reference=self.placements[0],

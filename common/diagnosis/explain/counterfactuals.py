@@ -61,7 +61,7 @@ class Variant:
 class Counterfactuals:
     """Replays on request. Each takes a second or more, so ask for what a signature has made likely.
 
-    placements, inside: of the reference and the candidate, as they were replayed. replay: the candidate's,
+    placements, contexts: of the reference and the candidate, as they were replayed. replay: the candidate's,
     which injected the steps found in its folder `injected`.
     """
 
@@ -71,17 +71,17 @@ class Counterfactuals:
         folder: Path,
         spec: TrainSpec,
         placements: tuple[Placement, Placement],
-        inside: tuple[str | None, str | None],
+        contexts: tuple[str | None, str | None],
         replay: Replay,
     ) -> None:
         self._replayer, self._folder, self._spec = replayer, folder, spec
-        self._placements, self._inside, self._replay = placements, inside, replay
+        self._placements, self._contexts, self._replay = placements, contexts, replay
         self._numbers = itertools.count()
 
     def trial(self, variants: Sequence[Variant], side: Side = "reference") -> list[State | None]:
         """What each layer makes of its input: `y`, `dx`, `gradient/NAME`, `after/buffers/...`.
 
-        In the framework of that side, without what its run was made inside. None for one that raised.
+        In the framework of that side, without the context of its run. None for one that raised.
         """
         if not variants:
             return []
@@ -122,14 +122,14 @@ class Counterfactuals:
             write_replica(here, replica, tensors)
         changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
         placement, replay = self._placements[1], Replay.parse({**self._replay.to_dict(), **changes})
-        instrumentation = Instrumentation(replay=replay, context=self._inside[1])
+        instrumentation = Instrumentation(replay=replay, context=self._contexts[1])
         record = self._replayer.run(self._spec, placement, folder / "run", instrumentation=instrumentation)
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
 
     def respecified(self, spec: TrainSpec, stop: int) -> RunRecord:
-        """A run of another spec on the reference's placement, `stop` steps, without what it was made inside."""
+        """A run of another spec on the reference's placement, `stop` steps, without its context."""
         folder = self._new_folder("respecified")
         options = RunOptions(stop_at_step=stop)
         return read_record(self._replayer.run(spec, self._placements[0], folder / "run", options))

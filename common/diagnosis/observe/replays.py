@@ -33,7 +33,7 @@ from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_
 from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 
-Inside = tuple[str | None, str | None]
+Contexts = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Replays:
         folder: Path,
         spec: TrainSpec,
         placements: tuple[Placement, Placement],
-        inside: Inside,
+        inside: Contexts,
         say: Callable[[str], None],
     ) -> None:
         self.spec, self.placements = spec, placements
