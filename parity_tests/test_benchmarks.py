@@ -196,9 +196,9 @@ def test_docs_page_has_a_place_for_the_table():
 
 def test_blocks_that_save_hold_whole_numbers_of_checkpoints():
     assert {int(steps) % shared.SAVED_EVERY for steps, _ in rows._SAVING_BLOCKS.values()} == {0}
-    saving = shared.placement_of("ours_saving", "torch:ddp:2").save
+    saving = shared.config_of("ours_saving", "torch:ddp:2").run_options.save
     assert saving is not None and saving.every_steps == shared.SAVED_EVERY and saving.in_background
-    assert shared.placement_of("ours", "torch:ddp:2").save is None
+    assert shared.config_of("ours", "torch:ddp:2").run_options.save is None
     assert [str(ratio.target) for row in ROWS for ratio in row.ratios if "checkpoint" in ratio.what] == [
         "< 1.03"
     ] * 4
@@ -212,7 +212,8 @@ def test_a_block_waits_for_what_it_saved():
             self.waits += 1
 
     for name, times in (("ours_saving", 1), ("ours", 0)):
-        run = SimpleNamespace(placement=shared.placement_of(name, "torch:ddp:2"), checkpoints=Keeper())
+        options = shared.config_of(name, "torch:ddp:2").run_options
+        run = SimpleNamespace(run_options=options, checkpoints=Keeper())
         shared.wait_until_written(run)
         assert run.checkpoints.waits == times
 

@@ -16,6 +16,8 @@ import torch
 import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import save_file
 
+# Each layer registers where it keeps its tensors.
+import parity.torch_impl.layers  # noqa: F401
 from parity.common.base.files import replacing
 from parity.common.checkpoint.weights import Weights, read_weights
 from parity.common.spec import Node, layers, walk

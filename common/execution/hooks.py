@@ -175,7 +175,8 @@ def around(name: str, function: Callable[..., Made]) -> Callable[..., Made]:
 
 def _put_around(owner: object, hooks: Hooks) -> None:
     for name, hook in hooks.given().items():
-        if hasattr(owner, name):
+        # A part is a method: a step also holds an `optimizer`, which is none.
+        if hasattr(type(owner), name):
             setattr(owner, name, functools.partial(hook, owner, getattr(owner, name)))
 
 

@@ -94,13 +94,13 @@ def measure(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss_sum, _ = step.loss(piece, 0)
+        loss_sum, _ = step.pass_forward(piece, 0)
     kept = sum(saved.values())
     del loss_sum
 
     passes = _live([*held, *batch])
     with passes:
-        loss_sum, count = step.loss(piece, 0)
+        loss_sum, count = step.pass_forward(piece, 0)
         loss_sum.backward()
     del loss_sum, count
     for parameter in model.module.parameters():
