@@ -53,7 +53,7 @@ class Diagnoser:
         candidate = self._run_cache.record(run.spec, run.candidate, fault)
         inside = None if fault is None else f"parity_tests.faults.{run.candidate.framework}:{fault}"
         folder = self._folder / f"{run.number}_{fault}"
-        return diagnose(reference, candidate, self._replayer, folder, inside=(None, inside))
+        return diagnose(reference, candidate, self._replayer, folder, contexts=(None, inside))
 
 
 @pytest.fixture(scope="module")

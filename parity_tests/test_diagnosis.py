@@ -63,7 +63,7 @@ class Diagnoser:
         reference = self._run_cache.record(case.spec, case.reference)
         candidate = self._run_cache.record(case.spec, case.placement, case.fault)
         self._table.versions |= reference.header.versions | candidate.header.versions
-        return diagnose(reference, candidate, self._replayer, out, inside=(None, case.inside))
+        return diagnose(reference, candidate, self._replayer, out, contexts=(None, case.inside))
 
     def outcome(self, case: Diagnosed) -> Outcome:
         """What is said of a fault."""

@@ -228,13 +228,14 @@ class Step:
     def evaluate(self, batch: Any) -> tuple[float, float, int]:
         """(loss sum, count, correct) over a batch distributed to the replicas, in inference mode."""
         inputs, targets, ids = batch
+        # Before the pass: after it, a sharded strategy holds them whole on every rank.
+        weights = [local(tensor.live) for tensor in self.model.parameters.values()]
         context = self.context(inputs, ids)
         outputs = self.forward(inputs, context)
         loss_sum, count = self.loss(outputs, targets, context)
         correct = losses.correct(self.spec.loss, outputs, targets, context)
         loss_sum, count, correct = self.strategy.sum([loss_sum, count, correct])
         if self.spec.loss.l1 or self.spec.loss.l2:
-            weights = [local(tensor.live) for tensor in self.model.parameters.values()]
             loss_sum = self.penalized(Reduced(weights, loss_sum, count, []), weights).loss_sum
         self.strategy.reshard(self.model)
         return float(loss_sum), float(count), int(correct)
