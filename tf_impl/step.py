@@ -1,4 +1,7 @@
-"""One training step, readable on one screen: local gradients -> reduce -> clip -> update -> read out."""
+"""One training step: local gradients -> reduce -> clip -> update -> read out (`Step.take`).
+
+How replicas are summed over is the business of `strategy/`.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import atexit
 import functools
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from parity.common.execution.checks import check_run
 from parity.common.execution.hooks import around, rank_function
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
-from parity.common.execution.ranks import arrive, reached, run_ranks
+from parity.common.execution.ranks import arrive, lost_peer, reached, run_ranks
 from parity.common.execution.run import Run, Side, StepNumbers, train_steps
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
@@ -69,7 +68,7 @@ def train(
     arguments = (spec, placement, out_dir, run_options, instrumentation)
     if not starts_ranks(placement):
         os.environ.update(place.variables())
-        _be_a_rank(place, arguments)
+        _run_as_launched_rank(place, arguments)
         return out_dir
     claim_folder(out_dir)
     spawned = packages.starts_ranks(placement)
@@ -89,7 +88,7 @@ def _spawn(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) 
     return torch.multiprocessing.spawn(target, arguments, nprocs=ranks, join=False).processes
 
 
-def _be_a_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
+def _run_as_launched_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
     """Train as the process that a launcher has started; what fails elsewhere ends in one line here."""
     try:
         train_rank(*arguments)
@@ -98,14 +97,8 @@ def _be_a_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
         raise
     except Exception as error:
         _leave_at_once()
-        # Neither gloo nor a store has an exception of its own for a peer that has gone or never came. Which of
-        # its two words for being late gloo says depends on what it was at.
-        late = re.search(r"Application timeout|Timed out waiting \d+ms for \w+ operation", str(error))
-        if isinstance(error, dist.DistError) or late or "gloo" in str(error):
-            # Without the place in gloo's sources, and its advice.
-            said = re.sub(r"^\[[^]]*\] |\. This is typically.*", "", str(error).splitlines()[0]).rstrip(".")
-            if late:
-                said = f"waited {arguments[1].timeout_seconds} s in a collective for another rank"
+        said = lost_peer(error, dist.DistError, arguments[1].timeout_seconds)
+        if said is not None:
             raise RunError(
                 f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said}; host:"
                 f" {platform.node()}{reached(arguments[2])}; the first rank to fail says why"

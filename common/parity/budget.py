@@ -53,7 +53,7 @@ FLOAT64 = {
 # stayed within 1.7 times the floor of four members; a changed default is orders of magnitude above.
 FLOOR_MULTIPLE = 8.0
 # A budget above this cannot tell a defect from noise any more. Where rounding has grown that
-# far, a run is judged on the steps before; fewer than MINIMUM_SHARP_STEPS of them are too few.
+# far, a run is judged on the steps before; fewer than MINIMUM_INFORMATIVE_STEPS of them are too few.
 UNINFORMATIVE_ABOVE = 0.1
 MINIMUM_INFORMATIVE_STEPS = 20
 
@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def uninformative(self) -> bool:
-        """Whether too few steps are judged sharply for a verdict."""
+        """Whether too few steps are informative for a verdict."""
         steps = len(self.curves["loss_sum"])
         return self.informative_steps < min(MINIMUM_INFORMATIVE_STEPS, steps)
 

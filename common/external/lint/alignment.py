@@ -1,4 +1,7 @@
-"""Which layers of two models do the same work, by their order, kinds and sizes."""
+"""Which layers of two models do the same work, by their order, kinds and sizes.
+
+For lint, which has no mapping. Where tensors are mapped: `external.mapping.correspondence`.
+"""
 
 from __future__ import annotations
 

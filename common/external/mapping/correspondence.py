@@ -1,4 +1,7 @@
-"""Which layers of two models compute the same numbers, from the tensors that are mapped and from order."""
+"""Which layers of two models compute the same numbers, from the tensors that are mapped and from order.
+
+For pairs and recorders. Lint, which has no mapping, goes by settings: `external.lint.alignment`.
+"""
 
 from __future__ import annotations
 
