@@ -136,7 +136,7 @@ def test_a_repository_with_nothing_but_the_install(
     assert Path(report) == folder / "test_port.py_test_other_epsilon" / "report.html"
     assert {path.name for path in folder.iterdir()} == {".gitignore", "test_port.py_test_other_epsilon"}
     page = Path(report).read_text(encoding="utf-8")
-    assert "epsilon of norm" in page and "<script" not in page and "<td>forward/conv</td>" in page
+    assert "epsilon of norm" in page and "<script" not in page and '<th scope="row">forward/conv</th>' in page
     told = json.loads(Path(report).with_suffix(".json").read_text())
     layers = {one["name"]: one["deviation"] for one in told["tensors"]}
     assert layers["forward/conv"] < 1e-10 < layers["forward/norm"]
