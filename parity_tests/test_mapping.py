@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError
@@ -143,6 +143,7 @@ def test_what_is_no_rule_is_one_line(text, said):
 
 
 @given(text=st.text(alphabet="abn h123()->;=+., ", max_size=40))
+@example(text="->;1")
 def test_any_text_is_a_rule_or_one_line(text):
     said = ""
     try:

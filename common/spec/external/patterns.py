@@ -239,7 +239,7 @@ def pattern(text: str, body: str, order: tuple[str, tuple[int, ...]] | None = No
         match = _SIZE.fullmatch(part)
         if match is None or match[1] not in names[0] or match[1] in sizes:
             raise ExternalModelError(
-                f"rule {text!r}: a size is written as {names[0][-1]}=12, received {part[:40]!r}"
+                f"rule {text!r}: a size is written as {(names[0] or ['a'])[-1]}=12, received {part[:40]!r}"
             )
         given = tuple(int(size) for size in match[2].split("+"))
         if len(given) == 1:
