@@ -255,6 +255,38 @@ def test_what_an_assertion_left_is_replaced(
     assert not (tmp_path / "left").exists()
 
 
+@pytest.mark.parametrize("place", ["mapping.yaml", "pair/mapping.yaml"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_mapping_that_an_earlier_failure_left_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, relative: bool
+) -> None:
+    """It is in the folder when it is read, and stays there; what else was left goes."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("left") if relative else tmp_path / "left"
+    (folder / "pair" / "runs").mkdir(parents=True)
+    (folder / "pair" / "runs" / "header.json").write_text("{}")
+    (folder / "report.html").write_text("")
+    mapping = tmp_path / "left" / place
+    mapping.write_text("edited")
+    seen = []
+
+    def refuse(*_: object) -> None:
+        seen.append(sorted(path.name for path in folder.rglob("*") if path.is_file()))
+        raise SpecError("no such models")
+
+    monkeypatch.setattr(assertions, "forward_asked", refuse)
+    monkeypatch.setattr(assertions, "training_asked", refuse)
+    with pytest.raises(SpecError):
+        Assertions().same_forward("a:b", "c:d", np.ones((1, 2)), folder=folder, mapping=mapping)
+    with pytest.raises(SpecError):
+        Assertions().same_training(
+            "a:b", "c:d", "rows.npz", "mean_squared_error", folder=folder, mapping=str(mapping)
+        )
+    assert seen == [["mapping.yaml"]] * 2
+    assert [path for path in folder.rglob("*") if path.is_file()] == [folder / place]
+    assert mapping.read_text() == "edited"
+
+
 QUICK = """
 import sys
 import numpy as np

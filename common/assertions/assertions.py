@@ -103,7 +103,7 @@ class Assertions:
                 their order; or an .npz file of them.
             folder: for what a failure leaves: report.html, mapping.yaml, samples.npz. It is made then, and
                 replaced.
-            mapping: mapping.yaml; None: one is proposed and tried.
+            mapping: mapping.yaml; None: one is proposed and tried. It stays where it is, in `folder` too.
             tolerance: one of `arguments.TOLERANCES`.
             weights: whose initial weights both get.
             training: whether both are called in training.
@@ -114,7 +114,7 @@ class Assertions:
         """
         chosen = tolerance_of(tolerance)
         arrays = named(inputs)
-        with _Scratch(folder) as scratch:
+        with _Scratch(folder, mapping) as scratch:
             asked = forward_asked(keras, torch, arrays, chosen, weights, scratch / SAMPLES)
             ours, theirs = self._pair(asked, asked.precision)
             opened = open_pair(asked, ours, theirs)
@@ -173,8 +173,8 @@ class Assertions:
             AssertionError: they do not; the text says when, where and why.
             ParityError: they could not be compared, in one line.
         """
-        _make_room(folder)
-        folder.mkdir(parents=True)
+        _make_room(folder, mapping, data)
+        folder.mkdir(parents=True, exist_ok=True)
         text, kept = "", False
         try:
             asked = training_asked(
@@ -207,7 +207,7 @@ class Assertions:
             raise
         finally:
             if not kept:
-                shutil.rmtree(folder)
+                _make_room(folder, mapping, data)
                 _remove_empty(folder.parent)
         if text:
             raise AssertionError(text)
@@ -244,13 +244,13 @@ class Assertions:
 
 
 class _Scratch:
-    """A temporary folder, which becomes `folder` where an error is raised within `kept_on_error`."""
+    """A temporary folder, whose files move to `folder` where an error is raised within `kept_on_error`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._kept = folder, False
+    def __init__(self, folder: Path, mapping: str | Path | None) -> None:
+        self._folder, self._mapping, self._kept = folder, mapping, False
 
     def __enter__(self) -> _Scratch:
-        _make_room(self._folder)
+        _make_room(self._folder, self._mapping)
         self._temporary = Path(tempfile.mkdtemp(prefix="parity-assert-"))
         return self
 
@@ -263,17 +263,21 @@ class _Scratch:
 
     def __exit__(self, *_: object) -> None:
         if self._kept:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(self._temporary, self._folder)
-        else:
-            shutil.rmtree(self._temporary)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._temporary.iterdir():
+                shutil.move(path, self._folder / path.name)
+        shutil.rmtree(self._temporary)
 
     def __truediv__(self, name: str) -> Path:
         return self._temporary / name
 
 
-def _make_room(folder: Path) -> None:
-    """Remove what an earlier failure has left; raises RecordError where anything else lies there, which stays."""
+def _make_room(folder: Path, *given: object) -> None:
+    """Remove what an earlier failure has left, but for files that are `given` to the assertion.
+
+    Raises:
+        RecordError: anything else lies there; everything stays.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RecordError(f"{folder}: is no folder of an assertion's, so it is left alone; give another one")
     foreign = sorted(
@@ -283,8 +287,13 @@ def _make_room(folder: Path) -> None:
         raise RecordError(
             f"{folder}: holds {foreign[0]}, which no assertion has written, so it is left alone; give another folder"
         )
-    if folder.exists():
-        shutil.rmtree(folder)
+    kept = {Path(path).resolve() for path in given if isinstance(path, str | Path)}
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if path.is_dir() and not path.is_symlink():
+            _remove_empty(path)
+        elif path.resolve() not in kept:
+            path.unlink()
+    _remove_empty(folder)
 
 
 def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
@@ -313,7 +322,7 @@ def _remove_empty(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        pass  # it is not empty
+        pass  # it is not empty, or not there
 
 
 def _outputs(
