@@ -20,7 +20,7 @@ from parity.common.state.canonical import initial_state, load_state, parameter_s
 from parity_tests.helpers.matrix import NARROW, config, tensorflow, torch
 from parity_tests.helpers.records import FACTS, one_line
 from parity_tests.helpers.run_cache import RunCache
-from parity_tests.peers import Peer
+from parity_tests.peers import Peer, PeerError
 
 Peers = dict[str, Peer]
 
@@ -378,6 +378,11 @@ def test_a_layer_that_keras_has_not_is_named(
     said, deviation, files = exported(peers, spec, tmp_path)
     assert f"layer {named}: Keras has no stock layer with the same mathematics" in one_line(said + "\n")
     assert (deviation, files) == (None, [])
+
+
+def test_a_mistake_in_a_builder_is_not_a_layer_that_keras_has_not(peers: Peers, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="TypeError: a builder's own"):
+        exported(peers, KERAS["cnn"], tmp_path, mistaken=True)
 
 
 def test_a_stock_model_that_computes_something_else_is_not_written(peers: Peers, tmp_path: Path) -> None:

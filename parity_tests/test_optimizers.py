@@ -338,12 +338,17 @@ def test_averages_and_masks_are_the_frameworks_own(peers: dict[str, Peer], conve
         assert max(deviation(*pair) for pair in pairs) > 1e-6
 
 
-def test_evaluation_leaves_the_weights_as_they_were(peers: dict[str, Peer]) -> None:
-    spec = spec_of(MORE["averaged"], "torch")
+@pytest.mark.parametrize("evaluate", [False, True])
+def test_an_evaluation_that_fails_leaves_the_weights_as_they_were(
+    evaluate: bool, peers: dict[str, Peer]
+) -> None:
+    averaged = MORE["averaged"]
+    spec = spec_of({**averaged, "ema": {**averaged["ema"], "evaluate": evaluate}}, "torch")
     arrays = drawn(spec, STEPS, 1)
     for result in both(peers, "optimizers:steps", {"spec": spec.to_dict(), "steps": STEPS}, arrays):
         for name in parameter_specs(spec):
-            assert (result[f"evaluated/{name}"] == result[name]).all(), "evaluate is false here"
+            assert (result[f"left/{name}"] == result[name]).all()
+            assert (result[f"evaluated/{name}"] == result[name]).all() != evaluate
 
 
 def test_slots_have_their_own_shapes_and_values() -> None:

@@ -17,7 +17,7 @@ DEFAULT = [CORE[2]]
 SLOW_FLOAT32 = [CORE[1]]
 
 # The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
-# permuted runs on four replicas may meet one that those on one replica do not, and the reverse. (TensorComparison in
+# permuted runs on four replicas may meet one that those on one replica do not, and the reverse. (Observed in
 # digits_cnn under AdamW: second moments part by 3e-6 on one replica and by 4e-6 or 3e-5 on four.)
 BASES = [tensorflow(1), torch("single", 1)]
 KINKED = {"digits_cnn": [tensorflow(4)]}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from parity.common.record import read_record
 from parity.common.record.trace import FORCED, Trace
-from parity.common.spec import Placement
+from parity.common.spec import Instrumentation, Placement
 from parity_tests.faults.registry import Forced, parameters, trials
 from parity_tests.helpers.matrix import small, tensorflow
 from parity_tests.helpers.replayed import (
@@ -101,6 +102,20 @@ def test_a_forced_step_deviates_only_where_the_fault_is(
     # Not fed, it shows in what follows, too.
     if step is not None:
         assert len(off(spec, trace(reference, 2), trace(record, 2))) > len(found)
+
+
+def test_a_context_is_in_force_for_its_run_alone(run_cache: RunCache, tmp_path: Path) -> None:
+    """The worker keeps traced steps; one traced in a context serves no run outside it, nor the other way round."""
+    worker, context = run_cache.worker("tensorflow"), "parity_tests.faults.tensorflow:layer_norm_epsilon"
+    contexts = {"before": None, "within": context, "after": None}
+    losses = {
+        name: read_record(
+            worker.train(MLP, MIRRORED, tmp_path / name, instrumentation=Instrumentation(context=given))
+        ).columns["loss_sum"]
+        for name, given in contexts.items()
+    }
+    assert (losses["before"] == losses["after"]).all()
+    assert (losses["before"] != losses["within"]).any()
 
 
 def test_a_step_goes_on_with_what_it_is_fed(run_cache: RunCache, tmp_path: Path) -> None:

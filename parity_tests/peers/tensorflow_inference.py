@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -12,9 +13,11 @@ import tensorflow as tf
 
 from parity.common.base.errors import ParityError
 from parity.common.checkpoint.weights import Weights
+from parity.common.spec.layers import Dense
 from parity.tf_impl import convert, losses
 from parity.tf_impl.context import Context
 from parity.tf_impl.inference import load
+from parity.tf_impl.stock import model as stock_layers
 from parity_tests.peers import Arrays
 
 
@@ -49,7 +52,8 @@ def refusal(facts: dict[str, Any], arrays: Arrays) -> Arrays:
 def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """What exporting a run says, and how far what plain Keras loads is from ours.
 
-    facts: path of a run; out; spoil: a number added to the first weights of the stock model.
+    facts: path of a run; out; spoil: a number added to the first weights of the stock model; mistaken: whether
+    the builder of dense layers raises a TypeError.
     """
     path, out = Path(facts["path"]), Path(facts["out"])
     made, found = convert.stock_model, {}
@@ -65,8 +69,10 @@ def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         warnings.simplefilter("ignore", DeprecationWarning)
         if "spoil" in facts:
             convert.stock_model = spoiled
+        mistakes = {Dense: _mistaken} if facts.get("mistaken") else {}
         try:
-            said = convert.export(path, "keras", out)["said"]
+            with patch.dict(stock_layers._BUILDERS, mistakes):
+                said = convert.export(path, "keras", out)["said"]
             ours, theirs = (
                 np.asarray(model(arrays["inputs"])) for model in (load(path), keras.models.load_model(out))
             )
@@ -76,3 +82,7 @@ def stock(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         finally:
             convert.stock_model = made
     return found | {"said": np.frombuffer(said.encode(), np.uint8)}
+
+
+def _mistaken(*given: Any) -> Any:
+    raise TypeError("a builder's own")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ from parity_tests.peers import Arrays
 
 
 def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
-    """Weights after each step, and the final state, of our optimizer.
+    """Weights after each step, the final state, and what an evaluation sees and leaves behind when it fails.
 
     facts: spec (resolved TrainSpec), steps. arrays: the initial state, and `N/<parameter>` gradients.
     """
@@ -37,9 +38,12 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         for name, weight in model.parameters.items():
             results[f"{step}/{name}"] = np.array(weight.numpy())
     results |= state.export(model, optimizer, facts["steps"])
-    with optimizer.averaged():
+    with suppress(InterruptedError), optimizer.averaged():
         for name, weight in model.parameters.items():
             results[f"evaluated/{name}"] = np.array(weight.numpy())
+        raise InterruptedError("an evaluation that fails")
+    for name, weight in model.parameters.items():
+        results[f"left/{name}"] = np.array(weight.numpy())
     return results
 
 

@@ -57,7 +57,7 @@ def optimizer(facts: dict[str, Any]) -> keras.optimizers.Optimizer:
     """The stock class.
 
     Keras passes Python floats through float32 (0.9 becomes 0.89999998) on their way into a float64
-    variable; NumPy's float64 it leaves alone. TensorComparison with Keras 3.15.
+    variable; NumPy's float64 it leaves alone. Observed with Keras 3.15.
     """
     options = {name: np.float64(v) if isinstance(v, float) else v for name, v in facts["options"].items()}
     stock: keras.optimizers.Optimizer = getattr(keras.optimizers, facts["optimizer"])(**options)

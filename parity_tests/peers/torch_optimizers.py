@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +22,7 @@ from parity_tests.peers import Arrays
 
 
 def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
-    """Weights after each step, and the final state, of our optimizer.
+    """Weights after each step, the final state, and what an evaluation sees and leaves behind when it fails.
 
     facts: spec (resolved TrainSpec), steps. arrays: the initial state, and `N/<parameter>` gradients.
     """
@@ -39,9 +40,12 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
         for name, tensor in model.parameters.items():
             results[f"{step}/{name}"] = tensor.to_canonical(tensor.live)
     results |= state.export(model, optimizer, facts["steps"])
-    with optimizer.averaged():
+    with suppress(InterruptedError), optimizer.averaged():
         for name, tensor in model.parameters.items():
             results[f"evaluated/{name}"] = tensor.to_canonical(tensor.live)
+        raise InterruptedError("an evaluation that fails")
+    for name, tensor in model.parameters.items():
+        results[f"left/{name}"] = tensor.to_canonical(tensor.live)
     return results
 
 
