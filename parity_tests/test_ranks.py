@@ -18,6 +18,7 @@ import pytest
 
 from parity.common.base.errors import RunError
 from parity.common.execution import ranks
+from parity.common.execution.rank_failures import lost_peer
 from parity.common.execution.ranks import run_ranks
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.processes import runs, wait_until
@@ -61,7 +62,7 @@ class OwnError(RuntimeError):
     ],
 )  # fmt: skip
 def test_an_error_that_mentions_gloo_is_not_yet_a_lost_peer(error: Exception, said: str | None) -> None:
-    found = ranks.lost_peer(error, OwnError, 3)
+    found = lost_peer(error, OwnError, 3)
     assert found == said if said is None else found is not None and found.startswith(said)
 
 

@@ -22,7 +22,8 @@ from parity.common.base.errors import RunError, StoppedError
 from parity.common.base.stop import Stop
 from parity.common.checkpoint import checkpoints_of, read_checkpoint
 from parity.common.execution import ranks
-from parity.common.execution.ranks import reached, run_ranks
+from parity.common.execution.rank_failures import reached
+from parity.common.execution.ranks import run_ranks
 from parity.common.record import parts_of, read_record
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.bodies.stop import FOREVER, record

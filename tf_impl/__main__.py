@@ -1,10 +1,10 @@
-"""absl shell: python -m parity.tf_impl --help"""
+"""Command line of a training: python -m parity.tf_impl --help"""
 
 if __name__ == "__main__":
     from parity.import_path import leave_working_folder
 
     leave_working_folder(in_children=True)
 
-    from parity.common.execution import shell
+    from parity.common.execution import training_cli
 
-    shell.run("tensorflow")
+    training_cli.run("tensorflow")

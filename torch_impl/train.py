@@ -19,7 +19,8 @@ from parity.common.execution.checks import check_run
 from parity.common.execution.hooks import around, rank_function
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
-from parity.common.execution.ranks import arrive, lost_peer, reached, run_ranks
+from parity.common.execution.rank_failures import lost_peer, reached
+from parity.common.execution.ranks import arrive, run_ranks
 from parity.common.execution.run import Run, Side, StepNumbers, train_steps
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec

@@ -25,7 +25,7 @@ def add_command(
 
 
 def add_spec_flags(command: Any) -> None:
-    """The flags that `parity.common.execution.shell.choose_spec` takes."""
+    """The flags that `parity.common.execution.training_cli.choose_spec` takes."""
     command.add_argument(
         "--recipe", help=f"one of {', '.join(recipes.RECIPES)}; most also made small, as NAME:tiny"
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 from parity.common.base.errors import SpecError
 from parity.common.base.units import parse_size, show_size
 from parity.common.commands import add_command, add_spec_flags, write_json
-from parity.common.execution.shell import choose_spec
+from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.adviser.recommend import (
     HEADROOM,
     Advice,

@@ -45,7 +45,7 @@ from parity.common.commands.recorded import MAPPING_HELP, reader_of
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
 from parity.common.execution.flags import spelled
-from parity.common.execution.shell import choose_spec
+from parity.common.execution.training_cli import choose_spec
 from parity.common.execution.worker import describe, require
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD

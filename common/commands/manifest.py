@@ -8,7 +8,7 @@ from typing import Any
 from parity.common.commands import add_command, add_spec_flags
 from parity.common.execution.checks import check_run
 from parity.common.execution.operating_system import on_each_node
-from parity.common.execution.shell import choose_spec
+from parity.common.execution.training_cli import choose_spec
 from parity.common.planning import kubernetes
 from parity.common.spec import RunConfig
 

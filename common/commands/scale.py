@@ -11,7 +11,7 @@ from rich.console import Console
 from parity.common.base.errors import SpecError
 from parity.common.commands import add_command, add_spec_flags
 from parity.common.execution import session
-from parity.common.execution.shell import choose_spec
+from parity.common.execution.training_cli import choose_spec
 from parity.common.report.files import page_or_data, write_scale_json
 from parity.common.report.terminal import table_console
 from parity.common.report.terminal_scaling import print_scale

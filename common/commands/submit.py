@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.common.base.errors import SpecError
 from parity.common.commands import add_command, add_spec_flags
-from parity.common.execution.shell import choose_spec
+from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.submission.submit import SCRIPTS, Job, Size, comparison, script, submit, sweep
 from parity.common.planning.submission.sweep import placements_of
 from parity.common.scaling.experiment import Question

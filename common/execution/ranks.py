@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import importlib
-import json
 import multiprocessing
 import os
 import platform
-import re
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from parity.common.base.errors import ParityError, RunError, StoppedError
+from parity.common.base.errors import RunError, StoppedError
 from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
-from parity.common.execution.processes.child import how_it_ended, last_line
+from parity.common.execution.processes.child import how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
-from parity.common.execution.processes.user_errors import described
-from parity.common.record.header import steps_in
+from parity.common.execution.rank_failures import Failures, has_waited, log_of, reached, report
 
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-# Characters of an error; and ranks that are named where all hang.
-_LONGEST = 600
-_SHOWN = 4
-# What gloo says of a peer, in exceptions that are no others than Python's: '[.../gloo/transport/tcp/pair.cc:534] ...'.
-_GLOO = re.compile(r"(?:^|failed with )\[\S*gloo/\S+\.(?:cc|h):\d+\] ")
-# Which of its two words for being late it says depends on what it was at.
-_GLOO_LATE = re.compile(r"Application timeout|Timed out waiting \d+ms for \w+ operation")
-# What a rank says, in its framework's words or ours, that has waited for another.
-_LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
+_SHOWN = 4  # ranks that are named where all hang
 
 # (function of a rank and more, those more arguments, how many ranks) -> processes, as they are started.
 Start = Callable[[Callable[..., None], tuple[Any, ...], int], Iterable[Any]]
@@ -97,29 +85,6 @@ def run_ranks(
                 _end(processes)
 
 
-def reached(record: Path) -> str:
-    """'; last recorded step: 41' of a run that ends early; nothing, where it has recorded none."""
-    steps = steps_in(record / "steps.f64")
-    return f"; last recorded step: {steps - 1}" if steps else ""
-
-
-def lost_peer(error: Exception, kinds: type[Exception], timeout_seconds: int) -> str | None:
-    """Return what an error says of another rank that has gone or never came; None for an error of this rank's own.
-
-    Args:
-        error: of a collective, perhaps. Gloo has no exception of its own; an error that only mentions gloo is none.
-        kinds: the framework's own exceptions for it.
-        timeout_seconds: of a collective.
-    """
-    text = str(error)
-    if not isinstance(error, kinds) and not (type(error) is RuntimeError and _GLOO.search(text)):
-        return None
-    if _GLOO_LATE.search(text):
-        return f"waited {timeout_seconds} s in a collective for another rank"
-    # Without the place in gloo's sources, and its advice.
-    return re.sub(r"^\[[^]]*\] |\. This is typically.*", "", text.splitlines()[0]).rstrip(".")
-
-
 def arrive() -> None:
     """Say that this rank has started and is ready to meet the others: to `run_ranks`, or in srun's log."""
     rendezvous, known = os.environ.get("PARITY_RENDEZVOUS"), os.environ.get
@@ -145,33 +110,6 @@ def _forked(preload: list[str]) -> Start:
             yield process
 
     return start
-
-
-class Failures:
-    """Why ranks have failed. It comes over a pipe, so that a full disk does not lose it."""
-
-    def __init__(self, reader: Connection, log_dir: Path) -> None:
-        self._reader, self._log_dir = reader, log_dir
-        self._known: dict[int, tuple[float, str]] = {}
-
-    def read(self) -> None:
-        """Take what has come."""
-        while self._reader.poll(0):
-            rank, when, text = json.loads(self._reader.recv_bytes())
-            self._known[rank] = when, text
-
-    def time(self, rank: int) -> float:
-        """When a rank failed, or fell silent, in seconds since the epoch."""
-        return self._known[rank][0] if rank in self._known else _last_written(_log(self._log_dir, rank))
-
-    def text(self, rank: int) -> str:
-        """The error of a rank, or else the last line of its log."""
-        log = _log(self._log_dir, rank)
-        return self._known[rank][1] if rank in self._known else last_line(log)
-
-    def said(self, rank: int) -> str:
-        """As `text`, and where the log is."""
-        return f"{self.text(rank)} (log: {_log(self._log_dir, rank)})"
 
 
 def _wait(
@@ -203,7 +141,7 @@ def _wait(
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
             rank = min(awaited)
-            said = failures.said(rank) + whereabouts(processes[rank].pid, _log(log_dir, rank))
+            said = failures.said(rank) + whereabouts(processes[rank].pid, log_of(log_dir, rank))
             raise RunError(
                 f"rank {rank} was not ready within {timeout_seconds:g} s: {said}; host: {platform.node()}"
             )
@@ -221,13 +159,13 @@ def _wait(
 def _places(processes: list[Any], running: dict[Any, int], log_dir: Path) -> str:
     """Where the first ranks are that still run."""
     ranks = sorted(running.values())[:_SHOWN]
-    places = [f"rank {rank}{whereabouts(processes[rank].pid, _log(log_dir, rank))}" for rank in ranks]
+    places = [f"rank {rank}{whereabouts(processes[rank].pid, log_of(log_dir, rank))}" for rank in ranks]
     return "; ".join(places)
 
 
 def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:
     """The rank for which one that failed has waited in vain: those that wait as well end at about the same time."""
-    if not _LATE.search(said):
+    if not has_waited(said):
         return None
     deadline = time.monotonic() + _GRACE_SECONDS
     for rank in running.values():
@@ -251,17 +189,6 @@ def _end(processes: list[Any]) -> None:
             process.close()
 
 
-def _log(log_dir: Path, rank: int) -> Path:
-    return log_dir / f"rank_{rank}.log"
-
-
-def _last_written(log: Path) -> float:
-    try:
-        return log.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
 def _rank_main(
     rank: int,
     function: str,
@@ -273,7 +200,7 @@ def _rank_main(
 ) -> None:
     code = 1
     try:
-        with open(_log(log_dir, rank), "ab", buffering=0) as file:
+        with open(log_of(log_dir, rank), "ab", buffering=0) as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
         report_stacks()
@@ -287,13 +214,7 @@ def _rank_main(
         getattr(importlib.import_module(module), name)(*arguments)
         code = 0
     except BaseException as error:
-        foreseen = isinstance(error, ParityError)
-        text = str(error) if foreseen else described(error)
-        # Short enough to be written at once.
-        failures.send_bytes(json.dumps((rank, time.time(), text[:_LONGEST]), ensure_ascii=False).encode())
-        with suppress(OSError):
-            print(error, file=sys.stderr) if foreseen else traceback.print_exc()
-        code = StoppedError.exit_code if isinstance(error, StoppedError) else code
+        code = report(failures, rank, error)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

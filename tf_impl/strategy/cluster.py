@@ -17,7 +17,7 @@ import tensorflow as tf
 from parity.common.base.errors import RunError
 from parity.common.base.files import replacing
 from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
-from parity.common.execution.ranks import reached
+from parity.common.execution.rank_failures import reached
 from parity.common.spec import Placement
 from parity.tf_impl.strategy import watchdog
 

@@ -1,4 +1,4 @@
-"""The absl shell that both frameworks share: flags end here, the rest takes plain values."""
+"""The command line of a training, for both frameworks: flags end here, the rest takes plain values."""
 
 from __future__ import annotations
 
