@@ -38,7 +38,7 @@ class DeepSpeed(Strategy):
         super().__init__(placement)
         self._stage = placement.options.stage
         fixed = len(placement.accumulation) == 1
-        # ResumeDecision the number of micro-batches, it divides each loss by it.
+        # Given the number of micro-batches, it divides each loss by it.
         self.averages_over = placement.replicas * (placement.accumulation[0][1] if fixed else 1)
 
     def wrap(self, model: Model) -> None:
