@@ -236,7 +236,10 @@ def public(file: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     # A function of the module that looks its names up is no name of its own.
     for node in tree.body:
         name = getattr(node, "name", "_")
-        if name.startswith("_"):
+        for made in registered(node):
+            yield f"{file}: {made}", FIELDS
+        # What makes a layer is found by its spec alone: a class on one side may be a function on the other.
+        if name.startswith("_") or (registered(node) and file.startswith("layers/")):
             continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{file}: {name}", parameters(node)
@@ -249,6 +252,13 @@ def public(file: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
                 own = {**inherited(tree, ast.unparse(base)), **own}
             for method, given in own.items():
                 yield f"{file}: {name}.{method}", given
+
+
+def registered(node: ast.stmt) -> list[str]:
+    """The specs whose layer, or whose rule, a class or a function is."""
+    decorators = [call for call in getattr(node, "decorator_list", ()) if isinstance(call, ast.Call)]
+    calls = [call for call in decorators if ast.unparse(call.func) == "register"]
+    return [f"register {ast.unparse(kind)}" for call in calls for kind in call.args]
 
 
 def methods(node: ast.ClassDef) -> Iterator[tuple[str, tuple[str, ...]]]:

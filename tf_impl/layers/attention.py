@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
+from parity.tf_impl.layers.containers import Children
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
-from parity.tf_impl.layers.registry import Contextual, build_layer, call, register
+from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 
-class Attention(Products, Contextual):
+class Attention(Products, Contextual, NodeLayer):
     """Multi-head attention of queries to a memory, with the scale kept in the run's own precision."""
 
     causal = False
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.size = node.spec.size(node.input_shape)
-
-    def build(self, input_shape: tuple) -> None:
-        for tensor in self.node.parameters:
-            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
-        self.built = True
 
     def attend(self, x: tf.Tensor, memory: tf.Tensor, context: Context) -> tf.Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
@@ -78,6 +72,7 @@ class Attention(Products, Contextual):
         return self.matmul(weights, value)
 
 
+@register(spec.SelfAttention)
 class SelfAttention(Attention):
     """Attention of a sequence to itself."""
 
@@ -101,25 +96,9 @@ class SelfAttention(Attention):
         return tf.reshape(tf.stack(turned, -1), [-1, *x.shape[1:]])
 
 
-@register(spec.SelfAttention)
-def self_attention(node: Node) -> keras.layers.Layer:
-    return SelfAttention(node)
-
-
-class CrossAttention(Attention):
+@register(spec.CrossAttention)
+class CrossAttention(Attention, Children):
     """Attention to what the children make of the input."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.children = [build_layer(child) for child in node.children]
-
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
-        memory = x
-        for child in self.children:
-            memory = call(child, memory, context)
-        return self.attend(x, memory, context)
-
-
-@register(spec.CrossAttention)
-def cross_attention(node: Node) -> keras.layers.Layer:
-    return CrossAttention(node)
+        return self.attend(x, self.chain(x, context), context)

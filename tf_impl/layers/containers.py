@@ -9,17 +9,15 @@ from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
 from parity.tf_impl.layers.random import keep_mask
-from parity.tf_impl.layers.registry import Contextual, Function, build_layer, call, register
+from parity.tf_impl.layers.registry import Contextual, Function, NodeLayer, build_layer, call, register
 
 
-class Children(Contextual):
+class Children(Contextual, NodeLayer):
     """The children of a node, in `children`."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.children = [build_layer(child) for child in node.children]
-        self.built = True
 
     def chain(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         """Children one after another."""
@@ -32,6 +30,7 @@ class Children(Contextual):
         return [call(child, x, context) for child in self.children]
 
 
+@register(spec.Sequential, spec.Repeat)
 class Sequential(Children):
     """Children one after another."""
 
@@ -39,16 +38,7 @@ class Sequential(Children):
         return self.chain(x, context)
 
 
-@register(spec.Sequential)
-def sequential(node: Node) -> keras.layers.Layer:
-    return Sequential(node)
-
-
-@register(spec.Repeat)
-def repeat(node: Node) -> keras.layers.Layer:
-    return Sequential(node)
-
-
+@register(spec.Residual)
 class Residual(Children):
     """x + children(x), or x alone where stochastic depth drops the branch."""
 
@@ -61,17 +51,13 @@ class Residual(Children):
         return x + y
 
 
-@register(spec.Residual)
-def residual(node: Node) -> keras.layers.Layer:
-    return Residual(node)
-
-
 @register(spec.Identity)
 def identity(node: Node) -> keras.layers.Layer:
     del node
     return Function(lambda x: x)
 
 
+@register(spec.Add)
 class Add(Children):
     """The sum of the branches, added from the first to the last."""
 
@@ -82,18 +68,9 @@ class Add(Children):
         return first
 
 
-@register(spec.Add)
-def add(node: Node) -> keras.layers.Layer:
-    return Add(node)
-
-
+@register(spec.Concatenate)
 class Concatenate(Children):
     """The branches, joined along the last axis."""
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         return tf.concat(self.branches(x, context), -1)
-
-
-@register(spec.Concatenate)
-def concatenate(node: Node) -> keras.layers.Layer:
-    return Concatenate(node)

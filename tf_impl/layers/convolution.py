@@ -5,37 +5,23 @@ A sequence is an image of height 1.
 
 from __future__ import annotations
 
-import keras
 import tensorflow as tf
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.layers.products import Products
-from parity.tf_impl.layers.registry import EmptySafe, register
+from parity.tf_impl.layers.registry import Windows, register
 
 
-class _Convolution(Products):
-    """The variables of a convolution, and its geometry in two dimensions."""
+class _Convolution(Products, Windows):
+    """A convolution's geometry in two dimensions, and its bias."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-        layer = node.spec
-        flat = layer.rank == 1
-        self.flat = flat
-        self.strides = (1, *layer.steps()) if flat else layer.steps()
-        self.dilation = (1, *layer.dilations()) if flat else layer.dilations()
+        super().__init__(node)
+        self.dilation = self.of_image(node.spec.dilations(), 1)
 
-    def build(self, input_shape: tuple) -> None:
-        for tensor in self.node.parameters:
-            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
-        self.built = True
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return (input_shape[0], *self.node.output_shape)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        y = tf.squeeze(self.transform(x[:, None]), 1) if self.flat else self.transform(x)
+    def transform(self, x: tf.Tensor) -> tf.Tensor:
+        y = super().transform(x)
         return tf.nn.bias_add(y, tf.convert_to_tensor(self.bias)) if self.node.spec.use_bias else y
 
     def weights_of(self, name: str) -> tf.Tensor:
@@ -52,12 +38,8 @@ class _Convolution(Products):
         layer, shape = self.node.spec, self.node.input_shape
         if layer.is_same(shape):
             return x, "SAME"
-        pads = [(0, 0), *([(0, 0)] if self.flat else []), *layer.pads(shape), (0, 0)]
+        pads = self.paddings(layer.pads(shape))
         return (tf.pad(x, pads) if any(map(any, pads)) else x), "VALID"
-
-    def transform(self, x: tf.Tensor) -> tf.Tensor:
-        """The layer without its bias, on images."""
-        raise NotImplementedError
 
 
 def _spread(kernel: tf.Tensor, dilation: tuple[int, int]) -> tf.Tensor:
@@ -75,10 +57,11 @@ def _on_cpu() -> bool:
     return not tf.config.list_logical_devices("GPU")
 
 
-class _Filters(_Convolution):
+@register(spec.Conv2D, spec.Conv1D)
+class Convolution(_Convolution):
     """Every filter sees all channels of its group."""
 
-    def transform(self, x: tf.Tensor) -> tf.Tensor:
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         return self.product(self._convolved, x, self.weights_of("kernel"))
 
     def _convolved(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -94,24 +77,11 @@ class _Filters(_Convolution):
         return tf.concat([tf.nn.conv2d(a, b, self.strides, padding) for a, b in parts], -1)
 
 
-class Conv2D(EmptySafe, _Filters):
-    """Convolution that takes empty batches."""
-
-
-@register(spec.Conv2D)
-def conv2d(node: Node) -> keras.layers.Layer:
-    return Conv2D(node)
-
-
-@register(spec.Conv1D)
-def conv1d(node: Node) -> keras.layers.Layer:
-    return Conv2D(node)
-
-
-class _Channelwise(_Convolution):
+@register(spec.DepthwiseConv2D)
+class DepthwiseConv2D(_Convolution):
     """Every channel on its own."""
 
-    def transform(self, x: tf.Tensor) -> tf.Tensor:
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         return self.product(self.depthwise, x, self.weights_of("kernel"))
 
     def depthwise(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -126,40 +96,24 @@ class _Channelwise(_Convolution):
         return y[:, ::down, ::right]
 
 
-class DepthwiseConv2D(EmptySafe, _Channelwise):
-    """Depthwise convolution that takes empty batches."""
-
-
-@register(spec.DepthwiseConv2D)
-def depthwise_conv2d(node: Node) -> keras.layers.Layer:
-    return DepthwiseConv2D(node)
-
-
 def _pointwise(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return tf.nn.conv2d(x, kernel, 1, "VALID")
 
 
-class _Separable(_Channelwise):
+@register(spec.SeparableConv2D)
+class SeparableConv2D(DepthwiseConv2D):
     """Depthwise, then 1x1."""
 
-    def transform(self, x: tf.Tensor) -> tf.Tensor:
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         x = self.product(self.depthwise, x, self.weights_of("depthwise_kernel"))
         return self.product(_pointwise, x, self.weights_of("pointwise_kernel"))
 
 
-class SeparableConv2D(EmptySafe, _Separable):
-    """Separable convolution that takes empty batches."""
-
-
-@register(spec.SeparableConv2D)
-def separable_conv2d(node: Node) -> keras.layers.Layer:
-    return SeparableConv2D(node)
-
-
-class _Transposed(_Convolution):
+@register(spec.Conv2DTranspose, spec.Conv1DTranspose)
+class Transposed(_Convolution):
     """The gradient of a convolution with respect to its input."""
 
-    def transform(self, x: tf.Tensor) -> tf.Tensor:
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         return self.product(self._transposed, x, self.weights_of("kernel"))
 
     def _transposed(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -173,7 +127,7 @@ class _Transposed(_Convolution):
 
     def _transpose(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         *sides, _ = self.node.output_shape
-        shape = tf.stack([tf.shape(x)[0], *([1] if self.flat else []), *sides, kernel.shape[2]])
+        shape = tf.stack([tf.shape(x)[0], *self.of_image(sides, 1), kernel.shape[2]])
         return tf.nn.conv2d_transpose(x, kernel, shape, self.strides, self._cropping())
 
     def _cropping(self) -> str | list:
@@ -181,21 +135,5 @@ class _Transposed(_Convolution):
         if layer.is_same(self.node.input_shape):
             return "SAME"
         # Cells beyond the full length come from the output's shape alone.
-        crops = [[before, max(after, 0)] for before, after in layer.crops()]
-        if not any(map(any, crops)):
-            return "VALID"
-        return [[0, 0], *([[0, 0]] if self.flat else []), *crops, [0, 0]]
-
-
-class Conv2DTranspose(EmptySafe, _Transposed):
-    """Transposed convolution that takes empty batches."""
-
-
-@register(spec.Conv2DTranspose)
-def conv2d_transpose(node: Node) -> keras.layers.Layer:
-    return Conv2DTranspose(node)
-
-
-@register(spec.Conv1DTranspose)
-def conv1d_transpose(node: Node) -> keras.layers.Layer:
-    return Conv2DTranspose(node)
+        crops = tuple((before, max(after, 0)) for before, after in layer.crops())
+        return self.paddings(crops) if any(map(any, crops)) else "VALID"

@@ -11,7 +11,7 @@ from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
 from parity.tf_impl.layers.products import Products
-from parity.tf_impl.layers.registry import Contextual, Function, register
+from parity.tf_impl.layers.registry import Contextual, Function, NodeLayer, register
 
 
 class Dense(Products, keras.layers.Dense):
@@ -63,24 +63,12 @@ def activation(node: Node) -> keras.layers.Layer:
     return Function(gelu if node.spec.function == "gelu" else _FUNCTIONS[node.spec.function])
 
 
-class PReLU(keras.layers.Layer):
+@register(spec.PReLU)
+class PReLU(NodeLayer):
     """max(x, 0) + alpha min(x, 0)."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.tensors = node.parameters
-
-    def build(self, input_shape: tuple) -> None:
-        self.alpha = self.add_weight(shape=self.tensors[0].shape, name="alpha")
-        self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.relu(x) - self.alpha * tf.nn.relu(-x)
-
-
-@register(spec.PReLU)
-def prelu(node: Node) -> keras.layers.Layer:
-    return PReLU(node)
 
 
 @register(spec.Flatten)
@@ -111,20 +99,11 @@ def slice_(node: Node) -> keras.layers.Layer:
     return Function(lambda x: x[..., node.spec.start : node.spec.stop])
 
 
-class ActivityPenalty(Contextual):
+@register(spec.ActivityPenalty)
+class ActivityPenalty(Contextual, NodeLayer):
     """The identity, which leaves a penalty with the context."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.spec = node.spec
-        self.built = True
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         absolute, squares = tf.reduce_sum(tf.abs(x)), tf.reduce_sum(tf.square(x))
-        context.penalties.append(self.spec.l1 * absolute + self.spec.l2 * squares)
+        context.penalties.append(self.node.spec.l1 * absolute + self.node.spec.l2 * squares)
         return x
-
-
-@register(spec.ActivityPenalty)
-def activity_penalty(node: Node) -> keras.layers.Layer:
-    return ActivityPenalty(node)

@@ -8,8 +8,9 @@ import tensorflow as tf
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
+from parity.tf_impl.layers.containers import Children
 from parity.tf_impl.layers.products import Products
-from parity.tf_impl.layers.registry import Contextual, Function, build_layer, call, register
+from parity.tf_impl.layers.registry import Function, NodeLayer, call, register
 
 
 def _rows(table: tf.Tensor, tokens: tf.Tensor, padding_id: int | None = None) -> tf.Tensor:
@@ -33,43 +34,19 @@ def _rows(table: tf.Tensor, tokens: tf.Tensor, padding_id: int | None = None) ->
     return gather(table)
 
 
-class Table(keras.layers.Layer):
-    """A layer whose variable `embedding` has the node's shape."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-
-    def build(self, input_shape: tuple) -> None:
-        self.embedding = self.add_weight(shape=self.node.parameters[0].shape, name="embedding")
-        self.built = True
-
-
-class Embedding(Table):
+@register(spec.Embedding)
+class Embedding(NodeLayer):
     """Rows of the table."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return _rows(tf.convert_to_tensor(self.embedding), x, self.node.spec.padding_id)
 
 
-@register(spec.Embedding)
-def embedding(node: Node) -> keras.layers.Layer:
-    return Embedding(node)
-
-
-class TiedEmbedding(Products, Contextual):
+@register(spec.TiedEmbedding)
+class TiedEmbedding(Products, Children):
     """Children between an embedding and the logits, which share one table."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-        self.children = [build_layer(child) for child in node.children]
-
-    def build(self, input_shape: tuple) -> None:
-        self.output_bias = None
-        for tensor in self.node.parameters:
-            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
-        self.built = True
+    output_bias = None
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         table = tf.convert_to_tensor(self.embedding)
@@ -83,21 +60,12 @@ class TiedEmbedding(Products, Contextual):
         return logits if self.output_bias is None else logits + self.output_bias
 
 
-@register(spec.TiedEmbedding)
-def tied_embedding(node: Node) -> keras.layers.Layer:
-    return TiedEmbedding(node)
-
-
-class PositionEmbedding(Table):
+@register(spec.PositionEmbedding)
+class PositionEmbedding(NodeLayer):
     """x + the first rows of the table."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return x + tf.convert_to_tensor(self.embedding)[: x.shape[1]]
-
-
-@register(spec.PositionEmbedding)
-def position_embedding(node: Node) -> keras.layers.Layer:
-    return PositionEmbedding(node)
 
 
 @register(spec.SinusoidalPositions)
@@ -106,7 +74,8 @@ def sinusoidal_positions(node: Node) -> keras.layers.Layer:
     return Function(lambda x: x + tf.constant(table, x.dtype))
 
 
-class SegmentEmbedding(Table):
+@register(spec.SegmentEmbedding)
+class SegmentEmbedding(NodeLayer):
     """The row of each token's segment."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
@@ -118,22 +87,13 @@ class SegmentEmbedding(Table):
         return _rows(tf.convert_to_tensor(self.embedding), segments)
 
 
-@register(spec.SegmentEmbedding)
-def segment_embedding(node: Node) -> keras.layers.Layer:
-    return SegmentEmbedding(node)
-
-
-class ClassToken(Table):
+@register(spec.ClassToken)
+class ClassToken(NodeLayer):
     """The learned token, then x."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         shape = [tf.shape(x)[0], 1, x.shape[2]]
         return tf.concat([tf.broadcast_to(tf.convert_to_tensor(self.embedding), shape), x], 1)
-
-
-@register(spec.ClassToken)
-def class_token(node: Node) -> keras.layers.Layer:
-    return ClassToken(node)
 
 
 @register(spec.TakeToken)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
-from parity.tf_impl.layers.registry import Contextual, register
+from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 
+@register(spec.BatchNorm)
 class BatchNorm(Contextual):
     """Batch norm whose statistics come from a (sum, count) reduced over the replicas.
 
@@ -22,9 +22,9 @@ class BatchNorm(Contextual):
 
     guarded = False
 
-    def __init__(self, layer: spec.BatchNorm) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__()
-        self.spec = layer
+        self.spec = node.spec
 
     def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1],)
@@ -113,24 +113,10 @@ def _count(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.shape(x)[0] * math.prod(x.shape[1:-1]), x.dtype)
 
 
-@register(spec.BatchNorm)
-def batch_norm(node: Node) -> keras.layers.Layer:
-    return BatchNorm(node.spec)
-
-
-class _Normalisation(keras.layers.Layer):
+class _Normalisation(NodeLayer):
     """A norm within each sample, with gamma and beta where the spec has them."""
 
     gamma = beta = None
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-
-    def build(self, input_shape: tuple) -> None:
-        for tensor in self.node.parameters:
-            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
-        self.built = True
 
     def scaled(self, y: tf.Tensor) -> tf.Tensor:
         """gamma y + beta."""
@@ -150,6 +136,7 @@ def _standardised(x: tf.Tensor, axes: list[int], epsilon: float) -> tf.Tensor:
     return centred * tf.math.rsqrt(variance + tf.constant(epsilon, x.dtype))
 
 
+@register(spec.LayerNorm)
 class LayerNorm(_Normalisation):
     """Over the last axes."""
 
@@ -157,11 +144,7 @@ class LayerNorm(_Normalisation):
         return self.scaled(_standardised(x, self.last(x), self.node.spec.epsilon))
 
 
-@register(spec.LayerNorm)
-def layer_norm(node: Node) -> keras.layers.Layer:
-    return LayerNorm(node)
-
-
+@register(spec.RMSNorm)
 class RMSNorm(_Normalisation):
     """Over the last axes, without a mean."""
 
@@ -173,17 +156,14 @@ class RMSNorm(_Normalisation):
         return self.scaled(x * tf.math.rsqrt(squares + tf.constant(epsilon, x.dtype)))
 
 
-@register(spec.RMSNorm)
-def rms_norm(node: Node) -> keras.layers.Layer:
-    return RMSNorm(node)
-
-
+@register(spec.GroupNorm, spec.InstanceNorm)
 class GroupNorm(_Normalisation):
     """Over all axes but the groups of channels."""
 
-    def __init__(self, node: Node, groups: int) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self.groups = groups
+        alone = isinstance(node.spec, spec.InstanceNorm)
+        self.groups = node.input_shape[-1] if alone else node.spec.groups
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         *sides, channels = self.node.input_shape
@@ -191,13 +171,3 @@ class GroupNorm(_Normalisation):
         axes = [*range(1, len(sides) + 1), len(sides) + 2]
         y = _standardised(grouped, axes, self.node.spec.epsilon)
         return self.scaled(tf.reshape(y, [-1, *sides, channels]))
-
-
-@register(spec.GroupNorm)
-def group_norm(node: Node) -> keras.layers.Layer:
-    return GroupNorm(node, node.spec.groups)
-
-
-@register(spec.InstanceNorm)
-def instance_norm(node: Node) -> keras.layers.Layer:
-    return GroupNorm(node, node.input_shape[-1])

@@ -7,38 +7,24 @@ import tensorflow as tf
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.tf_impl.layers.registry import EmptySafe, Function, register
+from parity.tf_impl.layers.registry import Function, Windows, register
 
 
-class _Pool(keras.layers.Layer):
-    """Windows over a sequence, as an image of height 1, or over an image."""
+class _Pool(Windows):
+    """Windows and padding."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-        layer = node.spec
-        self.flat = layer.rank == 1
-        first = (1,) if self.flat else ()
-        self.size = (*first, *layer.window())
-        self.strides = (*first, *layer.steps())
-        pads = layer.pads(node.input_shape)
-        self.pads = [(0, 0), *([(0, 0)] if self.flat else []), *pads, (0, 0)]
-        self.padded = any(map(any, pads))
-        self.built = True
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return (input_shape[0], *self.node.output_shape)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.squeeze(self.pool(x[:, None]), 1) if self.flat else self.pool(x)
-
-    def pool(self, x: tf.Tensor) -> tf.Tensor:
-        """The pooling of images."""
-        raise NotImplementedError
+        super().__init__(node)
+        self.size = self.of_image(node.spec.window(), 1)
+        self.pads = self.paddings(node.spec.pads(node.input_shape))
+        self.padded = any(map(any, self.pads))
 
 
-class _MaxPool(_Pool):
-    def pool(self, x: tf.Tensor) -> tf.Tensor:
+@register(spec.MaxPool2D, spec.MaxPool1D)
+class MaxPool(_Pool):
+    """Maximum over windows."""
+
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         # Not explicit padding, which takes ten times as long on CPU.
         if self.node.spec.is_same(self.node.input_shape):
             return tf.nn.max_pool2d(x, self.size, self.strides, "SAME")
@@ -47,21 +33,8 @@ class _MaxPool(_Pool):
         return tf.nn.max_pool2d(x, self.size, self.strides, "VALID")
 
 
-class MaxPool2D(EmptySafe, _MaxPool):
-    """Maximum that takes empty batches."""
-
-
-@register(spec.MaxPool2D)
-def max_pool2d(node: Node) -> keras.layers.Layer:
-    return MaxPool2D(node)
-
-
-@register(spec.MaxPool1D)
-def max_pool1d(node: Node) -> keras.layers.Layer:
-    return MaxPool2D(node)
-
-
-class _AveragePool(_Pool):
+@register(spec.AveragePool2D, spec.AveragePool1D)
+class AveragePool(_Pool):
     """Mean over padded windows, put right where fewer cells count."""
 
     def __init__(self, node: Node) -> None:
@@ -70,25 +43,11 @@ class _AveragePool(_Pool):
         full = float(self.size[0] * self.size[1])
         self.correction = None if (counts == full).all() else full / counts
 
-    def pool(self, x: tf.Tensor) -> tf.Tensor:
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
         if self.padded:
             x = tf.pad(x, self.pads)
         y = tf.nn.avg_pool2d(x, self.size, self.strides, "VALID")
         return y if self.correction is None else y * tf.constant(self.correction, y.dtype)
-
-
-class AveragePool2D(EmptySafe, _AveragePool):
-    """Mean that takes empty batches."""
-
-
-@register(spec.AveragePool2D)
-def average_pool2d(node: Node) -> keras.layers.Layer:
-    return AveragePool2D(node)
-
-
-@register(spec.AveragePool1D)
-def average_pool1d(node: Node) -> keras.layers.Layer:
-    return AveragePool2D(node)
 
 
 @register(spec.GlobalAveragePool)

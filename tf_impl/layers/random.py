@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 
-import keras
 import tensorflow as tf
 
 from parity.common.base import rng
-from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.common.spec.layers import Shape
 from parity.common.spec.layers.random import threshold
 from parity.tf_impl.context import Context
-from parity.tf_impl.layers.registry import Contextual, register
+from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 from parity.tf_impl.random import sample_words
 
 
@@ -25,12 +23,9 @@ def keep_mask(x: tf.Tensor, context: Context, path: str, shape: Shape, rate: flo
     return tf.reshape(kept, [-1, *shape]) * tf.constant(1 / (1 - rate), x.dtype)
 
 
-class Dropout(Contextual):
+@register(spec.Dropout)
+class Dropout(Contextual, NodeLayer):
     """x times its mask, in training."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         rate = self.node.spec.rate
@@ -38,8 +33,3 @@ class Dropout(Contextual):
             return x
         shape = self.node.spec.mask_shape(self.node.input_shape)
         return x * keep_mask(x, context, self.node.path, shape, rate)
-
-
-@register(spec.Dropout)
-def dropout(node: Node) -> keras.layers.Layer:
-    return Dropout(node)

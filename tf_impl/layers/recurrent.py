@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import keras
 import tensorflow as tf
 
 from parity.common.spec import Node
@@ -13,7 +12,7 @@ from parity.common.spec import layers as spec
 from parity.tf_impl.context import Context
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
-from parity.tf_impl.layers.registry import Contextual, register
+from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 Gates = Sequence[tf.Tensor]
 
@@ -63,22 +62,13 @@ def split_products(
     return products
 
 
-class Recurrent(Products, Contextual):
+class Recurrent(Products, Contextual, NodeLayer):
     """One or two passes over the tokens; subclasses say what happens at a token."""
 
     # How many vectors the state consists of; the first is the output.
     states = 1
     # How many gates share a product of the state with the recurrent kernel.
     products: tuple[int, ...] = (1,)
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-
-    def build(self, input_shape: tuple) -> None:
-        for tensor in self.node.parameters:
-            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
-        self.built = True
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         spec = self.node.spec
@@ -170,6 +160,7 @@ def spread(y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.where(last[:, :, None] >= 0, spread, tf.zeros([], y.dtype))
 
 
+@register(spec.LSTM)
 class LSTM(Recurrent):
     """Hidden and cell state; gates i, f, c, o."""
 
@@ -185,11 +176,7 @@ class LSTM(Recurrent):
         return tf.sigmoid(o) * tf.tanh(cell), cell
 
 
-@register(spec.LSTM)
-def lstm(node: Node) -> keras.layers.Layer:
-    return LSTM(node)
-
-
+@register(spec.GRU)
 class GRU(Recurrent):
     """Gates z, r, h."""
 
@@ -213,11 +200,7 @@ class GRU(Recurrent):
         return (z * hidden + (1 - z) * new,)
 
 
-@register(spec.GRU)
-def gru(node: Node) -> keras.layers.Layer:
-    return GRU(node)
-
-
+@register(spec.SimpleRNN)
 class SimpleRNN(Recurrent):
     """h' = tanh(x W + h U + b)."""
 
@@ -226,8 +209,3 @@ class SimpleRNN(Recurrent):
     ) -> tuple[tf.Tensor, ...]:
         (product,) = recur[0](state[0])
         return (tf.tanh(token[0] + product),)
-
-
-@register(spec.SimpleRNN)
-def simple_rnn(node: Node) -> keras.layers.Layer:
-    return SimpleRNN(node)

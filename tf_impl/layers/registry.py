@@ -14,11 +14,11 @@ from parity.tf_impl.context import Context
 _BUILDERS: dict[type, Callable[[Node], keras.layers.Layer]] = {}
 
 
-def register(spec_class: type) -> Callable:
-    """Decorator: the function that turns a node of `spec_class` into a layer."""
+def register(*spec_classes: type) -> Callable:
+    """Decorator: the class or function that makes a layer of a node of these specs."""
 
     def remember(builder: Callable[[Node], keras.layers.Layer]) -> Callable:
-        _BUILDERS[spec_class] = builder
+        _BUILDERS.update(dict.fromkeys(spec_classes, builder))
         return builder
 
     return remember
@@ -31,6 +31,19 @@ def build_layer(node: Node) -> keras.layers.Layer:
         layer.build((None, *node.input_shape))
     layer.canonical_path = node.path
     return layer
+
+
+class NodeLayer(keras.layers.Layer):
+    """A layer of a node. The node's tensors are variables, attributes of their canonical names."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+
+    def build(self, input_shape: tuple) -> None:
+        for tensor in self.node.parameters:
+            setattr(self, tensor.name, self.add_weight(shape=tensor.shape, name=tensor.name))
+        self.built = True
 
 
 class Contextual(keras.layers.Layer):
@@ -54,8 +67,8 @@ class Function(keras.layers.Layer):
         return self.function(x)
 
 
-class EmptySafe(keras.layers.Layer):
-    """A mixin for layers whose oneDNN kernels cannot take an empty batch.
+class EmptySafe(NodeLayer):
+    """Base of layers whose oneDNN kernels cannot take an empty batch.
 
     In float32 they give the input's shape for the output's (convolution) or end the process
     (pooling); seen with TensorFlow 2.21. An empty local batch is right where a tail is small.
@@ -66,7 +79,37 @@ class EmptySafe(keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if not self.guarded:
-            return super().call(x)
-        shape = self.compute_output_shape(x.shape)[1:]
-        forward = super().call
-        return tf.cond(tf.shape(x)[0] > 0, lambda: forward(x), lambda: tf.zeros([0, *shape], x.dtype))
+            return self.transform(x)
+        return tf.cond(
+            tf.shape(x)[0] > 0,
+            lambda: self.transform(x),
+            lambda: tf.zeros([0, *self.node.output_shape], x.dtype),
+        )
+
+    def transform(self, x: tf.Tensor) -> tf.Tensor:
+        """What the layer makes of a batch that is not empty."""
+        raise NotImplementedError
+
+
+class Windows(EmptySafe):
+    """Base of layers with windows over images; a sequence is an image of height 1."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.flat = node.spec.rank == 1
+        self.strides = self.of_image(node.spec.steps(), 1)
+
+    def of_image(self, axes: tuple, height: object) -> tuple:
+        """What the spec has for each axis, for both axes of an image: `height` for that of a sequence."""
+        return (height, *axes) if self.flat else axes
+
+    def paddings(self, pads: tuple) -> list:
+        """Cells (before, after) along each axis of the spec, as tf.pad takes them."""
+        return [(0, 0), *self.of_image(pads, (0, 0)), (0, 0)]
+
+    def transform(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.squeeze(self.on_images(x[:, None]), 1) if self.flat else self.on_images(x)
+
+    def on_images(self, x: tf.Tensor) -> tf.Tensor:
+        """What the layer makes of images."""
+        raise NotImplementedError

@@ -13,28 +13,17 @@ from parity.common.spec import layers as spec
 from parity.tf_impl.layers.registry import EmptySafe, Function, register
 
 
-class _Repeat(keras.layers.Layer):
+class Repeat(EmptySafe):
     """Each cell a whole number of times."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-        self.built = True
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return (input_shape[0], *self.node.output_shape)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def transform(self, x: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.ResizeNearestNeighbor(
             images=x, size=self.node.output_shape[:2], half_pixel_centers=True
         )
 
 
-class Repeat(EmptySafe, _Repeat):
-    """Repetition that takes empty batches."""
-
-
-def _resizing(node: Node) -> keras.layers.Layer:
+@register(spec.UpSampling2D, spec.Resize)
+def resizing(node: Node) -> keras.layers.Layer:
     layer = node.spec
     before, after = node.input_shape[:2], node.output_shape[:2]
     pairs = list(zip(before, after, strict=True))
@@ -53,13 +42,3 @@ def _resizing(node: Node) -> keras.layers.Layer:
         return tf.matmul(tf.constant(columns, x.dtype), x)
 
     return Function(apply)
-
-
-@register(spec.UpSampling2D)
-def up_sampling2d(node: Node) -> keras.layers.Layer:
-    return _resizing(node)
-
-
-@register(spec.Resize)
-def resize(node: Node) -> keras.layers.Layer:
-    return _resizing(node)

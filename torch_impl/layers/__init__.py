@@ -4,7 +4,7 @@ Activations keep canonical shapes between layers (images NHWC). A convolution se
 NCHW, which for a contiguous NHWC tensor is exactly PyTorch's channels_last memory format.
 """
 
-from parity.torch_impl.layers import (
+from parity.torch_impl.layers import (  # noqa: F401 - they register their layers
     attention,
     containers,
     convolution,
@@ -19,17 +19,4 @@ from parity.torch_impl.layers import (
 )
 from parity.torch_impl.layers.registry import build_layer
 
-__all__ = [
-    "attention",
-    "build_layer",
-    "containers",
-    "convolution",
-    "core",
-    "embedding",
-    "imported",
-    "normalization",
-    "pooling",
-    "random",
-    "recurrent",
-    "resizing",
-]
+__all__ = ["build_layer"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.context import Context
+from parity.torch_impl.layers.containers import Children
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
-from parity.torch_impl.layers.registry import Contextual, build_layer, call, register
+from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
 
 class AllHeads:
@@ -34,18 +35,15 @@ class AllHeads:
         return values
 
 
-class Attention(Products, Contextual):
+class Attention(Products, Contextual, NodeLayer):
     """Multi-head attention of queries to a memory, over kernels in canonical (in, out) layout."""
 
     causal = False
     division = AllHeads()
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.size = node.spec.size(node.input_shape)
-        for tensor in node.parameters:
-            self.register_parameter(tensor.name, nn.Parameter(torch.zeros(tensor.shape)))
 
     def attend(self, x: Tensor, memory: Tensor, context: Context) -> Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
@@ -113,6 +111,7 @@ class Attention(Products, Contextual):
         return self.matmul(weights, value)
 
 
+@register(spec.SelfAttention)
 class SelfAttention(Attention):
     """Attention of a sequence to itself."""
 
@@ -136,25 +135,9 @@ class SelfAttention(Attention):
         return torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)
 
 
-@register(spec.SelfAttention)
-def self_attention(node: Node) -> nn.Module:
-    return SelfAttention(node)
-
-
-class CrossAttention(Attention):
+@register(spec.CrossAttention)
+class CrossAttention(Attention, Children):
     """Attention to what the children make of the input."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.layers = nn.ModuleList(build_layer(child) for child in node.children)
-
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        memory = x
-        for child in self.layers:
-            memory = call(child, memory, context)
-        return self.attend(x, memory, context)
-
-
-@register(spec.CrossAttention)
-def cross_attention(node: Node) -> nn.Module:
-    return CrossAttention(node)
+        return self.attend(x, self.chain(x, context), context)

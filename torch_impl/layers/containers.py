@@ -9,15 +9,14 @@ from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.context import Context
 from parity.torch_impl.layers.random import keep_mask
-from parity.torch_impl.layers.registry import Contextual, build_layer, call, register
+from parity.torch_impl.layers.registry import Contextual, NodeLayer, build_layer, call, register
 
 
-class Children(Contextual):
+class Children(Contextual, NodeLayer):
     """The children of a node, in `layers`."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
+        super().__init__(node)
         self.layers = nn.ModuleList(build_layer(child) for child in node.children)
 
     def chain(self, x: Tensor, context: Context) -> Tensor:
@@ -31,6 +30,7 @@ class Children(Contextual):
         return [call(child, x, context) for child in self.layers]
 
 
+@register(spec.Sequential, spec.Repeat)
 class Sequential(Children):
     """Children one after another."""
 
@@ -38,16 +38,7 @@ class Sequential(Children):
         return self.chain(x, context)
 
 
-@register(spec.Sequential)
-def sequential(node: Node) -> nn.Module:
-    return Sequential(node)
-
-
-@register(spec.Repeat)
-def repeat(node: Node) -> nn.Module:
-    return Sequential(node)
-
-
+@register(spec.Residual)
 class Residual(Children):
     """x + children(x), or x alone where stochastic depth drops the branch."""
 
@@ -60,17 +51,13 @@ class Residual(Children):
         return x + y
 
 
-@register(spec.Residual)
-def residual(node: Node) -> nn.Module:
-    return Residual(node)
-
-
 @register(spec.Identity)
 def identity(node: Node) -> nn.Module:
     del node
     return nn.Identity()
 
 
+@register(spec.Add)
 class Add(Children):
     """The sum of the branches, added from the first to the last."""
 
@@ -81,18 +68,9 @@ class Add(Children):
         return first
 
 
-@register(spec.Add)
-def add(node: Node) -> nn.Module:
-    return Add(node)
-
-
+@register(spec.Concatenate)
 class Concatenate(Children):
     """The branches, joined along the last axis."""
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         return torch.cat(self.branches(x, context), -1)
-
-
-@register(spec.Concatenate)
-def concatenate(node: Node) -> nn.Module:
-    return Concatenate(node)

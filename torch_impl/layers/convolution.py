@@ -59,24 +59,17 @@ def _geometry(module: nn.Module) -> tuple:
     )
 
 
+@register(spec.Conv2D, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
 class Conv2D(_Filters, nn.Conv2d):
     """nn.Conv2d on NHWC, with TensorFlow's padding where it is not symmetric."""
 
 
-@register(spec.Conv2D, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
-def conv2d(node: Node) -> nn.Module:
-    return Conv2D(node)
-
-
+@register(spec.Conv1D, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
 class Conv1D(_Filters, nn.Conv1d):
     """nn.Conv1d on (batch, steps, features), with TensorFlow's padding where it is not symmetric."""
 
 
-@register(spec.Conv1D, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
-def conv1d(node: Node) -> nn.Module:
-    return Conv1D(node)
-
-
+@register(spec.DepthwiseConv2D, kernel=("kernel", (2, 3, 0, 1)))
 class DepthwiseConv2D(Products):
     """Every channel on its own; the kernel is (channels, multiplier, height, width)."""
 
@@ -104,11 +97,11 @@ class DepthwiseConv2D(Products):
         return self.depthwise(x.movedim(-1, 1), self.bias).movedim(1, -1)
 
 
-@register(spec.DepthwiseConv2D, kernel=("kernel", (2, 3, 0, 1)))
-def depthwise_conv2d(node: Node) -> nn.Module:
-    return DepthwiseConv2D(node)
-
-
+@register(
+    spec.SeparableConv2D,
+    depthwise_kernel=("depthwise_kernel", (2, 3, 0, 1)),
+    pointwise_kernel=("pointwise_kernel", (3, 2, 0, 1)),
+)
 class SeparableConv2D(DepthwiseConv2D):
     """Depthwise, then 1x1."""
 
@@ -123,15 +116,6 @@ class SeparableConv2D(DepthwiseConv2D):
         x = self.depthwise(x.movedim(-1, 1), None)
         geometry = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
         return self.convolve(x, self.pointwise_kernel, self.bias, *geometry).movedim(1, -1)
-
-
-@register(
-    spec.SeparableConv2D,
-    depthwise_kernel=("depthwise_kernel", (2, 3, 0, 1)),
-    pointwise_kernel=("pointwise_kernel", (3, 2, 0, 1)),
-)
-def separable_conv2d(node: Node) -> nn.Module:
-    return SeparableConv2D(node)
 
 
 def _cropping(before: int, after: int, limit: int) -> tuple[int, int, int, int]:
@@ -174,19 +158,11 @@ class _Transposed(Products):
         return y.movedim(1, -1)
 
 
+@register(spec.Conv2DTranspose, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
 class Conv2DTranspose(_Transposed, nn.ConvTranspose2d):
     """nn.ConvTranspose2d on NHWC."""
 
 
-@register(spec.Conv2DTranspose, kernel=("weight", (3, 2, 0, 1)), bias=("bias", (0,)))
-def conv2d_transpose(node: Node) -> nn.Module:
-    return Conv2DTranspose(node)
-
-
+@register(spec.Conv1DTranspose, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
 class Conv1DTranspose(_Transposed, nn.ConvTranspose1d):
     """nn.ConvTranspose1d on (batch, steps, features)."""
-
-
-@register(spec.Conv1DTranspose, kernel=("weight", (2, 1, 0)), bias=("bias", (0,)))
-def conv1d_transpose(node: Node) -> nn.Module:
-    return Conv1DTranspose(node)

@@ -10,7 +10,7 @@ from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.context import Context
 from parity.torch_impl.layers.products import Products
-from parity.torch_impl.layers.registry import Contextual, Function, register
+from parity.torch_impl.layers.registry import Contextual, Function, NodeLayer, register
 
 
 class Dense(Products, nn.Linear):
@@ -54,20 +54,12 @@ def activation(node: Node) -> nn.Module:
     return Function(F.gelu if node.spec.function == "gelu" else _FUNCTIONS[node.spec.function])
 
 
-class PReLU(nn.Module):
+@register(spec.PReLU)
+class PReLU(NodeLayer):
     """max(x, 0) + alpha min(x, 0)."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.zeros(node.parameters[0].shape))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x) - self.alpha * F.relu(-x)
-
-
-@register(spec.PReLU)
-def prelu(node: Node) -> nn.Module:
-    return PReLU(node)
 
 
 @register(spec.Flatten)
@@ -97,19 +89,11 @@ def slice_(node: Node) -> nn.Module:
     return Function(lambda x: x[..., node.spec.start : node.spec.stop])
 
 
-class ActivityPenalty(Contextual):
+@register(spec.ActivityPenalty)
+class ActivityPenalty(Contextual, NodeLayer):
     """The identity, which leaves a penalty with the context."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.spec = node.spec
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         absolute, squares = x.abs().sum(), x.square().sum()
-        context.penalties.append(self.spec.l1 * absolute + self.spec.l2 * squares)
+        context.penalties.append(self.node.spec.l1 * absolute + self.node.spec.l2 * squares)
         return x
-
-
-@register(spec.ActivityPenalty)
-def activity_penalty(node: Node) -> nn.Module:
-    return ActivityPenalty(node)

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.context import Context
-from parity.torch_impl.layers.registry import Contextual, register
+from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
 
 class _SynchronisedNorm(torch.autograd.Function):
@@ -57,26 +57,20 @@ class _SynchronisedNorm(torch.autograd.Function):
         return (gradient - sums[0]).addcmul_(normalised, sums[1], value=-1).mul_(scale), None, None
 
 
-def _register(module: nn.Module, node: Node) -> None:
-    """The tensors of a node, as buffers where nothing trains them; gamma and beta are None without one."""
-    for tensor in node.parameters:
-        value = torch.zeros(tensor.shape)
-        if tensor.trainable:
-            module.register_parameter(tensor.name, nn.Parameter(value))
-        else:
-            module.register_buffer(tensor.name, value)
-    for name in ("gamma", "beta"):
-        if not hasattr(module, name):
-            module.register_parameter(name, None)
-
-
-class BatchNorm(Contextual):
-    """Batch norm over the rows of all replicas, or of this one. nn.SyncBatchNorm refuses CPU tensors."""
+class _Normalisation(NodeLayer):
+    """A norm with gamma and beta; they are None where the spec has none."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
+        super().__init__(node)
         self.spec = node.spec
-        _register(self, node)
+        for name in ("gamma", "beta"):
+            if not hasattr(self, name):
+                self.register_parameter(name, None)
+
+
+@register(spec.BatchNorm)
+class BatchNorm(Contextual, _Normalisation):
+    """Batch norm over the rows of all replicas, or of this one. nn.SyncBatchNorm refuses CPU tensors."""
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if not (context.training and self.spec.uses_batch):
@@ -135,20 +129,7 @@ class BatchNorm(Contextual):
             moving.copy_(moving * (1 - weight) + batch * weight)
 
 
-@register(spec.BatchNorm)
-def batch_norm(node: Node) -> nn.Module:
-    return BatchNorm(node)
-
-
-class _Normalisation(nn.Module):
-    """A norm within each sample, with gamma and beta where the spec has them."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.spec = node.spec
-        _register(self, node)
-
-
+@register(spec.LayerNorm)
 class LayerNorm(_Normalisation):
     """Over the last axes."""
 
@@ -156,11 +137,7 @@ class LayerNorm(_Normalisation):
         return F.layer_norm(x, x.shape[x.ndim - self.spec.axes :], self.gamma, self.beta, self.spec.epsilon)
 
 
-@register(spec.LayerNorm)
-def layer_norm(node: Node) -> nn.Module:
-    return LayerNorm(node)
-
-
+@register(spec.RMSNorm)
 class RMSNorm(_Normalisation):
     """Over the last axes, without a mean."""
 
@@ -169,17 +146,14 @@ class RMSNorm(_Normalisation):
         return F.rms_norm(x, x.shape[x.ndim - self.spec.axes :], self.gamma, epsilon)
 
 
-@register(spec.RMSNorm)
-def rms_norm(node: Node) -> nn.Module:
-    return RMSNorm(node)
-
-
+@register(spec.GroupNorm, spec.InstanceNorm)
 class GroupNorm(_Normalisation):
     """Over all axes but the groups of channels."""
 
-    def __init__(self, node: Node, groups: int) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self.groups = groups
+        alone = isinstance(node.spec, spec.InstanceNorm)
+        self.groups = node.input_shape[-1] if alone else node.spec.groups
 
     def forward(self, x: Tensor) -> Tensor:
         # The operation's gradient fails where it is given a beta without a gamma (torch 2.13).
@@ -187,13 +161,3 @@ class GroupNorm(_Normalisation):
         y = torch.group_norm(x.movedim(-1, 1), self.groups, self.gamma, beta, self.spec.epsilon)
         y = y.movedim(1, -1)
         return y + self.beta if self.gamma is None and self.beta is not None else y
-
-
-@register(spec.GroupNorm)
-def group_norm(node: Node) -> nn.Module:
-    return GroupNorm(node, node.spec.groups)
-
-
-@register(spec.InstanceNorm)
-def instance_norm(node: Node) -> nn.Module:
-    return GroupNorm(node, node.input_shape[-1])

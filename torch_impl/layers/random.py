@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from parity.common.base import rng
-from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.common.spec.layers import Shape
 from parity.common.spec.layers.random import threshold
 from parity.torch_impl.context import Context
-from parity.torch_impl.layers.registry import Contextual, register
+from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 from parity.torch_impl.random import sample_words
 
 
@@ -24,12 +23,9 @@ def keep_mask(x: Tensor, context: Context, path: str, shape: Shape, rate: float)
     return kept.reshape(-1, *shape) * (1 / (1 - rate))
 
 
-class Dropout(Contextual):
+@register(spec.Dropout)
+class Dropout(Contextual, NodeLayer):
     """x times its mask, in training."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         rate = self.node.spec.rate
@@ -37,8 +33,3 @@ class Dropout(Contextual):
             return x
         shape = self.node.spec.mask_shape(self.node.input_shape)
         return x * keep_mask(x, context, self.node.path, shape, rate)
-
-
-@register(spec.Dropout)
-def dropout(node: Node) -> nn.Module:
-    return Dropout(node)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.context import Context
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
-from parity.torch_impl.layers.registry import Contextual, register
+from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
 Gates = Sequence[Tensor]
 
@@ -63,19 +63,13 @@ def split_products(
     return products
 
 
-class Recurrent(Products, Contextual):
+class Recurrent(Products, Contextual, NodeLayer):
     """One or two passes over the tokens; subclasses say what happens at a token."""
 
     # How many vectors the state consists of; the first is the output.
     states = 1
     # How many gates share a product of the state with the recurrent kernel.
     products: tuple[int, ...] = (1,)
-
-    def __init__(self, node: Node) -> None:
-        super().__init__()
-        self.node = node
-        for tensor in node.parameters:
-            self.register_parameter(tensor.name, nn.Parameter(torch.zeros(tensor.shape)))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         spec = self.node.spec
@@ -177,6 +171,7 @@ def spread(y: Tensor, mask: Tensor) -> Tensor:
     return torch.where(last >= 0, torch.take_along_dim(y, last.clamp(min=0), 1), 0)
 
 
+@register(spec.LSTM)
 class LSTM(Recurrent):
     """Hidden and cell state; gates i, f, c, o."""
 
@@ -193,11 +188,7 @@ class LSTM(Recurrent):
         return self._run_native(torch._VF.lstm, x, prefix)
 
 
-@register(spec.LSTM)
-def lstm(node: Node) -> nn.Module:
-    return LSTM(node)
-
-
+@register(spec.GRU)
 class GRU(Recurrent):
     """Gates z, r, h."""
 
@@ -230,11 +221,7 @@ class GRU(Recurrent):
         return torch.cat([r, z, h], -1)
 
 
-@register(spec.GRU)
-def gru(node: Node) -> nn.Module:
-    return GRU(node)
-
-
+@register(spec.SimpleRNN)
 class SimpleRNN(Recurrent):
     """h' = tanh(x W + h U + b)."""
 
@@ -244,8 +231,3 @@ class SimpleRNN(Recurrent):
 
     def _native(self, x: Tensor, prefix: str) -> Tensor:
         return self._run_native(torch._VF.rnn_tanh, x, prefix)
-
-
-@register(spec.SimpleRNN)
-def simple_rnn(node: Node) -> nn.Module:
-    return SimpleRNN(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from parity.common.execution.hooks import around
@@ -14,15 +15,15 @@ from parity.torch_impl.native.layouts import LAYOUTS
 _BUILDERS: dict[type, Callable[[Node], nn.Module]] = {}
 
 
-def register(spec_class: type, **layout: tuple[str, tuple[int, ...]]) -> Callable:
-    """Decorator: the function that turns a node of `spec_class` into a module.
+def register(*spec_classes: type, **layout: tuple[str, tuple[int, ...]]) -> Callable:
+    """Decorator: the class or function that makes a module of a node of these specs.
 
     `layout` is needed only for tensors whose native name or layout is not the canonical one.
     """
 
     def remember(builder: Callable[[Node], nn.Module]) -> Callable:
-        _BUILDERS[spec_class] = builder
-        LAYOUTS[spec_class] = layout
+        _BUILDERS.update(dict.fromkeys(spec_classes, builder))
+        LAYOUTS.update(dict.fromkeys(spec_classes, layout))
         return builder
 
     return remember
@@ -33,6 +34,20 @@ def build_layer(node: Node) -> nn.Module:
     layer = around("layer", _BUILDERS[type(node.spec)])(node)
     layer.canonical_path = node.path
     return layer
+
+
+class NodeLayer(nn.Module):
+    """A module of a node. The node's tensors are parameters, or buffers, of their canonical names."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+        for tensor in node.parameters:
+            value = torch.zeros(tensor.shape)
+            if tensor.trainable:
+                self.register_parameter(tensor.name, nn.Parameter(value))
+            else:
+                self.register_buffer(tensor.name, value)
 
 
 class Contextual(nn.Module):

@@ -11,7 +11,8 @@ from parity.common.spec import layers as spec
 from parity.torch_impl.layers.registry import Function, register
 
 
-def _resizing(node: Node) -> nn.Module:
+@register(spec.UpSampling2D, spec.Resize)
+def resizing(node: Node) -> nn.Module:
     layer = node.spec
     before, after = node.input_shape[:2], node.output_shape[:2]
     pairs = list(zip(before, after, strict=True))
@@ -34,13 +35,3 @@ def _resizing(node: Node) -> nn.Module:
 
 def _own(size: tuple[int, ...], **how: object) -> nn.Module:
     return Function(lambda x: F.interpolate(x.movedim(-1, 1), size, **how).movedim(1, -1))
-
-
-@register(spec.UpSampling2D)
-def up_sampling2d(node: Node) -> nn.Module:
-    return _resizing(node)
-
-
-@register(spec.Resize)
-def resize(node: Node) -> nn.Module:
-    return _resizing(node)
