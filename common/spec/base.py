@@ -7,13 +7,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from parity.common.base.errors import SpecError
 
 Convention = Literal["keras", "torch"]
+# Field -> its value under each convention, in this order.
+Conventions = Mapping[str, tuple[Any, Any]]
 
 
 # Of more kinds than this an error names only those that look like what was given.
@@ -28,11 +30,11 @@ NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
 class Spec(BaseModel):
     """Frozen, validated data. A field left None takes the value that the convention names.
 
-    `conventions` maps each convention to the fields it decides; `resolve` writes them out.
+    `conventions`: what such a field takes under (keras, torch); `resolve` writes it out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    conventions: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    conventions: ClassVar[Conventions] = {}
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -101,10 +103,10 @@ def with_new_names(data: Any, names: Mapping[str, str]) -> Any:
 
 def _plain(value: Any, convention: Convention) -> Any:
     if isinstance(value, Spec):
-        preset = value.conventions.get(getattr(value, "convention", None) or convention, {})
+        place = get_args(Convention).index(getattr(value, "convention", None) or convention)
         return {
-            name: preset[name]
-            if getattr(value, name) is None and name in preset
+            name: value.conventions[name][place]
+            if getattr(value, name) is None and name in value.conventions
             else _plain(getattr(value, name), convention)
             for name in type(value).model_fields
         }

@@ -52,10 +52,7 @@ class SoftmaxCrossEntropy(LossBase):
     targets, or `weights`, the sum of their weights.
     """
 
-    conventions = {
-        "keras": {"clip": 1e-7, "class_weight_mean": "count"},
-        "torch": {"clip": 0.0, "class_weight_mean": "weights"},
-    }
+    conventions = {"clip": (1e-7, 0.0), "class_weight_mean": ("count", "weights")}
     classes = True
     kind: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
     outputs: Literal["logits", "probabilities"] = "logits"
@@ -106,7 +103,7 @@ class BinaryCrossEntropy(LossBase):
     (`log_floor`; row 32).
     """
 
-    conventions = {"keras": {"clip": 1e-7, "log_floor": None}, "torch": {"clip": 0.0, "log_floor": -100.0}}
+    conventions = {"clip": (1e-7, 0.0), "log_floor": (None, -100.0)}
     kind: Literal["binary_cross_entropy"] = "binary_cross_entropy"
     outputs: Literal["logits", "probabilities"] = "logits"
     label_smoothing: Number = Field(0.0, ge=0, lt=1, description="t = (1 - s) * t + s / 2")
@@ -140,10 +137,7 @@ class KLDivergence(LossBase):
     On probabilities, Keras clips t and p to [clip, 1]; on log-probabilities, as in PyTorch, 0 log 0 is 0.
     """
 
-    conventions = {
-        "keras": {"outputs": "probabilities", "clip": 1e-7},
-        "torch": {"outputs": "log_probabilities", "clip": 0.0},
-    }
+    conventions = {"outputs": ("probabilities", "log_probabilities"), "clip": (1e-7, 0.0)}
     kind: Literal["kl_divergence"] = "kl_divergence"
     outputs: Literal["logits", "probabilities", "log_probabilities"] | None = None
     clip: Number | None = Field(None, ge=0, lt=0.5)

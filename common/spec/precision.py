@@ -30,12 +30,11 @@ type's largest number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Strict
 
-from parity.common.spec.base import PositiveInt, Spec
+from parity.common.spec.base import Conventions, PositiveInt, Spec
 
 Precision = Literal["float64", "float32", "bfloat16_mixed", "float16_mixed", "float8_mixed"]
 
@@ -77,7 +76,4 @@ class LossScale(Spec):
     growth_interval: PositiveInt = 2000
     schedule: Literal["waits", "advances"] | None = None
 
-    conventions: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "keras": {"initial": 2.0**15, "schedule": "waits"},
-        "torch": {"initial": 2.0**16, "schedule": "advances"},
-    }
+    conventions: ClassVar[Conventions] = {"initial": (2.0**15, 2.0**16), "schedule": ("waits", "advances")}

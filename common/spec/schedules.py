@@ -81,7 +81,7 @@ class Piecewise(ScheduleBase):
     At s equal to a boundary Keras still takes the fraction before it, PyTorch the one after it.
     """
 
-    conventions = {"keras": {"at_boundary": "before"}, "torch": {"at_boundary": "after"}}
+    conventions = {"at_boundary": ("before", "after")}
     kind: Literal["piecewise"] = "piecewise"
     boundaries: tuple[PositiveInt, ...] = Field(min_length=1)
     fractions: tuple[Annotated[Number, Field(ge=0)], ...]
@@ -136,7 +136,7 @@ class CosineRestarts(ScheduleBase):
     The k-th cosine starts at shrink^k; each ends at final_fraction.
     """
 
-    conventions = {"keras": {"stretch": 2.0}, "torch": {"stretch": 1.0}}
+    conventions = {"stretch": (2.0, 1.0)}
     kind: Literal["cosine_restarts"] = "cosine_restarts"
     first_steps: PositiveInt
     stretch: Number | None = Field(None, ge=1)
@@ -182,8 +182,9 @@ class ReduceOnPlateau(ScheduleBase):
     """
 
     conventions = {
-        "keras": {"threshold_mode": "absolute", "patience_is": "reached", "smallest_change": 0.0},
-        "torch": {"threshold_mode": "relative", "patience_is": "exceeded", "smallest_change": 1e-8},
+        "threshold_mode": ("absolute", "relative"),
+        "patience_is": ("reached", "exceeded"),
+        "smallest_change": (0.0, 1e-8),
     }
     kind: Literal["reduce_on_plateau"] = "reduce_on_plateau"
     factor: Number = Field(0.1, gt=0, lt=1)

@@ -64,13 +64,8 @@ class Vocabulary:
 
 
 def _switches(spec: type[Spec]) -> str:
-    conventions = spec.conventions
-    names = list(conventions.get("keras", {}))
-    return "; ".join(
-        f"{name}: {conventions['keras'][name]} / {conventions['torch'].get(name)}"
-        for name in names
-        if conventions["keras"][name] != conventions["torch"].get(name)
-    )
+    switches = ((name, *values) for name, values in spec.conventions.items())
+    return "; ".join(f"{name}: {keras} / {torch}" for name, keras, torch in switches if keras != torch)
 
 
 def groups() -> dict[str, dict[str, type[Spec] | None]]:

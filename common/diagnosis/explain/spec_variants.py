@@ -96,7 +96,7 @@ def said(value: Any) -> str:
 
 
 def _conventional(spec: Spec, name: str) -> list[Any]:
-    return [preset[name] for preset in spec.conventions.values() if name in preset]
+    return list(spec.conventions.get(name, ()))
 
 
 def _choices(annotation: Any) -> list[Any]:

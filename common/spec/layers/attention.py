@@ -30,18 +30,10 @@ class AttentionBase(LayerSpec):
     """
 
     conventions = {
-        "keras": {
-            "kernel_initializer": "glorot_uniform",
-            "output_kernel_initializer": "glorot_uniform",
-            "bias_initializer": "zeros",
-            "fans": "per_head",
-        },
-        "torch": {
-            "kernel_initializer": "glorot_uniform",
-            "output_kernel_initializer": "uniform_fan_in",
-            "bias_initializer": "zeros",
-            "fans": "joint",
-        },
+        "kernel_initializer": ("glorot_uniform", "glorot_uniform"),
+        "output_kernel_initializer": ("glorot_uniform", "uniform_fan_in"),
+        "bias_initializer": ("zeros", "zeros"),
+        "fans": ("per_head", "joint"),
     }
     heads: PositiveInt
     key_value_heads: PositiveInt | None = Field(None, description="default: as many as heads")

@@ -21,8 +21,7 @@ from parity.common.spec.layers.windows import (
     same_pads,
 )
 
-_KERAS = {**Dense.conventions["keras"], "same_by": "stride"}
-_TORCH = {**Dense.conventions["torch"], "same_by": "kernel"}
+_COMMON = {**Dense.conventions, "same_by": ("stride", "kernel")}
 
 
 class _Kernel(Windowed):
@@ -94,7 +93,7 @@ def _check_groups(layer: LayerSpec, groups: int, channels: int, filters: int) ->
 class _Filters(Convolution):
     """Convolution in which every filter sees all channels of its group; kernel (*sides, in / groups, out)."""
 
-    conventions = {"keras": _KERAS, "torch": _TORCH}
+    conventions = _COMMON
     filters: PositiveInt
     groups: PositiveInt = 1
     kernel_initializer: Initializer | None = None
@@ -132,10 +131,7 @@ class DepthwiseConv2D(Convolution):
     filter sees (window, window * channels * multiplier).
     """
 
-    conventions = {
-        "keras": {**_KERAS, "fan_in_counts": "all_channels"},
-        "torch": {**_TORCH, "fan_in_counts": "one_channel"},
-    }
+    conventions = {**_COMMON, "fan_in_counts": ("all_channels", "one_channel")}
     kind: Literal["depthwise_conv2d"] = "depthwise_conv2d"
     depth_multiplier: PositiveInt = 1
     kernel_initializer: Initializer | None = None
@@ -179,20 +175,11 @@ class SeparableConv2D(Convolution):
     """
 
     conventions = {
-        "keras": {
-            "depthwise_initializer": "glorot_uniform",
-            "pointwise_initializer": "glorot_uniform",
-            "bias_initializer": "zeros",
-            "same_by": "stride",
-            "fan_in_counts": "all_channels",
-        },
-        "torch": {
-            "depthwise_initializer": "uniform_fan_in",
-            "pointwise_initializer": "uniform_fan_in",
-            "bias_initializer": "uniform_fan_in",
-            "same_by": "kernel",
-            "fan_in_counts": "one_channel",
-        },
+        "depthwise_initializer": ("glorot_uniform", "uniform_fan_in"),
+        "pointwise_initializer": ("glorot_uniform", "uniform_fan_in"),
+        "bias_initializer": ("zeros", "uniform_fan_in"),
+        "same_by": ("stride", "kernel"),
+        "fan_in_counts": ("all_channels", "one_channel"),
     }
     kind: Literal["separable_conv2d"] = "separable_conv2d"
     filters: PositiveInt

@@ -15,8 +15,8 @@ class Dense(LayerSpec):
     """y = x @ kernel + bias over the last axis."""
 
     conventions = {
-        "keras": {"kernel_initializer": "glorot_uniform", "bias_initializer": "zeros"},
-        "torch": {"kernel_initializer": "uniform_fan_in", "bias_initializer": "uniform_fan_in"},
+        "kernel_initializer": ("glorot_uniform", "uniform_fan_in"),
+        "bias_initializer": ("zeros", "uniform_fan_in"),
     }
     kind: Literal["dense"] = "dense"
     units: PositiveInt
@@ -49,7 +49,7 @@ class Activation(LayerSpec):
     leaky_relu: `negative_slope` x below zero (DIFFERENCES row 41); the field concerns no other function.
     """
 
-    conventions = {"keras": {"negative_slope": 0.3}, "torch": {"negative_slope": 0.01}}
+    conventions = {"negative_slope": (0.3, 0.01)}
     kind: Literal["activation"] = "activation"
     function: Literal[
         "relu",
@@ -76,10 +76,7 @@ class PReLU(LayerSpec):
     One slope for each element, each channel (the last axis), or the whole layer.
     """
 
-    conventions = {
-        "keras": {"slope_per": "element", "initializer": "zeros"},
-        "torch": {"slope_per": "layer", "initializer": "constant_0.25"},
-    }
+    conventions = {"slope_per": ("element", "layer"), "initializer": ("zeros", "constant_0.25")}
     kind: Literal["prelu"] = "prelu"
     slope_per: Literal["element", "channel", "layer"] | None = None
     initializer: Initializer | None = None
@@ -93,7 +90,7 @@ class PReLU(LayerSpec):
 class Flatten(LayerSpec):
     """All axes but the batch into one, in HWC or CHW order (DIFFERENCES row 37)."""
 
-    conventions = {"keras": {"order": "hwc"}, "torch": {"order": "chw"}}
+    conventions = {"order": ("hwc", "chw")}
     kind: Literal["flatten"] = "flatten"
     order: Literal["hwc", "chw"] | None = None
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parity.common.spec.layers import AnyLayer
 
 # DIFFERENCES row 45.
-_TABLE = {"keras": {"initializer": "uniform_0.05"}, "torch": {"initializer": "normal_1"}}
+_TABLE = {"initializer": ("uniform_0.05", "normal_1")}
 
 
 class Embedding(LayerSpec):

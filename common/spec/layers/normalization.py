@@ -31,18 +31,10 @@ class BatchNorm(LayerSpec):
     """
 
     conventions = {
-        "keras": {
-            "decay": 0.99,
-            "epsilon": 1e-3,
-            "running_variance": "biased",
-            "frozen_statistics": "kept",
-        },
-        "torch": {
-            "decay": 0.9,
-            "epsilon": 1e-5,
-            "running_variance": "unbiased",
-            "frozen_statistics": "updated",
-        },
+        "decay": (0.99, 0.9),
+        "epsilon": (1e-3, 1e-5),
+        "running_variance": ("biased", "unbiased"),
+        "frozen_statistics": ("kept", "updated"),
     }
     kind: Literal["batch_norm"] = "batch_norm"
     statistics: Literal["global", "per_replica"] = "global"
@@ -75,7 +67,7 @@ class BatchNorm(LayerSpec):
 class LayerNorm(LayerSpec):
     """Normalisation of each sample over the last `axes` axes with the biased variance (DIFFERENCES row 40)."""
 
-    conventions = {"keras": {"epsilon": 1e-3}, "torch": {"epsilon": 1e-5}}
+    conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["layer_norm"] = "layer_norm"
     axes: PositiveInt = 1
     epsilon: Number | None = Field(None, gt=0)
@@ -101,7 +93,7 @@ class RMSNorm(LayerSpec):
     `epsilon: machine` is the spacing of numbers at 1 in the run's precision, nn.RMSNorm's default.
     """
 
-    conventions = {"keras": {"epsilon": 1e-6}, "torch": {"epsilon": "machine"}}
+    conventions = {"epsilon": (1e-6, "machine")}
     kind: Literal["rms_norm"] = "rms_norm"
     axes: PositiveInt = 1
     epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = None
@@ -121,7 +113,7 @@ class GroupNorm(LayerSpec):
     gamma and beta are one number a channel.
     """
 
-    conventions = {"keras": {"epsilon": 1e-3}, "torch": {"epsilon": 1e-5}}
+    conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["group_norm"] = "group_norm"
     groups: PositiveInt
     epsilon: Number | None = Field(None, gt=0)
@@ -144,7 +136,7 @@ class InstanceNorm(LayerSpec):
     GroupNormalization(groups=-1), with them; PyTorch's has none by default.
     """
 
-    conventions = {"keras": {"epsilon": 1e-3, "affine": True}, "torch": {"epsilon": 1e-5, "affine": False}}
+    conventions = {"epsilon": (1e-3, 1e-5), "affine": (True, False)}
     kind: Literal["instance_norm"] = "instance_norm"
     epsilon: Number | None = Field(None, gt=0)
     affine: bool | None = None

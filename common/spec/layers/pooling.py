@@ -89,7 +89,7 @@ class MaxPool1D(_MaxPool):
 class _AveragePool(Pool):
     """Mean over windows, with or without the zeros of the padding (DIFFERENCES row 34)."""
 
-    conventions = {"keras": {"count_padding": False}, "torch": {"count_padding": True}}
+    conventions = {"count_padding": (False, True)}
     count_padding: bool | None = None
 
     def counts(self, input_shape: Shape) -> NDArray[np.float64]:

@@ -13,17 +13,11 @@ from pydantic import Field
 from parity.common.spec.base import Number, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec, Shape
 
-_KERAS = {
-    "padded_outputs": "repeat_one_way",
-    "kernel_initializer": "glorot_uniform",
-    "recurrent_initializer": "orthogonal",
-    "bias_initializer": "zeros",
-}
-_TORCH = {
-    "padded_outputs": "zero",
-    "kernel_initializer": "uniform_fan_in",
-    "recurrent_initializer": "uniform_fan_in",
-    "bias_initializer": "uniform_fan_in",
+_COMMON = {
+    "padded_outputs": ("repeat_one_way", "zero"),
+    "kernel_initializer": ("glorot_uniform", "uniform_fan_in"),
+    "recurrent_initializer": ("orthogonal", "uniform_fan_in"),
+    "bias_initializer": ("zeros", "uniform_fan_in"),
 }
 
 
@@ -108,10 +102,7 @@ class LSTM(RecurrentBase):
     i, f, o = sigmoid(x W + h U + b), g = tanh(x W + h U + b); c' = f c + i g; h' = o tanh(c').
     """
 
-    conventions = {
-        "keras": {**_KERAS, "biases": "one", "bias_initializer": "forget_ones"},
-        "torch": {**_TORCH, "biases": "two"},
-    }
+    conventions = {**_COMMON, "biases": ("one", "two"), "bias_initializer": ("forget_ones", "uniform_fan_in")}
     gates = 4
     kind: Literal["lstm"] = "lstm"
     biases: Literal["one", "two"] | None = None
@@ -129,7 +120,7 @@ class GRU(RecurrentBase):
     row 1 of the bias in Keras and bias_hh in PyTorch. PyTorch has no `before`.
     """
 
-    conventions = {"keras": {**_KERAS, "reset": "after"}, "torch": {**_TORCH, "reset": "after"}}
+    conventions = {**_COMMON, "reset": ("after", "after")}
     gates = 3
     kind: Literal["gru"] = "gru"
     reset: Literal["after", "before"] | None = None
@@ -142,7 +133,7 @@ class GRU(RecurrentBase):
 class SimpleRNN(RecurrentBase):
     """h' = tanh(x W + h U + b)."""
 
-    conventions = {"keras": {**_KERAS, "biases": "one"}, "torch": {**_TORCH, "biases": "two"}}
+    conventions = {**_COMMON, "biases": ("one", "two")}
     gates = 1
     kind: Literal["simple_rnn"] = "simple_rnn"
     biases: Literal["one", "two"] | None = None

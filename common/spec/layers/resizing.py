@@ -24,8 +24,9 @@ class _Resizing(LayerSpec):
     """
 
     conventions = {
-        "keras": {"nearest_from": "center", "cubic_coefficient": -0.5, "cubic_edge": "renormalised"},
-        "torch": {"nearest_from": "corner", "cubic_coefficient": -0.75, "cubic_edge": "repeated"},
+        "nearest_from": ("center", "corner"),
+        "cubic_coefficient": (-0.5, -0.75),
+        "cubic_edge": ("renormalised", "repeated"),
     }
     interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
     align_corners: bool = False

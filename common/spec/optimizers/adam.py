@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from parity.common.spec.base import Number
-from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 
 
 class Moments(OptimizerBase):
@@ -18,8 +18,7 @@ class Moments(OptimizerBase):
     epsilon: Number | None = Field(None, gt=0)
 
 
-_KERAS = {**KERAS, "epsilon": 1e-7}
-_TORCH = {**TORCH, "epsilon": 1e-8}
+_COMMON = {**COMMON, "epsilon": (1e-7, 1e-8)}
 
 
 class AdamBase(Moments):
@@ -35,10 +34,7 @@ class AdamBase(Moments):
 class Adam(AdamBase):
     """Adam; its weight decay is decoupled in Keras and coupled in PyTorch (row 12)."""
 
-    conventions = {
-        "keras": {**_KERAS, "epsilon_place": "outside"},
-        "torch": {**_TORCH, "epsilon_place": "inside"},
-    }
+    conventions = {**_COMMON, "epsilon_place": ("outside", "inside")}
     kind: Literal["adam"] = "adam"
 
 
@@ -46,13 +42,10 @@ class AdamW(AdamBase):
     """Adam with decoupled weight decay, .004 in Keras and .01 in PyTorch unless given (row 13)."""
 
     conventions = {
-        "keras": {**_KERAS, "epsilon_place": "outside", "weight_decay": 0.004},
-        "torch": {
-            **_TORCH,
-            "epsilon_place": "inside",
-            "weight_decay": 0.01,
-            "weight_decay_mode": "decoupled",
-        },
+        **_COMMON,
+        "epsilon_place": ("outside", "inside"),
+        "weight_decay": (0.004, 0.01),
+        "weight_decay_mode": ("decoupled", "decoupled"),
     }
     kind: Literal["adamw"] = "adamw"
     weight_decay_mode: Literal["decoupled"] | None = None
@@ -65,10 +58,7 @@ class Adamax(Moments):
     (Keras), or to |g| before the maximum is taken (PyTorch).
     """
 
-    conventions = {
-        "keras": {**_KERAS, "learning_rate": 1e-3, "epsilon_place": "denominator"},
-        "torch": {**_TORCH, "learning_rate": 2e-3, "epsilon_place": "norm"},
-    }
+    conventions = {**_COMMON, "learning_rate": (1e-3, 2e-3), "epsilon_place": ("denominator", "norm")}
     kind: Literal["adamax"] = "adamax"
     epsilon_place: Literal["denominator", "norm"] | None = None
 
@@ -80,9 +70,6 @@ class Nadam(Moments):
     makes the warm-up of the momentum 250 times as long.
     """
 
-    conventions = {
-        "keras": {**_KERAS, "learning_rate": 1e-3, "momentum_decay": 1.0},
-        "torch": {**_TORCH, "learning_rate": 2e-3, "momentum_decay": 4e-3},
-    }
+    conventions = {**_COMMON, "learning_rate": (1e-3, 2e-3), "momentum_decay": (1.0, 4e-3)}
     kind: Literal["nadam"] = "nadam"
     momentum_decay: Number | None = Field(None, ge=0)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from parity.common.spec.base import Number
-from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 
 EpsilonPlace = Literal["in_root", "after_root"]
 
@@ -20,22 +20,12 @@ class RMSprop(OptimizerBase):
     """
 
     conventions = {
-        "keras": {
-            **KERAS,
-            "learning_rate": 1e-3,
-            "rho": 0.9,
-            "epsilon": 1e-7,
-            "epsilon_place": "in_root",
-            "momentum_form": "velocity",
-        },
-        "torch": {
-            **TORCH,
-            "learning_rate": 1e-2,
-            "rho": 0.99,
-            "epsilon": 1e-8,
-            "epsilon_place": "after_root",
-            "momentum_form": "buffer",
-        },
+        **COMMON,
+        "learning_rate": (1e-3, 1e-2),
+        "rho": (0.9, 0.99),
+        "epsilon": (1e-7, 1e-8),
+        "epsilon_place": ("in_root", "after_root"),
+        "momentum_form": ("velocity", "buffer"),
     }
     kind: Literal["rmsprop"] = "rmsprop"
     rho: Number | None = Field(None, ge=0, lt=1)
@@ -54,20 +44,11 @@ class Adagrad(OptimizerBase):
     """
 
     conventions = {
-        "keras": {
-            **KERAS,
-            "learning_rate": 1e-3,
-            "initial_accumulator": 0.1,
-            "epsilon": 1e-7,
-            "epsilon_place": "in_root",
-        },
-        "torch": {
-            **TORCH,
-            "learning_rate": 1e-2,
-            "initial_accumulator": 0.0,
-            "epsilon": 1e-10,
-            "epsilon_place": "after_root",
-        },
+        **COMMON,
+        "learning_rate": (1e-3, 1e-2),
+        "initial_accumulator": (0.1, 0.0),
+        "epsilon": (1e-7, 1e-10),
+        "epsilon_place": ("in_root", "after_root"),
     }
     kind: Literal["adagrad"] = "adagrad"
     initial_accumulator: Number | None = Field(None, ge=0)
@@ -79,10 +60,7 @@ class Adagrad(OptimizerBase):
 class Adadelta(OptimizerBase):
     """The gradient times the root of the mean square of past changes over its own (Zeiler 2012; row 16)."""
 
-    conventions = {
-        "keras": {**KERAS, "learning_rate": 1e-3, "rho": 0.95, "epsilon": 1e-7},
-        "torch": {**TORCH, "learning_rate": 1.0, "rho": 0.9, "epsilon": 1e-6},
-    }
+    conventions = {**COMMON, "learning_rate": (1e-3, 1.0), "rho": (0.95, 0.9), "epsilon": (1e-7, 1e-6)}
     kind: Literal["adadelta"] = "adadelta"
     rho: Number | None = Field(None, ge=0, lt=1)
     epsilon: Number | None = Field(None, gt=0)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from parity.common.spec.base import Convention, Number, PositiveInt, Spec
+from parity.common.spec.base import Convention, Conventions, Number, PositiveInt, Spec
 
 # The rows that every optimizer has in common; weight decay is off unless a class says otherwise.
-KERAS: Mapping[str, Any] = {"clip_epsilon": 0.0, "weight_decay": 0.0, "weight_decay_mode": "decoupled"}
-TORCH: Mapping[str, Any] = {"clip_epsilon": 1e-6, "weight_decay": 0.0, "weight_decay_mode": "coupled"}
+COMMON: Conventions = {
+    "clip_epsilon": (0.0, 1e-6),
+    "weight_decay": (0.0, 0.0),
+    "weight_decay_mode": ("decoupled", "coupled"),
+}
 
 DecayMode = Literal["decoupled", "coupled"]
 

@@ -7,16 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from parity.common.spec.base import Number
-from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 
 
 class SGD(OptimizerBase):
     """Gradient descent with momentum. `momentum_form` decides what a changing learning rate does."""
 
-    conventions = {
-        "keras": {**KERAS, "momentum_form": "velocity"},
-        "torch": {**TORCH, "momentum_form": "buffer"},
-    }
+    conventions = {**COMMON, "momentum_form": ("velocity", "buffer")}
     kind: Literal["sgd"] = "sgd"
     learning_rate: Number = Field(gt=0)
     momentum: Number = Field(0.0, ge=0, lt=1)
@@ -38,10 +35,7 @@ class Lion(OptimizerBase):
     w -= lr * sign(b1*m + (1-b1)*g), then m = b2*m + (1-b2)*g.
     """
 
-    conventions = {
-        "keras": {**KERAS, "learning_rate": 1e-3},
-        "torch": {**TORCH, "learning_rate": 1e-3, "weight_decay_mode": "decoupled"},
-    }
+    conventions = {**COMMON, "learning_rate": (1e-3, 1e-3), "weight_decay_mode": ("decoupled", "decoupled")}
     kind: Literal["lion"] = "lion"
     beta_1: Number = Field(0.9, gt=0, lt=1)
     beta_2: Number = Field(0.99, ge=0, lt=1)

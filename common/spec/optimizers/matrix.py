@@ -10,9 +10,9 @@ from pydantic import Field
 
 from parity.common.spec.base import Number, PositiveInt
 from parity.common.spec.optimizers.adam import AdamW, Moments
-from parity.common.spec.optimizers.base import KERAS, TORCH, OptimizerBase
+from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 
-_WHOLE_TORCH = {**TORCH, "weight_decay_mode": "decoupled"}
+_WHOLE = {**COMMON, "weight_decay_mode": ("decoupled", "decoupled")}
 
 
 class Adafactor(OptimizerBase):
@@ -31,21 +31,12 @@ class Adafactor(OptimizerBase):
     """
 
     conventions = {
-        "keras": {
-            **KERAS,
-            "learning_rate": 1e-3,
-            "epsilon_1": 1e-30,
-            "epsilon_form": "add",
-            "factored_axes": "last",
-            "scaled_by": "decayed",
-        },
-        "torch": {
-            **_WHOLE_TORCH,
-            "learning_rate": 1e-2,
-            "epsilon_form": "clamp",
-            "factored_axes": "first",
-            "scaled_by": "before_decay",
-        },
+        **_WHOLE,
+        "learning_rate": (1e-3, 1e-2),
+        "epsilon_1": (1e-30, None),
+        "epsilon_form": ("add", "clamp"),
+        "factored_axes": ("last", "first"),
+        "scaled_by": ("decayed", "before_decay"),
     }
     kind: Literal["adafactor"] = "adafactor"
     beta_2_decay: Number = Field(-0.8, le=0)
@@ -80,30 +71,16 @@ class Muon(OptimizerBase):
     """
 
     conventions = {
-        "keras": {
-            **KERAS,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.004,
-            "momentum_form": "sum",
-            "norm_form": "add",
-            "scaling": "rms",
-            "exclude": ("*embedding*",),
-            "fallback_epsilon": 1e-7,
-            "fallback_epsilon_place": "outside",
-            "fallback_weight_decay": 0.004,
-        },
-        "torch": {
-            **_WHOLE_TORCH,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.1,
-            "momentum_form": "mean",
-            "norm_form": "clamp",
-            "scaling": "aspect",
-            "exclude": (),
-            "fallback_epsilon": 1e-8,
-            "fallback_epsilon_place": "inside",
-            "fallback_weight_decay": 0.01,
-        },
+        **_WHOLE,
+        "learning_rate": (1e-3, 1e-3),
+        "weight_decay": (0.004, 0.1),
+        "momentum_form": ("sum", "mean"),
+        "norm_form": ("add", "clamp"),
+        "scaling": ("rms", "aspect"),
+        "exclude": (("*embedding*",), ()),
+        "fallback_epsilon": (1e-7, 1e-8),
+        "fallback_epsilon_place": ("outside", "inside"),
+        "fallback_weight_decay": (0.004, 0.01),
     }
     kind: Literal["muon"] = "muon"
     weight_decay_mode: Literal["decoupled"] | None = None
@@ -159,9 +136,6 @@ class Lamb(Moments):
     paper's: u += wd * w before the norms.
     """
 
-    conventions = {
-        "keras": {**KERAS, "learning_rate": 1e-3, "epsilon": 1e-7},
-        "torch": {**_WHOLE_TORCH, "learning_rate": 1e-3, "epsilon": 1e-7},
-    }
+    conventions = {**_WHOLE, "learning_rate": (1e-3, 1e-3), "epsilon": (1e-7, 1e-7)}
     kind: Literal["lamb"] = "lamb"
     weight_decay_mode: Literal["decoupled", "coupled", "update"] | None = None  # type: ignore[assignment]
