@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +25,59 @@ class InitialSlot(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True)
-class Update:
-    """What a rule is given.
+class Operations(NamedTuple):
+    """What the rules need of an array library besides operators; named as in NumPy.
+
+    machine_epsilon: of the type of an array.
+    """
+
+    square: Callable[[Any], Any]
+    sqrt: Callable[[Any], Any]
+    abs: Callable[[Any], Any]
+    sign: Callable[[Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    mean: Callable[..., Any]
+    norm: Callable[[Any], Any]
+    transpose: Callable[[Any], Any]
+    expand_dims: Callable[[Any, int], Any]
+    machine_epsilon: Callable[[Any], float]
+
+
+NUMPY = Operations(
+    np.square,
+    np.sqrt,
+    np.abs,
+    np.sign,
+    np.maximum,
+    np.minimum,
+    np.where,
+    np.mean,
+    np.linalg.norm,
+    np.transpose,
+    np.expand_dims,
+    lambda x: float(np.finfo(x.dtype).eps),
+)
+
+
+class Update(NamedTuple):
+    """What a rule is given of one tensor: arrays of the library that `operations` belong to.
 
     weight: before the decay. decayed: after it. gradient: clipped, coupled decay added.
     """
 
-    spec: OptimizerBase
-    scalars: Scalars
-    weight: Array
-    decayed: Array
-    gradient: Array
-    slots: Slots
+    spec: Any
+    scalars: Mapping[str, Any]
+    weight: Any
+    decayed: Any
+    gradient: Any
+    slots: Mapping[str, Any]
+    operations: Operations = NUMPY
 
 
 # (change of the decayed weight, new slots)
-Rule = Callable[[Update], tuple[Array, Slots]]
+Rule = Callable[[Update], tuple[Any, dict[str, Any]]]
 SlotsOf = Callable[..., dict[str, InitialSlot]]
 ScalarsOf = Callable[..., dict[str, float]]
 
@@ -71,6 +106,11 @@ def register(
         return rule
 
     return take
+
+
+def rule_of(optimizer: OptimizerBase) -> Rule:
+    """The formula of an optimizer."""
+    return _FAMILIES[type(optimizer)].rule
 
 
 def known(value: float | None) -> float:
@@ -154,7 +194,7 @@ def update(
     elif decay and rule.weight_decay_mode == "decoupled":
         decayed = weight - scalars["learning_rate"] * decay * weight
     given = Update(_with_decay(rule, decay), scalars, weight, decayed, gradient, slots)
-    change, new_slots = _FAMILIES[type(rule)].rule(given)
+    change, new_slots = rule_of(rule)(given)
     new = decayed + change
     if optimizer.ema is None:
         return new, new_slots
