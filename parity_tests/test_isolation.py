@@ -199,7 +199,6 @@ OF_ONE_FRAMEWORK = {
     "graphs/": "TensorFlow traces a step as a graph, which is called with plain tensors, also several at once",
     "stock/": "a Keras file holds a whole model, made of stock layers; stock torch modules are the user's",
     "sharding/": "a torch rank may hold parts of tensors",
-    "rules/": "torch updates lists of tensors at once (foreach); TensorFlow takes the formulas of common/reference",
     "native/": "torch has names and layouts of its own; Keras's are the canonical ones",
     "wrapped/": "torch's wrappers want optimizers of their kind, and tensors as few pieces",
 }
@@ -213,6 +212,8 @@ LEDGER: dict[str, str] = {
     "context.py: Context.again": "as Context",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "layers/registry.py: register": "torch's also takes the native layout of each tensor",
+    "optimizers/base.py: Update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
+    "optimizers/base.py: Update.decayed": "as Update: a list of tensors is computed where a rule asks for it",
     "recorder.py: Recorder.step": "a TensorFlow loop without an optimizer of Keras's has its gradients at hand; in torch parameters have them",
     "recorder.py: Recorder.gradients": "a torch loop clips before its optimizer, Keras's optimizer clips itself",
     "recorder.py: Recorder.before_update": "only torch's optimizers take a closure",

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from parity.common import reference
 from parity.common.execution.hooks import Hook, hooked
 from parity.common.spec.optimizers import SGD, Adam, AdamW
-from parity.torch_impl import rules, strategy
-from parity.torch_impl.rules.descent import sgd
+from parity.torch_impl import optimizers, strategy
+from parity.torch_impl.optimizers.descent import sgd
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, other_optimizer, other_rule
 
 CLIP_AT = 2.0  # optimizer.clip_global_norm of the cases that clip
@@ -184,7 +184,7 @@ def adam_epsilon_of_the_other_framework() -> Iterator[None]:  # 17
 @fault
 def adam_epsilon_under_the_root() -> Iterator[None]:  # 17: sqrt(v + eps)
     def rule(given: Any) -> list[torch.Tensor]:
-        first, second = rules.adam.moments(given)
+        first, second = optimizers.adam.moments(given)
         root = torch._foreach_sqrt(torch._foreach_add(second, given.spec.epsilon))
         torch._foreach_div_(root, given.scalars["second_correction"])
         return torch._foreach_div(torch._foreach_mul(first, -given.scalars["step_size"]), root)

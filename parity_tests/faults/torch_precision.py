@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, Mix
 
 from parity.common import reference
 from parity.common.execution.hooks import Hook, hooked
-from parity.torch_impl import layers, rules, strategy
+from parity.torch_impl import layers, optimizers, strategy
 from parity.torch_impl.layers import products
 from parity.torch_impl.strategy import sharded
 from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_themselves
@@ -83,7 +83,7 @@ def activation_through_float32() -> Iterator[None]:  # 33
 
 @fault
 def second_moment_in_float32() -> Iterator[None]:  # 33
-    real = rules.adam.moments
+    real = optimizers.adam.moments
 
     def moments(given: Any) -> Any:
         first, second = real(given)
@@ -91,7 +91,7 @@ def second_moment_in_float32() -> Iterator[None]:  # 33
             moment.copy_(moment.float())
         return first, second
 
-    with patch.object(rules.adam, "moments", moments):
+    with patch.object(optimizers.adam, "moments", moments):
         yield
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from parity.common.execution.hooks import Hook, hooked
-from parity.torch_impl import optimizers, rules, strategy
+from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.strategy.base import Strategy
 from parity_tests.faults.torch_ground import fault, scaled_gradient
 
@@ -153,7 +153,7 @@ def micro_batches_never_divided() -> Iterator[None]:  # 5: their means are added
 @fault
 def moments_averaged_over_replicas() -> Iterator[None]:  # 6: each replica squares its own gradient
     real_reduced, real_update = strategy.STRATEGIES["manual"].reduced, optimizers.Optimizer.update
-    real_moments = rules.adam.moments
+    real_moments = optimizers.adam.moments
     own: list[torch.Tensor] = []
     squares: list[torch.Tensor] = []
 
@@ -179,6 +179,6 @@ def moments_averaged_over_replicas() -> Iterator[None]:  # 6: each replica squar
     with (
         patch.object(strategy.STRATEGIES["manual"], "reduced", reduced),
         patch.object(optimizers.Optimizer, "update", update),
-        patch.object(rules.adam, "moments", moments),
+        patch.object(optimizers.adam, "moments", moments),
     ):
         yield

@@ -1,5 +1,7 @@
-"""Optimizers in either framework's convention, by the formulas of `common/reference/optimizers`."""
+"""Optimizers in either framework's convention; formulas as in `common/reference/optimizers`."""
 
+# The rules register themselves.
+from parity.tf_impl.optimizers import adam, adaptive, descent, matrix
 from parity.tf_impl.optimizers.base import Optimizer, build_optimizer
 
-__all__ = ["Optimizer", "build_optimizer"]
+__all__ = ["Optimizer", "adam", "adaptive", "build_optimizer", "descent", "matrix"]

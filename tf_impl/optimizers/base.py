@@ -4,40 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from parity.common.execution.hooks import around
 from parity.common.reference import AVERAGE
-from parity.common.reference.optimizers.base import Operations, Update, rule_of
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
 from parity.tf_impl.model import Model
 from parity.tf_impl.strategy import Strategy
 
-TENSORFLOW = Operations(
-    tf.square,
-    tf.sqrt,
-    tf.abs,
-    tf.sign,
-    tf.maximum,
-    tf.minimum,
-    tf.where,
-    tf.reduce_mean,
-    tf.norm,
-    tf.transpose,
-    tf.expand_dims,
-    lambda x: float(np.finfo(x.dtype.as_numpy_dtype).eps),
-)
+
+class Update(NamedTuple):
+    """What a rule is given of one tensor on one replica.
+
+    weight: before the decay. decayed: after it. gradient: clipped, coupled decay added.
+    slots: by slot name; the rule sets them anew.
+    """
+
+    spec: Any
+    scalars: dict[str, tf.Tensor]
+    weight: tf.Tensor
+    decayed: tf.Tensor
+    gradient: tf.Tensor
+    slots: dict[str, tf.Variable]
 
 
-def _by_rule(given: Update) -> tf.Tensor:
-    """The change of a decayed weight on one replica by the rule of its optimizer; sets the slots."""
-    change, slots = rule_of(given.spec)(given)
-    for name, value in slots.items():
-        given.slots[name].assign(value)
-    return change
+# What is added to the decayed weight.
+Rule = Callable[[Update], tf.Tensor]
+_RULES: dict[type[OptimizerBase], Rule] = {}
+
+
+def register(*kinds: type[OptimizerBase]) -> Callable[[Rule], Rule]:
+    """Make a function the rule of some optimizers."""
+
+    def take(rule: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return take
 
 
 class Optimizer:
@@ -101,8 +108,8 @@ class Optimizer:
             elif rule.weight_decay and rule.weight_decay_mode == "decoupled":
                 decay = -scalars["learning_rate"] * rule.weight_decay * before
                 decayed = before + decay
-            given = Update(rule, scalars, before, decayed, gradient, slots, TENSORFLOW)
-            change = around("rule", _by_rule)(given)
+            given = Update(rule, scalars, before, decayed, gradient, slots)
+            change = around("rule", _RULES[type(rule)])(given)
             if decay is not None:
                 change = change + decay
             after = before + change

@@ -1,7 +1,17 @@
 """Optimizers in either framework's convention; formulas as in `common/reference/optimizers`."""
 
-import parity.torch_impl.rules  # noqa: F401 - they register themselves
+# The rules register themselves.
+from parity.torch_impl.optimizers import adam, adaptive, descent, matrix
 from parity.torch_impl.optimizers.base import Optimizer, build_optimizer
 from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 
-__all__ = ["Optimizer", "RuleOptimizer", "build_optimizer", "groups_of"]
+__all__ = [
+    "Optimizer",
+    "RuleOptimizer",
+    "adam",
+    "adaptive",
+    "build_optimizer",
+    "descent",
+    "groups_of",
+    "matrix",
+]

@@ -6,7 +6,7 @@ joined into one long tensor. On a CPU foreach is a loop over kernels, which for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,49 @@ from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
 from parity.torch_impl.model import Model
-from parity.torch_impl.sharding.tensors import local
+from parity.torch_impl.sharding.tensors import CanonicalTensor, local
 from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.wrapped.changes import average_into, changes_of
 from parity.torch_impl.wrapped.joined import JoinedTensors
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a rule is given of the tensors that it updates, each this rank's part.
+
+    decay: the change by decoupled decay, None where there is none. gradients: clipped, coupled decay
+    added; not to be changed. slots: by slot name; to be changed in place.
+    tensors: give the layout, and the whole tensors where a rule needs them.
+    """
+
+    spec: Any
+    scalars: Mapping[str, float]
+    weights: list[Tensor]
+    decay: list[Tensor] | None
+    gradients: list[Tensor]
+    slots: dict[str, list[Tensor]]
+    tensors: list[CanonicalTensor]
+    strategy: Strategy | None
+
+    @property
+    def decayed(self) -> list[Tensor]:
+        """The weights after the decay."""
+        return self.weights if self.decay is None else list(torch._foreach_add(self.weights, self.decay))
+
+
+# What is added to the decayed weights; may be a slot itself.
+Rule = Callable[[Update], list[Tensor]]
+_RULES: dict[type[OptimizerBase], Rule] = {}
+
+
+def register(*kinds: type[OptimizerBase]) -> Callable[[Rule], Rule]:
+    """Make a function the rule of some optimizers."""
+
+    def take(rule: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return take
 
 
 @dataclass(frozen=True)

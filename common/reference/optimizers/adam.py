@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from parity.common.reference.optimizers.base import (
     Array,
     InitialSlot,
@@ -13,7 +15,7 @@ from parity.common.reference.optimizers.base import (
     like_weight,
     register,
 )
-from parity.common.spec.optimizers import Adam, Adamax, AdamBase, AdamW, Nadam
+from parity.common.spec.optimizers import Adam, Adamax, AdamBase, AdamW, Moments, Nadam
 
 MOMENTS = like_weight("first_moment", "second_moment")
 
@@ -21,10 +23,10 @@ MOMENTS = like_weight("first_moment", "second_moment")
 def moments(given: Update) -> tuple[Array, Array]:
     """Return the first and the second moment after the gradient of this step, each of the shape of the weight."""
     spec, slots, gradient = given.spec, given.slots, given.gradient
-    # 1 - beta is rounded once, from float64, as PyTorch does.
+    assert isinstance(spec, Moments)
     first = spec.beta_1 * slots["first_moment"] + (1 - spec.beta_1) * gradient
-    square = given.operations.square(gradient)
-    return first, spec.beta_2 * slots["second_moment"] + (1 - spec.beta_2) * square
+    second = spec.beta_2 * slots["second_moment"] + (1 - spec.beta_2) * gradient**2
+    return first, second
 
 
 def _adam_slots(spec: AdamBase, shape: tuple[int, ...]) -> dict[str, InitialSlot]:
@@ -54,12 +56,13 @@ def adam(given: Update) -> tuple[Array, Slots]:
 
     Kingma and Ba, "Adam" (ICLR 2015), algorithm 1; amsgrad: Reddi et al. (ICLR 2018), algorithm 2.
     """
-    spec, scalars, ops = given.spec, given.scalars, given.operations
+    spec, scalars = given.spec, given.scalars
+    assert isinstance(spec, AdamBase)
     first, second = moments(given)
     slots = {"first_moment": first, "second_moment": second}
     if spec.amsgrad:
-        second = slots["largest_second_moment"] = ops.maximum(given.slots["largest_second_moment"], second)
-    root = ops.sqrt(second) / scalars["second_correction"] + known(spec.epsilon)
+        second = slots["largest_second_moment"] = np.maximum(given.slots["largest_second_moment"], second)
+    root = np.sqrt(second) / scalars["second_correction"] + known(spec.epsilon)
     return -scalars["step_size"] * first / root, slots
 
 
@@ -73,11 +76,12 @@ def adamax(given: Update) -> tuple[Array, Slots]:
 
     Kingma and Ba, "Adam" (ICLR 2015), algorithm 2.
     """
-    spec, gradient, ops = given.spec, given.gradient, given.operations
+    spec, gradient = given.spec, given.gradient
+    assert isinstance(spec, Adamax)
     epsilon = known(spec.epsilon)
     first = spec.beta_1 * given.slots["first_moment"] + (1 - spec.beta_1) * gradient
-    size = ops.abs(gradient) + (epsilon if spec.epsilon_place == "norm" else 0.0)
-    norm = ops.maximum(spec.beta_2 * given.slots["infinity_norm"], size)
+    size = np.abs(gradient) + (epsilon if spec.epsilon_place == "norm" else 0.0)
+    norm = np.maximum(spec.beta_2 * given.slots["infinity_norm"], size)
     divisor = norm + (epsilon if spec.epsilon_place == "denominator" else 0.0)
     return -given.scalars["step_size"] * first / divisor, {"first_moment": first, "infinity_norm": norm}
 
@@ -107,8 +111,9 @@ def nadam(given: Update) -> tuple[Array, Slots]:
 
     Dozat, "Incorporating Nesterov Momentum into Adam" (ICLR workshop 2016), algorithm 2.
     """
-    scalars = given.scalars
+    spec, scalars = given.spec, given.scalars
+    assert isinstance(spec, Nadam)
     first, second = moments(given)
     direction = scalars["gradient_step_size"] * given.gradient + scalars["moment_step_size"] * first
-    root = given.operations.sqrt(second) / scalars["second_correction"] + known(given.spec.epsilon)
+    root = np.sqrt(second) / scalars["second_correction"] + known(spec.epsilon)
     return -direction / root, {"first_moment": first, "second_moment": second}

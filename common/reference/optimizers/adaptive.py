@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from parity.common.reference.optimizers.base import (
     Array,
@@ -16,9 +16,9 @@ from parity.common.reference.optimizers.base import (
 from parity.common.spec.optimizers import Adadelta, Adagrad, RMSprop
 
 
-def _root(given: Update, square: Array) -> Any:
-    sqrt, epsilon = given.operations.sqrt, known(given.spec.epsilon)
-    return sqrt(square + epsilon) if given.spec.epsilon_place == "in_root" else sqrt(square) + epsilon
+def _root(spec: RMSprop | Adagrad, square: Array) -> Array:
+    epsilon = known(spec.epsilon)
+    return np.sqrt(square + epsilon) if spec.epsilon_place == "in_root" else np.sqrt(square) + epsilon
 
 
 def _rmsprop_slots(spec: RMSprop, shape: tuple[int, ...]) -> dict[str, InitialSlot]:
@@ -37,14 +37,14 @@ def rmsprop(given: Update) -> tuple[Array, Slots]:
     Tieleman and Hinton (2012), lecture 6.5; centered: Graves, arXiv:1308.0850 (2013), equations 38 to 41.
     """
     spec, rate, gradient = given.spec, given.scalars["learning_rate"], given.gradient
-    ops = given.operations
+    assert isinstance(spec, RMSprop)
     rho = known(spec.rho)
-    square = rho * given.slots["second_moment"] + (1 - rho) * ops.square(gradient)
+    square = rho * given.slots["second_moment"] + (1 - rho) * gradient**2
     slots = {"second_moment": square}
     if spec.centered:
         mean = slots["first_moment"] = rho * given.slots["first_moment"] + (1 - rho) * gradient
-        square = square - ops.square(mean)
-    scaled = gradient / _root(given, square)
+        square = square - mean**2
+    scaled = gradient / _root(spec, square)
     if not spec.momentum:
         return -rate * scaled, slots
     name = f"momentum_{spec.momentum_form}"
@@ -67,8 +67,9 @@ def adagrad(given: Update) -> tuple[Array, Slots]:
 
     Duchi, Hazan, Singer (JMLR 2011).
     """
-    accumulator = given.slots["accumulator"] + given.operations.square(given.gradient)
-    change = -given.scalars["step_size"] * given.gradient / _root(given, accumulator)
+    assert isinstance(given.spec, Adagrad)
+    accumulator = given.slots["accumulator"] + given.gradient**2
+    change = -given.scalars["step_size"] * given.gradient / _root(given.spec, accumulator)
     return change, {"accumulator": accumulator}
 
 
@@ -78,10 +79,11 @@ def adadelta(given: Update) -> tuple[Array, Slots]:
 
     Zeiler, arXiv:1212.5701 (2012), algorithm 1.
     """
-    spec, gradient, ops = given.spec, given.gradient, given.operations
+    spec, gradient = given.spec, given.gradient
+    assert isinstance(spec, Adadelta)
     rho, epsilon = known(spec.rho), known(spec.epsilon)
-    square = rho * given.slots["second_moment"] + (1 - rho) * ops.square(gradient)
+    square = rho * given.slots["second_moment"] + (1 - rho) * gradient**2
     past = given.slots["squared_change"]
-    change = ops.sqrt(past + epsilon) / ops.sqrt(square + epsilon) * gradient
-    slots = {"second_moment": square, "squared_change": rho * past + (1 - rho) * ops.square(change)}
+    change = np.sqrt(past + epsilon) / np.sqrt(square + epsilon) * gradient
+    slots = {"second_moment": square, "squared_change": rho * past + (1 - rho) * change**2}
     return -given.scalars["learning_rate"] * change, slots

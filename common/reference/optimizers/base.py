@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,59 +26,23 @@ class InitialSlot(NamedTuple):
     value: float
 
 
-class Operations(NamedTuple):
-    """What the rules need of an array library besides operators; named as in NumPy.
-
-    machine_epsilon: of the type of an array.
-    """
-
-    square: Callable[[Any], Any]
-    sqrt: Callable[[Any], Any]
-    abs: Callable[[Any], Any]
-    sign: Callable[[Any], Any]
-    maximum: Callable[[Any, Any], Any]
-    minimum: Callable[[Any, Any], Any]
-    where: Callable[[Any, Any, Any], Any]
-    mean: Callable[..., Any]
-    norm: Callable[[Any], Any]
-    transpose: Callable[[Any], Any]
-    expand_dims: Callable[[Any, int], Any]
-    machine_epsilon: Callable[[Any], float]
-
-
-NUMPY = Operations(
-    np.square,
-    np.sqrt,
-    np.abs,
-    np.sign,
-    np.maximum,
-    np.minimum,
-    np.where,
-    np.mean,
-    np.linalg.norm,
-    np.transpose,
-    np.expand_dims,
-    lambda x: float(np.finfo(x.dtype).eps),
-)
-
-
-class Update(NamedTuple):
-    """What a rule is given of one tensor: arrays of the library that `operations` belong to.
+@dataclass(frozen=True)
+class Update:
+    """What a rule is given.
 
     weight: before the decay. decayed: after it. gradient: clipped, coupled decay added.
     """
 
-    spec: Any
-    scalars: Mapping[str, Any]
-    weight: Any
-    decayed: Any
-    gradient: Any
-    slots: Mapping[str, Any]
-    operations: Operations = NUMPY
+    spec: OptimizerBase
+    scalars: Scalars
+    weight: Array
+    decayed: Array
+    gradient: Array
+    slots: Slots
 
 
 # (change of the decayed weight, new slots)
-Rule = Callable[[Update], tuple[Any, dict[str, Any]]]
+Rule = Callable[[Update], tuple[Array, Slots]]
 SlotsOf = Callable[..., dict[str, InitialSlot]]
 ScalarsOf = Callable[..., dict[str, float]]
 
@@ -106,11 +71,6 @@ def register(
         return rule
 
     return take
-
-
-def rule_of(optimizer: OptimizerBase) -> Rule:
-    """The formula of an optimizer."""
-    return _FAMILIES[type(optimizer)].rule
 
 
 def known(value: float | None) -> float:
@@ -194,7 +154,7 @@ def update(
     elif decay and rule.weight_decay_mode == "decoupled":
         decayed = weight - scalars["learning_rate"] * decay * weight
     given = Update(_with_decay(rule, decay), scalars, weight, decayed, gradient, slots)
-    change, new_slots = rule_of(rule)(given)
+    change, new_slots = _FAMILIES[type(rule)].rule(given)
     new = decayed + change
     if optimizer.ema is None:
         return new, new_slots

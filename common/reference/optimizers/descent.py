@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from parity.common.reference.optimizers.base import Array, InitialSlot, Slots, Update, like_weight, register
 from parity.common.spec.optimizers import SGD, Lion
 
@@ -17,6 +19,7 @@ def sgd(given: Update) -> tuple[Array, Slots]:
     Nesterov's form as in Sutskever et al. (ICML 2013).
     """
     spec, rate, gradient = given.spec, given.scalars["learning_rate"], given.gradient
+    assert isinstance(spec, SGD)
     if not spec.momentum:
         return -rate * gradient, {}
     if spec.momentum_form == "velocity":
@@ -35,6 +38,7 @@ def lion(given: Update) -> tuple[Array, Slots]:
     Chen et al., arXiv:2302.06675 (2023), algorithm 2.
     """
     spec, moment, gradient = given.spec, given.slots["first_moment"], given.gradient
-    direction = given.operations.sign(spec.beta_1 * moment + (1 - spec.beta_1) * gradient)
+    assert isinstance(spec, Lion)
+    direction = np.sign(spec.beta_1 * moment + (1 - spec.beta_1) * gradient)
     moment = spec.beta_2 * moment + (1 - spec.beta_2) * gradient
     return -given.scalars["learning_rate"] * direction, {"first_moment": moment}

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+
+import numpy as np
 
 from parity.common.reference.optimizers.adam import MOMENTS, moments
-from parity.common.reference.optimizers.base import (
-    Array,
-    InitialSlot,
-    Operations,
-    Slots,
-    Update,
-    known,
-    like_weight,
-    register,
-)
+from parity.common.reference.optimizers.base import Array, InitialSlot, Slots, Update, known, register
 from parity.common.spec.optimizers import Adafactor, Lamb, Muon
 
 
@@ -44,54 +36,59 @@ def adafactor(given: Update) -> tuple[Array, Slots]:
     The step is relative to the weight. Shazeer and Stern (ICML 2018), algorithm 4; a row moment lacks the column axis,
     a column moment the row axis.
     """
-    spec, gradient, share, ops = given.spec, given.gradient, given.scalars["newest_share"], given.operations
-    epsilon = ops.machine_epsilon(gradient) if spec.epsilon_1 is None else spec.epsilon_1
+    spec, gradient, share = given.spec, given.gradient, given.scalars["newest_share"]
+    assert isinstance(spec, Adafactor)
+    epsilon = float(np.finfo(gradient.dtype).eps) if spec.epsilon_1 is None else spec.epsilon_1
     added, floor = (epsilon, 0.0) if spec.epsilon_form == "add" else (0.0, epsilon)
-    square = ops.square(gradient) + added
-    axes = spec.axes(tuple(gradient.shape))
+    square = gradient**2 + added
+    axes = spec.axes(gradient.shape)
     if axes is None:
         second = (1 - share) * given.slots["second_moment"] + share * square
         slots = {"second_moment": second}
     else:
         row_axis, column_axis = axes
-        row = (1 - share) * given.slots["row_moment"] + share * ops.mean(square, column_axis)
-        column = (1 - share) * given.slots["column_moment"] + share * ops.mean(square, row_axis)
+        row = (1 - share) * given.slots["row_moment"] + share * square.mean(column_axis)
+        column = (1 - share) * given.slots["column_moment"] + share * square.mean(row_axis)
         slots = {"row_moment": row, "column_moment": column}
         # row_axis is the smaller one, so it is where it was after column_axis has gone.
-        mean = ops.maximum(ops.mean(row, row_axis, keepdims=True), floor)
-        second = ops.expand_dims(row / mean, column_axis) * ops.expand_dims(column, row_axis)
-    update = gradient / ops.sqrt(ops.maximum(second, floor**2))
+        mean = np.maximum(row.mean(row_axis, keepdims=True), floor)
+        second = np.expand_dims(row / mean, column_axis) * np.expand_dims(column, row_axis)
+    update = gradient / np.sqrt(np.maximum(second, floor**2))
     weight = given.decayed if spec.scaled_by == "decayed" else given.weight
-    weight_size, size = (ops.sqrt(ops.mean(ops.square(x))) for x in (weight, update))
-    step = given.scalars["relative_step"] * ops.maximum(weight_size, spec.epsilon_2)
-    return -step / ops.maximum(size / spec.clip_threshold, 1.0) * update, slots
+    size = given.scalars["relative_step"] * max(spec.epsilon_2, _rms(weight))
+    return -size / max(1.0, _rms(update) / spec.clip_threshold) * update, slots
 
 
-@register(Muon, slots=like_weight("momentum_buffer"))
+def _rms(x: Array) -> float:
+    return float(np.sqrt(np.mean(x**2)))
+
+
+@register(Muon, slots=lambda spec, shape: {"momentum_buffer": InitialSlot(shape, 0.0)})
 def muon(given: Update) -> tuple[Array, Slots]:
     """Return the change and the slots, of the weight's shape: the momentum, made orthogonal.
 
     Jordan et al., "Muon" (2024).
     """
     spec, gradient = given.spec, given.gradient
+    assert isinstance(spec, Muon)
     fresh = 1.0 if spec.momentum_form == "sum" else 1 - spec.momentum
     buffer = spec.momentum * given.slots["momentum_buffer"] + fresh * gradient
     direction = fresh * gradient + spec.momentum * buffer if spec.nesterov else buffer
-    step = given.scalars["learning_rate"] * spec.scale(tuple(gradient.shape))
-    return -step * _orthogonal(spec, direction, given.operations), {"momentum_buffer": buffer}
+    step = given.scalars["learning_rate"] * spec.scale(gradient.shape)
+    return -step * orthogonal(spec, direction), {"momentum_buffer": buffer}
 
 
-def _orthogonal(spec: Muon, matrix: Any, ops: Operations) -> Any:
-    """A matrix (rows, columns) with its singular values moved towards 1, by Newton-Schulz steps."""
+def orthogonal(spec: Muon, matrix: Array) -> Array:
+    """Return a matrix (rows, columns) with its singular values moved towards 1, by Newton-Schulz steps."""
     a, b, c = spec.newton_schulz
     rows, columns = matrix.shape
-    norm = ops.norm(matrix)
-    norm = norm + spec.norm_epsilon if spec.norm_form == "add" else ops.maximum(norm, spec.norm_epsilon)
-    x = ops.transpose(matrix / norm) if rows > columns else matrix / norm
+    norm = float(np.linalg.norm(matrix))
+    x = matrix / (norm + spec.norm_epsilon if spec.norm_form == "add" else max(norm, spec.norm_epsilon))
+    x = x.T if rows > columns else x
     for _ in range(spec.newton_schulz_steps):
-        gram = x @ ops.transpose(x)
+        gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return ops.transpose(x) if rows > columns else x
+    return x.T if rows > columns else x
 
 
 def _lamb_scalars(spec: Lamb, step: int, rate: float) -> dict[str, float]:
@@ -108,12 +105,13 @@ def lamb(given: Update) -> tuple[Array, Slots]:
 
     You et al. (ICLR 2020), algorithm 2.
     """
-    spec, scalars, ops = given.spec, given.scalars, given.operations
+    spec, scalars = given.spec, given.scalars
+    assert isinstance(spec, Lamb)
     first, second = moments(given)
-    root = ops.sqrt(second) / scalars["second_correction"] + known(spec.epsilon)
+    root = np.sqrt(second) / scalars["second_correction"] + known(spec.epsilon)
     update = first / scalars["first_correction"] / root
     if spec.weight_decay_mode == "update":
         update = update + known(spec.weight_decay) * given.weight
-    weight_norm, norm = ops.norm(given.decayed), ops.norm(update)
-    ratio = ops.where(ops.minimum(weight_norm, norm) > 0, weight_norm / ops.where(norm > 0, norm, 1.0), 1.0)
+    norms = float(np.linalg.norm(given.decayed)), float(np.linalg.norm(update))
+    ratio = norms[0] / norms[1] if min(norms) > 0 else 1.0
     return -scalars["learning_rate"] * ratio * update, {"first_moment": first, "second_moment": second}

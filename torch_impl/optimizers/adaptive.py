@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from parity.common.spec.optimizers import Adadelta, Adagrad, RMSprop
-from parity.torch_impl.wrapped.changes import Update, register
+from parity.torch_impl.optimizers.base import Update, register
 
 
 def _root(spec: RMSprop | Adagrad, square: list[Tensor]) -> list[Tensor]:

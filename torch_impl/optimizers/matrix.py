@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from parity.common.spec.optimizers import Adafactor, Lamb, Muon
-from parity.torch_impl.rules.adam import moments
-from parity.torch_impl.wrapped.changes import Update, register
+from parity.torch_impl.optimizers.adam import moments
+from parity.torch_impl.optimizers.base import Update, register
 
 
 @register(Adafactor)

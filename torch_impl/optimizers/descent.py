@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from parity.common.spec.optimizers import SGD, Lion
-from parity.torch_impl.wrapped.changes import Update, register
+from parity.torch_impl.optimizers.base import Update, register
 
 
 @register(SGD)
