@@ -14,8 +14,8 @@ import pytest
 from parity.common import reference
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.causes import CATALOGUE, explain
-from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.diagnosis.explain.signatures.base import low_type_of, rounded
 from parity.common.diagnosis.explain.spec_variants import neighbours
 from parity.common.diagnosis.isolate.comparison import StepComparer
@@ -85,13 +85,13 @@ class Planted:
         made = traced(step, self.replicas, given, faults, state_before(ref, step), self.spec)
         return ref, list(given), made
 
-    def evidence(self) -> list[Evidence]:
+    def evidence(self) -> list[Case]:
         ref, fed, forced = self.pair(self.step)
         seen = StepComparer(self.spec, ref, LAYERS).injected(fed, forced)
         others = [(step, *self.pair(step)[::2]) for step in self.others]
         found = over_steps(Grouping(self.spec, LAYERS).of_step(self.step, seen))
         return [
-            Evidence(
+            Case(
                 spec=self.spec,
                 reference=placement(1),
                 candidate=placement(self.replicas),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from parity.common.data.plan import BatchPlan
+from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
-from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
@@ -159,7 +159,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchLab]:
         yield TorchLab(Replayer(lambda _: worker), folder)
 
 
-def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
+def of_layer(wrong: Wrong, lab: TorchLab) -> Case:
     """The evidence of a step of which one layer was seen, on two replicas."""
     layers = f"[{{kind: reshape, shape: [8, 8]}}, {{name: tried, {wrong.layer}}}, {{kind: flatten}}, {{kind: dense, units: 10}}]"
     spec = override(SPEC, [f"model.layers={layers}", "convention=torch"]).resolved()
@@ -204,7 +204,7 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Evidence:
     injections = [{"ids": ids[rows]} for rows in shares]
     finding = Finding(step, stage, name, (0, 1), (seen,), ())
     allowed, layers_ = 1e-12, {"reshape": "inputs", "tried": "forward/reshape"}
-    return Evidence(
+    return Case(
         spec,
         placement(1),
         placement(2),

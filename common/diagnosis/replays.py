@@ -12,9 +12,9 @@ from rich.console import Console
 
 from parity.common.base.errors import RunError, SpecError
 from parity.common.diagnosis import core
+from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
-from parity.common.diagnosis.explain.evidence import Evidence
 from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import merged, over_steps
@@ -118,9 +118,9 @@ class ReplaySource(core.ObservationSource):
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
         self.say(f"explaining {finding.name}")
-        evidence = self._evidence(finding, self.folder / f"experiments_{self._explained}")
+        case = self._case(finding, self.folder / f"experiments_{self._explained}")
         self._explained += 1
-        return [replace(finding, explanation=explain(evidence))]
+        return [replace(finding, explanation=explain(case))]
 
     def conclude(self) -> Diagnosis:
         when, findings = self.when, merged(self.findings)
@@ -223,7 +223,7 @@ class ReplaySource(core.ObservationSource):
                 budgets.append(ensemble_budget(record, members))
         return widest(budgets) if budgets else None
 
-    def _evidence(self, finding: Finding, folder: Path) -> Evidence:
+    def _case(self, finding: Finding, folder: Path) -> Case:
         here = next(step for step in self.traced if step.step == finding.step)
         others = [(s.step, s.ref, s.injected) for s in self.traced if s.step is not None and s is not here]
         last = self.steps if here.step is None else here.step
@@ -231,7 +231,7 @@ class ReplaySource(core.ObservationSource):
         experiments = Counterfactuals(
             self.replayer, folder, spec, self.placements, self.contexts, here.replay
         )
-        return Evidence(
+        return Case(
             spec=spec,
             reference=self.placements[0],
             candidate=self.placements[1],

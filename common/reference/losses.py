@@ -31,6 +31,15 @@ def loss_sum_and_count(
     return _elementwise(loss, outputs, targets).sum(), float(targets.size)
 
 
+def penalty_gradient(loss: LossBase, weight: Array) -> Array:
+    """Gradient of the loss's penalties, l1 sum |w| + l2 sum w^2, on one weight: float64, in its shape."""
+    weight = np.asarray(weight, np.float64)
+    if loss.penalize != "all" and weight.ndim < 2:
+        return np.zeros_like(weight)
+    gradient: Array = loss.l1 * np.sign(weight) + 2 * loss.l2 * weight
+    return gradient
+
+
 def log_softmax(x: Array) -> Array:
     """Return log(exp(x) / sum exp(x)) along the last axis, of the shape of x (..., classes)."""
     shifted = x - x.real.max(-1, keepdims=True)

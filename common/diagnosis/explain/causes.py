@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.common.diagnosis.explain.counterfactuals import Side
-from parity.common.diagnosis.explain.evidence import Evidence
+from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.experiments import Outcome, by_size, formula, replay
 from parity.common.diagnosis.explain.signatures import (
     attention,
@@ -40,8 +38,8 @@ from parity.common.diagnosis.explain.signatures import (
     state,
     variants,
 )
-from parity.common.diagnosis.explain.signatures.base import Case, Match
-from parity.common.diagnosis.result import Confidence, Explanation
+from parity.common.diagnosis.explain.signatures.base import Match
+from parity.common.diagnosis.result import Explanation
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,48 +66,39 @@ class Cause:
     fix: str
 
 
-def only(key: str, signature: Callable[[Case], tuple[Any, ...] | None]) -> Signature:
-    """Of a signature that says (cause, words, match): its match where the cause is this one."""
+# Of a factor that is too much: what to say, and what to do.
+# fmt: off
+_RATIOS = (
+    ("scaled_by_world_size", "{what} is too large by {factor}",
+     "divide by the count of the global batch once: drop the factor of the world size, or average over the replicas"),
+    ("divided_by_world_size", "{what} is too small by {factor}",
+     "sum over the replicas, do not average: what is averaged has been divided by the global count already"),
+    ("scaled_by_accumulation", "{what} is too large by {factor}",
+     "divide the sum over the micro-batches by the count of the global batch"),
+    ("divided_by_accumulation", "{what} is too small by {factor}",
+     "divide by the number of micro-batches once only, in the loop or in the wrapper"),
+    ("loss_scale_not_removed", "{what} is off by {factor}",
+     "divide the gradients by the loss scale before they are clipped and used"),
+    ("scaled_by_constant", "{what} is multiplied by {factor}",
+     "find where the loss or its gradient is multiplied by {factor}, and drop it"),
+)
+# fmt: on
 
-    def of_this(case: Case) -> Match | None:
-        found = signature(case)
-        return found[-1] if found is not None and found[0] == key else None
 
-    return of_this
-
-
-def last(signature: Callable[[Case], tuple[Any, ...] | None]) -> Signature:
-    """Of a signature that says more: its match."""
-
-    def of_any(case: Case) -> Match | None:
-        found = signature(case)
-        return None if found is None else found[-1]
-
-    return of_any
-
-
-def _ratios(stages: tuple[str, ...], signature: Any, experiment: Experiment, what: str) -> list[Cause]:
-    """The causes of gradients that are a multiple of what is due."""
-    # fmt: off
-    named = (
-        ("scaled_by_world_size", "{what} is too large by {factor}",
-         "divide by the count of the global batch once: drop the factor of the world size, or average over the replicas"),
-        ("divided_by_world_size", "{what} is too small by {factor}",
-         "sum over the replicas, do not average: what is averaged has been divided by the global count already"),
-        ("scaled_by_accumulation", "{what} is too large by {factor}",
-         "divide the sum over the micro-batches by the count of the global batch"),
-        ("divided_by_accumulation", "{what} is too small by {factor}",
-         "divide by the number of micro-batches once only, in the loop or in the wrapper"),
-        ("loss_scale_not_removed", "{what} is off by {factor}",
-         "divide the gradients by the loss scale before they are clipped and used"),
-        ("scaled_by_constant", "{what} is multiplied by {factor}",
-         "find where the loss or its gradient is multiplied by {factor}, and drop it"),
-    )
-    # fmt: on
+def _ratios(stages: tuple[str, ...], signature: Signature, experiment: Experiment, what: str) -> list[Cause]:
+    """The causes of numbers that are a multiple of what is due; the signature tells them apart."""
     return [
-        Cause(key, stages, only(key, signature), experiment, text.replace("{what}", what), fix)
-        for key, text, fix in named
+        Cause(key, stages, signature, experiment, text.replace("{what}", what), fix)
+        for key, text, fix in _RATIOS
     ]
+
+
+def _setting(
+    stages: tuple[str, ...], signature: Signature, experiment: Experiment, what: str, where: str
+) -> Cause:
+    """The cause of what is made with another value of a field of the spec."""
+    text = f"{what} {{field}} {{value}}, where the spec has {{own}}"
+    return Cause("setting:*", stages, signature, experiment, text, f"set {{field}} of {where} to {{own}}")
 
 
 # fmt: off
@@ -159,7 +148,7 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("replicas_differ_at_start", ("evaluation",), state.evaluated_apart, by_size,
           "Replicas {replicas} are evaluated with other values of {names}",
           "broadcast all parameters and buffers from replica 0 before the first step"),
-    Cause("setting:*", STARTS, last(state.initialized_otherwise), formula,
+    Cause("setting:*", STARTS, state.other_seed, formula,
           "The run begins with the initial values of {field} {value}",
           "set {field} to {own}"),
     # Layers
@@ -181,24 +170,22 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("padding_side", LAYER, variants.padding_side, formula,
           "Layer {layer} ({kind}) puts the odd cell of its padding on the other side",
           "pad explicitly, the odd cell at the end, as TensorFlow's SAME does"),
-    Cause("attention_scale", LAYER, lambda case: attention.attention(case, "scale"), formula,
+    Cause("attention_scale", LAYER, attention.attention, formula,
           "The attention of layer {layer} is {words}",
           "scale queries by 1 / sqrt(head size)"),
-    Cause("mask_off_by_one", LAYER, lambda case: attention.attention(case, "shift"), formula,
+    Cause("mask_off_by_one", LAYER, attention.attention, formula,
           "The attention of layer {layer} runs {words}",
           "let a token attend to itself and to what is before it: the diagonal of the causal mask is 0"),
-    Cause("mask_missing", LAYER, lambda case: attention.attention(case, "mask"), formula,
+    Cause("mask_missing", LAYER, attention.attention, formula,
           "The attention of layer {layer} runs {words}",
           "give attention the masks that the spec names"),
-    Cause("softmax_axis", LAYER, attention.softmax_axis, formula,
+    Cause("softmax_axis", LAYER, attention.attention, formula,
           "Layer {layer} ({kind}) runs {words}",
           "take the softmax over the last axis: over the keys, or over the classes"),
     Cause("penalty_missing", LAYER, variants.activity_missing, formula,
           "The penalty of layer {layer} on its input is left out of the loss",
           "add the layers' own losses to the loss that is differentiated"),
-    Cause("setting:*", LAYER, last(variants.other_setting), formula,
-          "Layer {layer} ({kind}) works with {field} {value}, where the spec has {own}",
-          "set {field} of {where} to {own}"),
+    _setting(LAYER, variants.other_setting, formula, "Layer {layer} ({kind}) works with", "{where}"),
     Cause("kernel_transposed", LAYER, variants.transposed, formula,
           "Layer {layer} ({kind}) computes {words}",
           "transpose {names} between the layouts: (in, out) and HWIO here, (out, in) and OIHW in PyTorch"),
@@ -208,10 +195,10 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("gates_swapped", LAYER, variants.gates_swapped, formula,
           "The gates of layer {layer} ({kind}) are in the order {order}, where {own} is meant",
           "reorder the gates of kernels and biases: Keras has i f c o and z r h, PyTorch i f g o and r z n"),
-    Cause("bias_doubled", LAYER, variants.bias_doubled, formula,
+    Cause("bias_doubled", LAYER, variants.other_bias, formula,
           "Layer {layer} ({kind}) adds {names} twice",
           "set one of two biases to zero: PyTorch's recurrent layers add two, Keras's one"),
-    Cause("bias_missing", LAYER, variants.bias_missing, formula,
+    Cause("bias_missing", LAYER, variants.other_bias, formula,
           "Layer {layer} ({kind}) does not add {names}",
           "add the bias"),
     Cause("setting:*", ("evaluation",), masks.averaged_weights, formula,
@@ -251,9 +238,7 @@ CATALOGUE: tuple[Cause, ...] = (
     *_ratios(("backward",), loss.scaled, replay, "The gradient of the loss"),
     *_ratios(("local_gradient",), reduction.local_scaled, formula, "Each replica's own gradient"),
     *_ratios(TRAINED, backward.gradients_scaled, formula, "What flows back through layer {layer}"),
-    Cause("setting:*", LOSS, last(loss.other_setting), formula,
-          "The loss is taken with {field} {value}, where the spec has {own}",
-          "set {field} of the loss to {own}"),
+    _setting(LOSS, loss.other_setting, formula, "The loss is taken with", "the loss"),
     Cause("penalty_missing", LOSS + TOTAL, loss.activity_missing, formula,
           "The loss is the due one {times} the penalties on activations",
           "add the layers' own losses to the loss once"),
@@ -287,16 +272,16 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("gradients_not_summed", GRADIENT, reduction.never_summed, replay,
           "The gradients of the {replicas} replicas are never summed: each goes on with its own",
           "reduce gradients over the replicas in every step: no_sync off for the last micro-batch, groups larger than one"),
-    Cause("parameter_not_reduced", GRADIENT, reduction.some_never_summed, replay,
+    Cause("parameter_not_reduced", GRADIENT, reduction.never_summed, replay,
           "The gradient of {names} is never reduced over the replicas",
           "put every parameter inside the wrapped module, and let the graph change where it does"),
     Cause("gradients_not_summed", GRADIENT, reduction.replicas_left_out, replay,
           "The global gradient leaves out replicas: it has {replicas}",
           "reduce gradients over all replicas"),
-    Cause("penalty_missing", GRADIENT, reduction.penalty_missing, replay,
+    Cause("penalty_missing", GRADIENT, reduction.other_penalty, replay,
           "The gradients are {times} the penalties on the weights",
           "add the penalties on the weights once, to the global mean"),
-    Cause("setting:*", GRADIENT, reduction.penalty_scaled, replay,
+    Cause("setting:*", GRADIENT, reduction.other_penalty, replay,
           "The gradients are {times} the penalties on the weights",
           "set {field} of the loss to {own}; the gradient of l2 sum w^2 is 2 l2 w"),
     Cause("rounded_gradients", GRADIENT, rounding.rounded_after, by_size,
@@ -318,9 +303,7 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("clipped_by_local_norm", CLIPPED, clipping.clipped_by_part, replay,
           "Each part of the gradient is clipped by its own norm ({norms})",
           "clip by the norm over all shards: sum the squares over the ranks"),
-    Cause("setting:*", CLIPPED, last(clipping.clipped_to_another_limit), replay,
-          "Gradients are clipped with {field} {value}, where the spec has {own}",
-          "set {field} of the optimizer to {own}"),
+    _setting(CLIPPED, clipping.clipped_to_another_limit, replay, "Gradients are clipped with", "the optimizer"),
     # Scalars
     Cause("schedule_per_replica", SCALAR, schedule.per_replica, replay,
           "The schedule goes {factor} steps a step, one for each replica",
@@ -340,10 +323,10 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("float32_leak", SCALAR, schedule.rounded, replay,
           "{what} has been through float32",
           "compute rates and corrections in float64, and hand them on as float64"),
-    Cause("schedule_scaled", SCALAR, last(schedule.scaled), replay,
+    Cause("schedule_scaled", SCALAR, schedule.scaled, replay,
           "The learning rate is multiplied by {factor}",
           "take the learning rate of the spec; linear scaling is schedule.base_batch_size"),
-    Cause("setting:*", SCALAR, last(schedule.other_setting), replay,
+    Cause("setting:*", SCALAR, schedule.other_setting, replay,
           "The scalars of the step are those of {where}.{field} {value}, where the spec has {own}",
           "set {field} of the {where} to {own}"),
     # The update
@@ -356,9 +339,7 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("float32_leak", UPDATE, optimizer.rounded_setting, formula,
           "{what} has been through float32",
           "give numbers of the optimizer as float64; tf.cast of a Python float goes through float32"),
-    Cause("setting:*", UPDATE, last(optimizer.other_setting), formula,
-          "The optimizer works with {field} {value}, where the spec has {own}",
-          "set {field} of the optimizer to {own}"),
+    _setting(UPDATE, optimizer.other_setting, formula, "The optimizer works with", "the optimizer"),
     Cause("no_bias_correction", UPDATE, optimizer.uncorrected, formula,
           "The moments are used without bias correction",
           "correct the moments: divide by 1 - beta^t"),
@@ -387,47 +368,36 @@ CATALOGUE: tuple[Cause, ...] = (
 # fmt: on
 
 
-def explain(evidence: Evidence) -> Explanation | None:
+def explain(case: Case) -> Explanation | None:
     """Why a finding is there: the first cause that is confirmed, else the first that fits; None: none does.
 
     The candidate is suspected first; where nothing explains what it makes, the reference.
     """
-    fitting: list[Explanation] = []
-    for side, suspect in (("candidate", evidence.candidate), ("reference", evidence.reference)):
-        case = Case(evidence, "candidate" if side == "candidate" else "reference")
+    likely = None
+    for suspected in (case, replace(case, suspect="reference")):
         for cause in CATALOGUE:
-            if evidence.finding.stage not in cause.stages:
+            match = _match(cause, suspected) if case.finding.stage in cause.stages else None
+            if match is None or match.cause not in ("", cause.key):
                 continue
-            try:
-                # Gradients may have overflowed: what comes of these is no number, and matches nothing.
-                with np.errstate(invalid="ignore", over="ignore"):
-                    match = cause.signature(case)
-            except (ArithmeticError, LookupError, ValueError):
-                # Tensors that are missing, or of other shapes than the signature takes for granted.
-                _LOG.debug("%s could not be held against %s", cause.key, evidence.finding.name, exc_info=True)
-                continue
-            if match is None:
-                continue
-            outcome = cause.experiment(case, match)
-            if outcome.verdict is None:
-                continue
-            culprit = _label(evidence, case.suspect) or suspect.label
-            found = _explanation(cause, match, outcome.verdict, outcome.seen, culprit)
-            if outcome.verdict == "confirmed":
+            found = _explanation(cause, match, cause.experiment(suspected, match), suspected.culprit)
+            if found.confidence == "confirmed":
                 return found
-            fitting.append(found)
-    return fitting[0] if fitting else None
+            likely = likely or found
+    return likely
 
 
-def _explanation(cause: Cause, match: Match, verdict: Confidence, seen: str, culprit: str) -> Explanation:
-    facts = match.facts
-    key = cause.key.replace("*", facts.get("field", "*"))
-    text, fix = cause.text.format_map(facts), cause.fix.format_map(facts)
-    return Explanation(key, text[:1].upper() + text[1:], verdict, fix, seen, culprit)
+def _match(cause: Cause, case: Case) -> Match | None:
+    try:
+        # Gradients may have overflowed: what comes of these is no number, and matches nothing.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return cause.signature(case)
+    except (ArithmeticError, LookupError, ValueError):
+        # Tensors that are missing, or of other shapes than the signature takes for granted.
+        _LOG.debug("%s could not be held against %s", cause.key, case.finding.name, exc_info=True)
+        return None
 
 
-def _label(evidence: Evidence, suspect: Side) -> str:
-    """The suspect's name in the records, where there are any."""
-    if evidence.records is None:
-        return ""
-    return evidence.records[suspect == "candidate"].label
+def _explanation(cause: Cause, match: Match, outcome: Outcome, culprit: str) -> Explanation:
+    key = cause.key.replace("*", match.facts.get("field", "*"))
+    text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
+    return Explanation(key, text[:1].upper() + text[1:], outcome.confidence, fix, outcome.seen, culprit)

@@ -25,6 +25,7 @@ from parity.common.diagnosis.result import TensorComparison
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record import taps
 from parity.common.record.trace import Array, Trace, is_of_samples, stage_of, tensor_of
+from parity.common.reference.losses import penalty_gradient
 from parity.common.spec import TrainSpec, walk
 from parity.common.state.canonical import State, parameter_specs
 from parity.common.state.zero_gradient import zero_gradient_directions
@@ -325,12 +326,8 @@ class StepComparer:
 
     def _penalty(self, name: str) -> Array:
         """The gradient of the loss's penalties on one parameter."""
-        loss, before = self.spec.loss, self.ref.replicas[0]
-        weight = np.asarray(before[f"before/parameters/{name.partition('/')[2]}"], np.float64)
-        if loss.penalize != "all" and weight.ndim < 2:
-            return np.zeros_like(weight)
-        penalty: Array = loss.l1 * np.sign(weight) + 2 * loss.l2 * weight
-        return penalty
+        weight = self.ref.replicas[0][f"before/parameters/{name.partition('/')[2]}"]
+        return penalty_gradient(self.spec.loss, weight)
 
     def _gradient(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """The reduction of a gradient."""

@@ -2,133 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.explain.signatures.base import Case, Match
+from parity.common.diagnosis.explain.case import Case
+from parity.common.diagnosis.explain.signatures.base import Match
 from parity.common.diagnosis.explain.signatures.layers import (
     Layer,
     Try,
+    averaged,
     divided,
     is_wrong,
     layer_of,
+    layer_signature,
     plain,
-    tried,
 )
 from parity.common.diagnosis.explain.spec_variants import said
 
 
-def other_mode(case: Case) -> Match | None:
+@layer_signature
+def other_mode(case: Case, layer: Layer) -> Iterator[Try]:
     """The layer behaves as in evaluation, in training; or the other way round."""
-    layer = layer_of(case)
-    if layer is None:
-        return None
     training = case.step is None
-    tries = []
+    words = f"in {'training' if training else 'inference'} mode"
     for step in dict.fromkeys((case.step or 0, 0, case.spec.steps)):
-        variant = plain(case, layer, training=training, step=step, dy=layer.dy)
-        words = f"in {'training' if training else 'inference'} mode"
-        tries.append(Try(words, (variant,)))
+        variant = plain(case, layer, training=training, step=step)
+        yield Try(words, (variant,))
         if case.replicas > 1:
-            tries.append(Try(f"{words}, replica by replica", divided(case, variant), split=True))
-    return tried(case, tries)
+            yield Try(f"{words}, replica by replica", divided(case, variant), split=True)
 
 
-def averaged_weights(case: Case) -> Match | None:
+@layer_signature
+def averaged_weights(case: Case, layer: Layer) -> Iterator[Try]:
     """The evaluation is made with the weights in place of their average, or with it in place of them."""
-    layer, state = layer_of(case), case.evidence.state or {}
-    if layer is None or case.step is not None or case.spec.optimizer.ema is None:
-        return None
-    own = {
-        n: state.get(f"slots/average/{n.removeprefix('parameters/')}", v) for n, v in layer.tensors.items()
-    }
-    facts = {"field": "evaluate", "value": "another", "own": said(case.spec.optimizer.ema.evaluate)}
+    ema, state = case.spec.optimizer.ema, case.state or {}
+    if case.step is not None or ema is None:
+        return
+    facts = {"field": "evaluate", "value": "another", "own": said(ema.evaluate), "where": "optimizer.ema"}
     plainly = {n: state.get(n, v) for n, v in layer.tensors.items()}
-    tries = [
-        Try(words, (plain(case, layer, tensors=tensors),), {**facts, "where": "optimizer.ema"})
-        for words, tensors in (
-            ("with the average of the weights", own),
-            ("with the weights themselves", plainly),
-        )
-    ]
-    return tried(case, tries)
+    for words, tensors in (
+        ("with the average of the weights", averaged(case, layer.tensors)),
+        ("with the weights themselves", plainly),
+    ):
+        yield Try(words, (plain(case, layer, tensors=tensors),), facts)
 
 
-def masks_by_place(case: Case) -> Match | None:
+@layer_signature
+def masks_by_place(case: Case, layer: Layer) -> Iterator[Try]:
     """Masks are keyed by a sample's place in its replica's batch, so that every replica has the same."""
-    layer = layer_of(case)
-    if layer is None or not _draws(layer):
-        return None
-    places = [np.arange(len(ids), dtype=np.int64) for ids in case.ids]
     pieces = case.micro_batches
-    in_pieces = [
-        np.concatenate([np.arange(len(part)) for part in np.array_split(ids, pieces)]) for ids in places
-    ]
-    tries = [
-        Try(
-            "with masks keyed by the place in the local batch",
-            divided(case, plain(case, layer), places),
-            split=True,
-        )
-    ]
-    if pieces > 1:
-        words = "with masks keyed by the place in the micro-batch"
-        tries.append(Try(words, divided(case, plain(case, layer), in_pieces), split=True))
-    return tried(case, tries)
+    for what, parts in (("local batch", 1), ("micro-batch", pieces)):
+        if not _draws(layer) or (what == "micro-batch" and pieces == 1):
+            continue
+        places = [
+            np.concatenate([np.arange(len(part)) for part in np.array_split(ids, parts)]) for ids in case.ids
+        ]
+        words = f"with masks keyed by the place in the {what}"
+        yield Try(words, divided(case, plain(case, layer), places), split=True)
 
 
 def masks_otherwise(case: Case) -> Match | None:
     """Masks are other draws: of another step, seed, or for all samples alike."""
-    layer = layer_of(case)
-    if layer is None or not _draws(layer):
-        return None
-    step, ids = case.step or 0, np.sort(np.concatenate(case.ids))
-    flat = np.split(np.arange(len(ids)), case.bounds)
-    tries = [
-        *(
-            Try(f"with the masks of step {other}", (plain(case, layer, step=other),))
-            for other in dict.fromkeys((0, step - 1, step + 1, step + 2))
-            if other != step and other >= 0
-        ),
-        *(
-            Try(f"with masks of seed {seed}", (plain(case, layer, seed=seed),))
-            for seed in (0, 1, 2, case.spec.seed + 1, 42)
-            if seed != case.spec.seed
-        ),
-        *(
-            Try(f"with seed {seed} plus the replica's number", _reseeded(case, layer, seed), split=True)
-            for seed in (case.spec.seed,)
-        ),
-        Try("with one mask for all samples", (plain(case, layer, ids=np.zeros_like(ids)),)),
-        Try(
-            "with masks keyed by the place in the global batch",
-            divided(case, plain(case, layer), flat),
-            split=True,
-        ),
-    ]
-    return tried(case, tries) or _any_mask(case, layer)
+    return _other_draws(case) or _any_mask(case)
 
 
-def _reseeded(case: Case, layer: Layer, seed: int) -> tuple[Any, ...]:
-    parts = divided(case, plain(case, layer))
-    return tuple(replace(part, seed=seed + replica) for replica, part in enumerate(parts))
+@layer_signature
+def _other_draws(case: Case, layer: Layer) -> Iterator[Try]:
+    if not _draws(layer):
+        return
+    step, seed, ids = case.step or 0, case.spec.seed, np.sort(np.concatenate(case.ids))
+    for other in dict.fromkeys((0, step - 1, step + 1, step + 2)):
+        if other != step and other >= 0:
+            yield Try(f"with the masks of step {other}", (plain(case, layer, step=other),))
+    for other in (0, 1, 2, seed + 1, 42):
+        if other != seed:
+            yield Try(f"with masks of seed {other}", (plain(case, layer, seed=other),))
+    each = divided(case, plain(case, layer))
+    reseeded = tuple(replace(part, seed=seed + replica) for replica, part in enumerate(each))
+    yield Try(f"with seed {seed} plus the replica's number", reseeded, split=True)
+    yield Try("with one mask for all samples", (plain(case, layer, ids=np.zeros_like(ids)),))
+    places = divided(case, plain(case, layer), np.split(np.arange(len(ids)), case.bounds))
+    yield Try("with masks keyed by the place in the global batch", places, split=True)
 
 
-def _any_mask(case: Case, layer: Layer) -> Match | None:
+def _any_mask(case: Case) -> Match | None:
     """Of a dropout: every output is its input scaled, or nothing; which ones is another draw."""
-    if layer.spec.kind != "dropout" or "y" not in layer.made or case.step is None:
+    layer, before = layer_of(case), is_wrong(case)
+    if layer is None or before is None or case.step is None:
         return None
-    before = is_wrong(case)
+    if layer.spec.kind != "dropout" or not _draws(layer) or "y" not in layer.made:
+        return None
     made, kept = np.asarray(layer.made["y"], np.float64), np.asarray(layer.x) / (1 - layer.spec.rate)
-    if before is None or made.shape != kept.shape:
+    if made.shape != kept.shape:
         return None
     if not np.all((made == 0) | (np.abs(made - kept) <= limits.FITS * np.abs(kept))):
         return None
-    facts = {"layer": layer.node.path, "kind": "dropout", "words": "with masks of other draws"}
-    return Match(facts, before, 0.0, "every output is its input scaled, or zero, but not where it should be")
+    tried = "every output is its input scaled, or zero, but not where it should be"
+    return Match(layer.facts("with masks of other draws"), before, 0.0, tried)
 
 
 def _draws(layer: Layer) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,25 @@ import numpy as np
 from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
+from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.signatures.base import (
-    Case,
     Match,
     Tensors,
+    below,
     farthest,
+    first,
+    float32_match,
+    listed,
     named_ratio,
-    once,
     ratio_of,
 )
 from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.step_reference import scalars_of
 from parity.common.parity.deviation import tensor_deviation
-from parity.common.record.trace import Array, Trace
+from parity.common.record.trace import Array
 from parity.common.spec.optimizers import OptimizerBase
+
+_AFTER = "after/parameters/"
 
 
 @once
@@ -33,9 +40,14 @@ def _due(case: Case, replica: int) -> dict[str, Array]:
     return step_reference.updated(case, replica)
 
 
-def _watched(case: Case, due: Mapping[str, Array]) -> list[str]:
+def _watched(case: Case, due: Tensors, head: str = "") -> list[str]:
     """Names of what the optimizer makes, but for zero-gradient directions."""
-    return [n for n in due if n in case.made.replicas[0] and not case.is_zero_gradient(n)]
+    made = case.made.replicas[0]
+    return [n for n in due if n in made and n.startswith(head) and not case.is_zero_gradient(n)]
+
+
+def _before(name: str) -> str:
+    return f"before{name.removeprefix('after')}"
 
 
 def _left(case: Case, replica: int, expected: Tensors) -> float:
@@ -50,13 +62,10 @@ def _left_of(case: Case, replica: int, expected: Tensors) -> float:
     made: Tensors = case.made.replicas[replica]
     worst = 0.0
     for name in _watched(case, expected):
-        own, other = np.asarray(made[name], np.float64), expected[name]
+        own, other, before = np.asarray(made[name], np.float64), expected[name], made.get(_before(name))
         far = tensor_deviation(other, own)
-        before = made.get(f"before{name.removeprefix('after')}")
-        if before is not None and name.startswith("after/parameters/") and far:
-            change = np.abs(other - before).max(initial=0.0)
-            moved = np.abs(own - before).max(initial=0.0)
-            scale = max(change, moved)
+        if before is not None and name.startswith(_AFTER) and far:
+            scale = max(np.abs(new - before).max(initial=0.0) for new in (other, own))
             apart = np.abs(own - other).max(initial=0.0)
             # A weight holds its change only to its own last places.
             rounding = limits.ULPS_OF_TERMS * np.finfo(np.float64).eps * np.abs(own).max(initial=0.0)
@@ -66,99 +75,101 @@ def _left_of(case: Case, replica: int, expected: Tensors) -> float:
 
 
 @once
-def _replicas(case: Case) -> list[int]:
-    """Of the suspect, those that the update of is wrong."""
-    return [r for r in range(len(case.made.replicas)) if _left(case, r, _due(case, r)) > case.allowed]
+def _wrong(case: Case) -> dict[int, float]:
+    """Of the suspect's replicas, those that the update of is wrong, and how far it is off."""
+    left = {r: _left(case, r, _due(case, r)) for r in range(len(case.made.replicas))}
+    return {r: far for r, far in left.items() if far > case.allowed}
 
 
-def _explained(case: Case, expected: Callable[[int], Mapping[str, Array]]) -> tuple[float, float] | None:
-    """(before, after) where a formula gives the new state of all replicas that are wrong."""
-    wrong = _replicas(case)
-    if not wrong:
-        return None
-    after = max(_left(case, r, expected(r)) for r in wrong)
-    if not after <= case.allowed:
-        return None
-    return max(_left(case, r, _due(case, r)) for r in wrong), after
+def _first_wrong(case: Case) -> int:
+    return next(iter(_wrong(case)), 0)
+
+
+def _match(
+    case: Case, expected: Callable[[int], Tensors], tried: str, facts: Mapping[str, str] = {}
+) -> Match | None:
+    """A match where a formula, of a replica, gives the new state of all replicas that are wrong."""
+    wrong = _wrong(case)
+    after = max((_left(case, r, expected(r)) for r in wrong), default=float("inf"))
+    return Match(facts, max(wrong.values()), after, tried) if after <= case.allowed else None
 
 
 def stale(case: Case) -> Match | None:
     """A replica's weights, or some of them, are still those before the step."""
     kept: dict[int, list[str]] = {}
-    for replica in _replicas(case):
+    for replica in _wrong(case):
         tensors, due = case.made.replicas[replica], _due(case, replica)
-        still = []
-        for name in _watched(case, due):
-            before = tensors.get(f"before{name.removeprefix('after')}")
-            if before is None or not name.startswith("after/parameters/"):
-                continue
-            if np.array_equal(tensors[name], before) and not np.array_equal(due[name], before):
-                still.append(name.removeprefix("after/parameters/"))
-        if not still:
-            return None
-        kept[replica] = still
-    if not kept:
+        kept[replica] = [
+            name.removeprefix(_AFTER)
+            for name in _watched(case, due, _AFTER)
+            if np.array_equal(tensors[name], tensors[_before(name)])
+            and not np.array_equal(due[name], tensors[_before(name)])
+        ]
+    if not kept or not all(kept.values()):
         return None
     replicas = ", ".join(map(str, kept))
-    far = max(_left(case, r, _due(case, r)) for r in kept)
     tried = f"after the step replicas {replicas} hold, bit for bit, the weights that they began it with"
-    return Match({"replicas": replicas, "names": _some(next(iter(kept.values())))}, far, 0.0, tried)
+    facts = {"replicas": replicas, "names": listed(next(iter(kept.values())), 2)}
+    return Match(facts, max(_wrong(case).values()), 0.0, tried)
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+# Settings.
 
 
-def other_setting(case: Case) -> tuple[str, Match] | None:
-    """(field, match): the update is that of the same optimizer with one field changed."""
+def other_setting(case: Case) -> Match | None:
+    """The update is that of the same optimizer with one field changed."""
     optimizer = case.spec.optimizer
     other = "coupled" if optimizer.weight_decay_mode == "decoupled" else "decoupled"
     # Also where the class allows one mode only.
     turned = optimizer.model_copy(update={"weight_decay_mode": other})
-    for field, value, changed in [("weight_decay_mode", other, turned), *neighbours(optimizer)]:
-        if field.startswith("clip") or (field == "weight_decay_mode" and not optimizer.weight_decay):
-            continue
-        found = _with(case, changed, field, value)
-        if found is not None:
-            return field, found
-    return _rules_of_others(case) or _fitted_setting(case)
+    changes = [("weight_decay_mode", other, turned), *neighbours(optimizer)]
+    return (
+        first(
+            _with(case, changed, field, value)
+            for field, value, changed in changes
+            if not field.startswith("clip") and (field != "weight_decay_mode" or optimizer.weight_decay)
+        )
+        or _rules_of_others(case)
+        or _fitted_setting(case)
+    )
 
 
 def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Match | None:
     """The other optimizer's update, with the scalars that were given or with those that are its own."""
-    given = step_reference.case_scalars(case)
+    given = scalars_of(case.given)
     own_scalars = reference.step_scalars(optimizer, case.step or 0, given["learning_rate"])
+    kind, facts = case.spec.optimizer.kind, _facts(case, field, said(value))
+    tried = f"NumPy's {kind} with {field} {said(value)} gives the new state, with {facts['own']} not"
     for scalars in [given] if own_scalars == given else [given, own_scalars]:
-        if not own_scalars.keys() <= scalars.keys():
-            continue
-        other = functools.partial(step_reference.updated, case, optimizer=optimizer, scalars=scalars)
-        if not _screened(case, other):
-            continue
-        explained = _explained(case, other)
-        if explained is not None:
-            own = said(getattr(case.spec.optimizer, field))
-            kind = case.spec.optimizer.kind
-            tried = f"NumPy's {kind} with {field} {said(value)} gives the new state, with {own} not"
-            facts = {"field": field, "value": said(value), "own": own, "where": "optimizer"}
-            return Match(facts, *explained, tried)
+        other = partial(step_reference.updated, case, optimizer=optimizer, scalars=scalars)
+        if own_scalars.keys() <= scalars.keys() and _screened(case, other):
+            found = _match(case, other, tried, facts)
+            if found is not None:
+                return found
     return None
 
 
-def _screened(case: Case, other: Callable[..., Mapping[str, Array]]) -> bool:
+def _facts(case: Case, field: str, value: str) -> dict[str, str]:
+    own = said(getattr(case.spec.optimizer, field))
+    return {"field": field, "value": value, "own": own, "where": "optimizer"}
+
+
+def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
     """Whether an update is as made for the finding's own parameter; large nets have many more."""
-    name = case.name.removeprefix("after/parameters/")
+    name = case.finding.name.removeprefix(_AFTER)
     if name.startswith("after/slots/"):
         name = name.removeprefix("after/slots/").partition("/")[2]
-    replica = (_replicas(case) or [0])[0]
+    replica = _first_wrong(case)
     return _left_of(case, replica, other(replica=replica, only=name)) <= case.allowed
 
 
-def _rules_of_others(case: Case) -> tuple[str, Match] | None:
+def _rules_of_others(case: Case) -> Match | None:
     """Rules that no setting names, but that someone may take for one."""
     spec: Any = case.spec.optimizer
-    scalars = step_reference.case_scalars(case)
+    scalars = scalars_of(case.given)
     rate = scalars.get("learning_rate", 0.0)
-    rules: list[tuple[str, str, Any]] = []
+    # Field, words, and the new weight, of the decayed weight, the gradient and the new slots.
+    rules: list[tuple[str, str, Callable[[Array, Array, Tensors], Array]]] = []
     if spec.kind == "sgd" and spec.nesterov:
         # The look-ahead takes the new velocity as it is.
         rules.append(
@@ -166,125 +177,128 @@ def _rules_of_others(case: Case) -> tuple[str, Match] | None:
         )
     if spec.kind in ("adam", "adamw"):
         correction, step_size = scalars["second_correction"], scalars["step_size"]
-        for words, root in (
-            ("inside the root", lambda v: np.sqrt(v + spec.epsilon) / correction),
-            ("inside the corrected root", lambda v: np.sqrt(v / correction**2 + spec.epsilon)),
-        ):
 
-            def rule(d: Array, g: Array, s: Mapping[str, Array], root: Any = root) -> Array:
-                return d - step_size * s["first_moment"] / root(s["second_moment"])  # type: ignore[no-any-return]
+        def inside(d: Array, _: Array, s: Tensors) -> Array:
+            root = np.sqrt(s["second_moment"] + spec.epsilon) / correction
+            return np.asarray(d - step_size * s["first_moment"] / root)
 
-            rules.append(("epsilon_place", words, rule))
-    for field, words, new_weight in rules:
-        explained = _explained(case, functools.partial(_by_rule, case, new_weight))
-        if explained is not None:
-            own = said(getattr(spec, field))
-            facts = {"field": field, "value": words, "own": own, "where": "optimizer"}
-            return field, Match(facts, *explained, f"{spec.kind} with {field} {words} gives the new state")
-    return None
+        def inside_corrected(d: Array, _: Array, s: Tensors) -> Array:
+            root = np.sqrt(s["second_moment"] / correction**2 + spec.epsilon)
+            return np.asarray(d - step_size * s["first_moment"] / root)
+
+        rules.append(("epsilon_place", "inside the root", inside))
+        rules.append(("epsilon_place", "inside the corrected root", inside_corrected))
+    return first(
+        _match(
+            case,
+            partial(_by_rule, case, new_weight),
+            f"{spec.kind} with {field} {words} gives the new state",
+            _facts(case, field, words),
+        )
+        for field, words, new_weight in rules
+    )
 
 
-def _velocity(slots: Mapping[str, Array], rate: float) -> Array:
+def _velocity(slots: Tensors, rate: float) -> Array:
     return slots["momentum_velocity"] if "momentum_velocity" in slots else -rate * slots["momentum_buffer"]
 
 
-def _by_rule(case: Case, new_weight: Any, replica: int) -> dict[str, Array]:
-    """The due slots, and weights by another rule: new_weight(decayed weight, gradient, new slots)."""
-    due, made = _due(case, replica), case.made.replicas[replica]
-    optimizer, rate = case.spec.optimizer, step_reference.case_scalars(case)["learning_rate"]
-    found = dict(due)
-    for name in due:
-        if not name.startswith("after/parameters/"):
+def _by_rule(
+    case: Case, new_weight: Callable[[Array, Array, Tensors], Array], replica: int
+) -> dict[str, Array]:
+    """The due slots, and weights by another rule."""
+    found, optimizer = dict(_due(case, replica)), case.spec.optimizer
+    rate, clipped = scalars_of(case.given)["learning_rate"], below(case.given, "clipped/")
+    for name, weight in below(case.made.replicas[replica], "before/parameters/").items():
+        if f"{_AFTER}{name}" not in found:
             continue
-        short = name.removeprefix("after/parameters/")
-        weight = np.asarray(made[f"before/parameters/{short}"], np.float64)
-        rule = optimizer.rule_for(short, weight.shape)
+        rule, gradient = optimizer.rule_for(name, weight.shape), clipped[name]
         decay = float(rule.weight_decay or 0.0)
-        decoupled = decay and rule.weight_decay_mode == "decoupled"
-        decayed = weight - rate * decay * weight if decoupled else weight
-        gradient = np.asarray(case.given.replicas[0][f"clipped/{short}"], np.float64)
-        gradient = gradient + decay * weight if decay and not decoupled else gradient
-        found[name] = new_weight(decayed, gradient, step_reference.slots_of(due, short, "after"))
+        decayed = weight
+        if decay and rule.weight_decay_mode == "decoupled":
+            decayed = weight - rate * decay * weight
+        elif decay:
+            gradient = gradient + decay * weight
+        slots = step_reference.slots_of(_due(case, replica), name, "after")
+        found[f"{_AFTER}{name}"] = new_weight(decayed, gradient, slots)
     return found
 
 
-def _fitted_setting(case: Case) -> tuple[str, Match] | None:
-    """A number of any value, read off what was made."""
-    for field, value in _fits(case):
-        rounded = float(f"{value:.6g}")
-        for tried in (rounded, value):
-            changed = case.spec.optimizer.model_copy(update={field: tried})
-            found = _with(case, changed, field, tried)
-            if found is not None:
-                return field, found
-    return None
+def _fitted_setting(case: Case) -> Match | None:
+    """A number of any value, read off what was made: rounded, since people round, or as it is."""
+    optimizer = case.spec.optimizer
+    return first(
+        _with(case, optimizer.model_copy(update={field: number}), field, number)
+        for field, value in _fits(case)
+        for number in (float(f"{value:.6g}"), value)
+    )
 
 
 def _fits(case: Case) -> Iterator[tuple[str, float]]:
     """Fields and the values that the slots, or the change of the weights, tell of."""
-    replica = (_replicas(case) or [0])[0]
+    replica = _first_wrong(case)
     tensors: Tensors = case.made.replicas[replica]
-    optimizer = case.spec.optimizer
+    optimizer, after = case.spec.optimizer, _due(case, replica)
     slots = {"first_moment": "beta_1", "second_moment": "beta_2", "momentum_buffer": "momentum"}
     slots |= {"momentum_velocity": "momentum"}
     if not hasattr(optimizer, "beta_2"):
         slots |= {"second_moment": "rho", "first_moment": "rho"}
     for slot, field in slots.items():
-        names = [n for n in case.given.names if n.startswith(f"before/slots/{slot}/")]
-        old = [np.asarray(tensors[n], np.float64) for n in names]
-        if not names or not hasattr(optimizer, field) or not any(map(np.any, old)):
+        old = below(tensors, f"before/slots/{slot}/")
+        if not hasattr(optimizer, field) or not any(map(np.any, old.values())):
             continue
         # new = b old + rest, and the due one has the spec's b.
-        due = [np.asarray(_due(case, replica)[f"after{n.removeprefix('before')}"]) for n in names]
-        new = [np.asarray(tensors[f"after{n.removeprefix('before')}"], np.float64) for n in names]
-        keeps = field in ("beta_1", "beta_2", "rho")
-        own = float(getattr(optimizer, field))
-        fresh = [(d - own * o) / ((1 - own) if keeps else 1.0) for d, o in zip(due, old, strict=True)]
-        towards = [o - f if keeps else o for o, f in zip(old, fresh, strict=True)]
-        moved = [n - f for n, f in zip(new, fresh, strict=True)]
+        new = below(tensors, f"after/slots/{slot}/")
+        keeps, own = field != "momentum", float(getattr(optimizer, field))
+        towards, moved = [], []
+        for name, o in old.items():
+            fresh = (after[f"after/slots/{slot}/{name}"] - own * o) / ((1 - own) if keeps else 1.0)
+            towards.append(o - fresh if keeps else o)
+            moved.append(new[name] - fresh)
         found = ratio_of(towards, moved)
         if found is not None:
             yield field, found
-    if getattr(optimizer, "weight_decay", 0.0):
-        names = [n for n in tensors if n.startswith("before/parameters/")]
-        rate = step_reference.case_scalars(case).get("learning_rate", 0.0)
-        names = [n for n in names if optimizer.decays(n.removeprefix("before/parameters/"), tensors[n].shape)]
-        weights = [np.asarray(tensors[n], np.float64) for n in names]
-        apart = [_due(case, replica)[f"after{n[6:]}"] - tensors[f"after{n[6:]}"] for n in names]
-        found = ratio_of(weights, apart)
+    rate, decay = scalars_of(case.given).get("learning_rate", 0.0), getattr(optimizer, "weight_decay", 0.0)
+    if decay:
+        weights = below(tensors, "before/parameters/")
+        weights = {n: w for n, w in weights.items() if optimizer.decays(n, w.shape)}
+        apart = [after[f"{_AFTER}{n}"] - tensors[f"{_AFTER}{n}"] for n in weights]
+        found = ratio_of(weights.values(), apart)
         if found is not None and rate:
-            yield "weight_decay", float(optimizer.weight_decay or 0.0) + found / rate
+            yield "weight_decay", float(decay) + found / rate
 
 
 def rounded_setting(case: Case) -> Match | None:
     """The update is that of the same optimizer with a number that has been through float32."""
-    for field, value, changed in rounded_fields(case.spec.optimizer):
-        explained = _explained(case, functools.partial(step_reference.updated, case, optimizer=changed))
-        if explained is not None:
-            tried = f"NumPy's {case.spec.optimizer.kind} with {field} {value:g} rounded to float32 gives the new state"
-            return Match({"what": f"the optimizer's {field}"}, *explained, tried)
-    scalars = step_reference.case_scalars(case)
-    for name, number in scalars.items():
-        narrow = {**scalars, name: float(np.float32(number))}
-        explained = _explained(case, functools.partial(step_reference.updated, case, scalars=narrow))
-        if explained is not None and narrow != scalars:
-            tried = (
-                f"NumPy's {case.spec.optimizer.kind} with the {name} rounded to float32 gives the new state"
-            )
-            return Match({"what": f"the {name}"}, *explained, tried)
-    return None
+    kind, scalars = case.spec.optimizer.kind, scalars_of(case.given)
+    others: list[tuple[str, str, dict[str, Any]]] = [
+        (f"{field} {value:g}", f"the optimizer's {field}", {"optimizer": changed})
+        for field, value, changed in rounded_fields(case.spec.optimizer)
+    ]
+    others += [
+        (f"the {name}", f"the {name}", {"scalars": {**scalars, name: float(np.float32(number))}})
+        for name, number in scalars.items()
+        if float(np.float32(number)) != number
+    ]
+    return first(
+        _match(
+            case,
+            partial(step_reference.updated, case, **changed),
+            f"NumPy's {kind} with {words} rounded to float32 gives the new state",
+            {"what": what},
+        )
+        for words, what, changed in others
+    )
 
 
 def uncorrected(case: Case) -> Match | None:
     """The update is that of Adam without bias correction."""
-    given = step_reference.case_scalars(case)
+    given = scalars_of(case.given)
     plain = without_correction(given)
     if plain == given:
         return None
-    explained = _explained(case, lambda replica: step_reference.updated(case, replica, None, plain))
-    if explained is None:
-        return None
-    return Match({}, *explained, "NumPy's update without bias correction gives the new state")
+    tried = "NumPy's update without bias correction gives the new state"
+    return _match(case, partial(step_reference.updated, case, scalars=plain), tried)
 
 
 def without_correction(scalars: Mapping[str, float]) -> dict[str, float]:
@@ -298,184 +312,152 @@ def without_correction(scalars: Mapping[str, float]) -> dict[str, float]:
 def scaled(case: Case) -> Match | None:
     """All weights change by one multiple of what is due, and the slots are in order."""
     ratios = []
-    for replica in _replicas(case):
-        tensors: Tensors = case.made.replicas[replica]
-        due = _due(case, replica)
-        names = [n for n in _watched(case, due) if n.startswith("after/parameters/")]
-        before = {n: np.asarray(tensors[f"before{n.removeprefix('after')}"], np.float64) for n in names}
-        changes = [due[n] - before[n] for n in names]
-        ratio = ratio_of(changes, [tensors[n] - before[n] for n in names])
+    for replica in _wrong(case):
+        tensors, due = below(case.made.replicas[replica], ""), _due(case, replica)
+        before = {n: tensors[_before(n)] for n in _watched(case, due, _AFTER)}
+        changes = {n: due[n] - old for n, old in before.items()}
+        ratio = ratio_of(changes.values(), [tensors[n] - old for n, old in before.items()])
         if ratio is None:
             return None
         ratios.append(ratio)
-        expected = {**due, **{n: before[n] + ratio * (due[n] - before[n]) for n in names}}
+        expected = {**due, **{n: old + ratio * changes[n] for n, old in before.items()}}
         if _left(case, replica, expected) > case.allowed:
             return None
     if not ratios or max(ratios) - min(ratios) > limits.FITS_READ_OFF * max(map(abs, ratios)):
         return None
-    _, words = named_ratio(case, ratios[0])
     tried = f"all weights change by {ratios[0]:.9g} times what is due"
-    far = max(_left(case, r, _due(case, r)) for r in _replicas(case))
-    return Match({"factor": words}, far, 0.0, tried)
+    facts = {"factor": named_ratio(case, ratios[0])[1]}
+    return Match(facts, max(_wrong(case).values()), 0.0, tried)
 
 
 # Gradients that are not this step's.
 
 
-def _implied(case: Case) -> dict[str, Array]:
-    """What the weights were updated with, less the clipped gradient."""
-    replica = (_replicas(case) or [0])[0]
-    tensors = case.made.replicas[replica]
-    found = step_reference.implied_gradients(case, tensors, tensors, step_reference.case_scalars(case))
-    return {n: v for n, v in found.items() if n not in case.zero_gradients}
-
-
-def _off_its_gradient(case: Case) -> float | None:
-    """How far what the weights were updated with is from the clipped gradient; None where it is that."""
-    implied, given = _implied(case), _given_gradients(case.given)
-    far = farthest({n: given[n] for n in implied}, implied)
-    return far if far > case.allowed * 100 else None
-
-
 def accumulated(case: Case) -> Match | None:
     """The optimizer is given this step's gradient and those of the steps before."""
-    far = _off_its_gradient(case)
-    if far is None:
-        return None
-    for first, second, before, now in _in_a_row(case):
+    for before, now in _in_a_row(case):
         # What is kept has grown by the first's gradient when the second comes.
-        kept, grown = _taken(case, *before), _taken(case, *now, less_own=True)
+        kept, own = before.taken(case), now.clipped
+        grown = {n: value - own[n] for n, value in now.taken(case).items()}
         left = farthest(kept, grown) if kept.keys() == grown.keys() else float("inf")
-        if left <= max(limits.FITS_READ_OFF, case.allowed):
-            tried = f"what the optimizer took at step {second} is that of step {first} and its own gradient, to {left:.0e}"
-            return Match({"step": str(first)}, far, left, tried)
+        what = (
+            f"what the optimizer took at step {now.step} is that of step {before.step} and its own gradient"
+        )
+        found = _earlier_match(case, before.step, left, what)
+        if found is not None:
+            return found
     return None
 
 
 def one_step_late(case: Case) -> Match | None:
     """The optimizer is given the gradient of the step before."""
-    far = _off_its_gradient(case)
-    if far is None:
-        return None
-    for first, second, before, now in _in_a_row(case):
-        taken, due = _taken(case, *now), _given_gradients(before[1])
+    for before, now in _in_a_row(case):
+        taken, due = now.taken(case), before.clipped
         left = farthest({n: due[n] for n in taken}, taken) if taken else float("inf")
-        if left <= max(limits.FITS_READ_OFF, case.allowed):
-            tried = f"the gradient that the optimizer took at step {second} is that of step {first}, to {left:.0e}"
-            return Match({"step": str(first)}, far, left, tried)
+        what = f"the gradient that the optimizer took at step {now.step} is that of step {before.step}"
+        found = _earlier_match(case, before.step, left, what)
+        if found is not None:
+            return found
     return None
 
 
-Taken = tuple[Trace, Trace]
+@dataclass(frozen=True, eq=False)
+class _Update:
+    """What the optimizer of the first replica was given in a traced step, and what it made of that."""
+
+    step: int
+    made: Tensors
+    given: Tensors
+
+    @property
+    def clipped(self) -> dict[str, Array]:
+        return below(self.given, "clipped/")
+
+    def taken(self, case: Case) -> dict[str, Array]:
+        """The gradient that it took."""
+        implied = step_reference.implied_gradients(case, self.made, scalars_of(self.given))
+        return {n: value for n, value in implied.items() if n not in case.zero_gradients}
 
 
-def _in_a_row(case: Case) -> Iterator[tuple[int, int, Taken, Taken]]:
-    """(step, step taken next, (made, given) of both), of which the finding's step is one."""
+def _in_a_row(case: Case) -> Iterator[tuple[_Update, _Update]]:
+    """Traced steps and those taken next, of which the finding's step is one."""
     if case.step is None:
         return
-    steps = {step: (made, given) for step, given, made in case.traced()}
-    steps[case.step] = (case.made, case.given)
-    order = sorted(steps)
-    for first, second in itertools.pairwise(order):
-        if case.step in (first, second):
-            yield first, second, steps[first], steps[second]
+    steps = [(case.step, case.ref, case.made), *case.traced()]
+    updates = [_Update(step, made.replicas[0], given.replicas[0]) for step, given, made in steps]
+    for before, now in itertools.pairwise(sorted(updates, key=lambda update: update.step)):
+        if case.step in (before.step, now.step):
+            yield before, now
 
 
-def _given_gradients(given: Trace) -> dict[str, Array]:
-    named = given.replicas[0].items()
-    return {n.partition("/")[2]: np.asarray(v, np.float64) for n, v in named if n.startswith("clipped/")}
-
-
-def _taken(case: Case, made: Trace, given: Trace, less_own: bool = False) -> dict[str, Array]:
-    """The gradient that the optimizer took in a step, or that less the step's own."""
-    tensors: Tensors = made.replicas[0]
-    named = given.replicas[0].items()
-    scalars = {n.partition("/")[2]: float(v) for n, v in named if n.startswith("scalar/")}
-    implied, own = step_reference.implied_gradients(case, tensors, tensors, scalars), _given_gradients(given)
-    return {n: v - own[n] if less_own else v for n, v in implied.items() if n not in case.zero_gradients}
+def _earlier_match(case: Case, step: int, left: float, what: str) -> Match | None:
+    """A match with an earlier step, where the weights were not updated with the clipped gradient."""
+    wrong = _Update(0, case.made.replicas[_first_wrong(case)], case.given)
+    taken, due = wrong.taken(case), wrong.clipped
+    far = farthest({n: due[n] for n in taken}, taken)
+    if far <= case.allowed * 100 or left > max(limits.FITS_READ_OFF, case.allowed):
+        return None
+    return Match({"step": str(step)}, far, left, f"{what}, to {left:.0e}")
 
 
 def moments_averaged(case: Case) -> Match | None:
     """The moments are means over the replicas of what each made of its own gradient."""
     if case.replicas == 1:
         return None
-    sources = []
+    sources = [([below(case.given, "clipped/")] * case.replicas, 1.0 / case.replicas)]
     if step_reference.has_local_gradients(case):
-        sources += [
-            (local, factor)
-            for local in [step_reference.local_gradients(case)]
-            for factor in (1.0, case.replicas)
-        ]
-    whole = {
-        n.partition("/")[2]: np.asarray(v, np.float64)
-        for n, v in case.given.replicas[0].items()
-        if n.startswith("clipped/")
-    }
-    sources.append(([whole] * case.replicas, 1.0 / case.replicas))
-    for local, factor in sources:
-
-        def mean_of(replica: int, local: Any = local, factor: float = factor) -> dict[str, Array]:
-            each = [
-                step_reference.updated(case, replica, None, None, {n: factor * v for n, v in own.items()})
-                for own in local
-            ]
-            slots = {n: np.mean([new[n] for new in each], axis=0) for n in each[0] if "/slots/" in n}
-            return {**_due(case, replica), **slots}
-
-        wrong = [r for r in _replicas(case) if _slots_left(case, r, _due(case, r)) > case.allowed]
-        if wrong and all(_slots_left(case, r, mean_of(r)) <= case.allowed for r in wrong):
-            far = max(_left(case, r, _due(case, r)) for r in wrong)
+        local = step_reference.local_gradients(case)
+        sources = [(local, 1.0), (local, float(case.replicas)), *sources]
+    wrong = {r: far for r, far in _wrong(case).items() if _slots_left(case, r, _due(case, r)) > case.allowed}
+    for gradients, factor in sources:
+        scaled_shares = [{n: factor * v for n, v in own.items()} for own in gradients]
+        if wrong and all(
+            _slots_left(case, r, _mean_slots(case, r, scaled_shares)) <= case.allowed for r in wrong
+        ):
             tried = "the slots are the means over the replicas of what each makes of its own gradient"
-            return Match({}, far, 0.0, tried)
+            return Match({}, max(wrong.values()), 0.0, tried)
     return None
 
 
-def _slots_left(case: Case, replica: int, expected: Mapping[str, Array]) -> float:
+def _mean_slots(case: Case, replica: int, gradients: Sequence[Tensors]) -> Tensors:
+    each = [step_reference.updated(case, replica, gradients=own) for own in gradients]
+    return {n: np.mean([new[n] for new in each], axis=0) for n in each[0]}
+
+
+def _slots_left(case: Case, replica: int, expected: Tensors) -> float:
     made = case.made.replicas[replica]
-    names = [n for n in _watched(case, expected) if "/slots/" in n]
-    if not names:
-        return float("inf")
-    return max(tensor_deviation(expected[n], np.asarray(made[n], np.float64)) for n in names)
+    names = _watched(case, expected, "after/slots/")
+    return max((tensor_deviation(expected[n], made[n]) for n in names), default=float("inf"))
 
 
 def not_skipped(case: Case) -> Match | None:
     """A step with gradients that are not finite was an update, or one with finite ones was none."""
     flags = [bool(np.all(state["updated"])) for state in case.made.replicas if "updated" in state]
-    due = bool(np.all(case.given.replicas[0].get("updated", True)))
-    if case.spec.loss_scale is None or not flags or all(flag == due for flag in flags):
-        return None
+    due = bool(np.all(case.given.get("updated", True)))
     wrong = ", ".join(str(r) for r, flag in enumerate(flags) if flag != due)
+    if case.spec.loss_scale is None or not wrong:
+        return None
     tried = f"replicas {wrong} {'skipped' if due else 'did not skip'} the step"
     return Match({"replicas": wrong}, 1.0, 0.0, tried)
 
 
 def leaks_float32(case: Case) -> Match | None:
     """The new state deviates by about the rounding of float32."""
-    wrong = _replicas(case)
-    far = max((_left(case, r, _due(case, r)) for r in wrong), default=0.0)
-    if not limits.FITS < far < limits.FLOAT32_LARGEST:
-        return None
-    tried = f"the deviation, {far:.0e}, is that of a float32 number in a float64 path"
-    return Match({"what": "the optimizer"}, far, far, tried)
+    return float32_match(case, max(_wrong(case).values(), default=0.0), "the optimizer")
 
 
 def replicas_apart(case: Case) -> Match | None:
     """The replicas have different weights or slots after the step, though they began it with the same."""
-    states = case.made.replicas
-    if len(states) == 1:
-        return None
-    apart = [r for r in range(1, len(states)) if not _same_after(case, states[0], states[r])]
+    zero, *others = case.made.replicas
+    names = [*_watched(case, zero, _AFTER), *_watched(case, zero, "after/slots/")]
+    apart = [
+        replica
+        for replica, other in enumerate(others, 1)
+        if any(tensor_deviation(zero[n], other[n]) > case.allowed for n in names)
+    ]
     if not apart:
         return None
     replicas = ", ".join(map(str, apart))
-    far = max((_left(case, r, _due(case, r)) for r in apart), default=1.0)
-    return Match(
-        {"replicas": replicas}, far, far, f"after the step replicas {replicas} differ from replica 0"
-    )
-
-
-def _same_after(case: Case, one: Tensors, other: Tensors) -> bool:
-    names = [
-        n for n in one if n.startswith(("after/parameters/", "after/slots/")) and not case.is_zero_gradient(n)
-    ]
-    return all(tensor_deviation(np.asarray(one[n]), np.asarray(other[n])) <= case.allowed for n in names)
+    far = max(_left(case, r, _due(case, r)) for r in apart)
+    tried = f"after the step replicas {replicas} differ from replica 0"
+    return Match({"replicas": replicas}, far, far, tried)

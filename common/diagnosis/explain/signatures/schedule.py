@@ -1,41 +1,64 @@
-"""Signatures of the scalars of a step: learning rate, bias corrections."""
+"""Signatures of the scalars of a step: learning rate, bias corrections.
+
+What is tried is a function of the step that says what the scalars of each traced step would be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
 from parity.common import reference
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.explain.signatures.base import Case, Match, named_ratio
+from parity.common.diagnosis.explain.case import Case
+from parity.common.diagnosis.explain.signatures.base import Match, named_ratio
 from parity.common.diagnosis.explain.signatures.optimizer import without_correction
-from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
-from parity.common.record.trace import Trace
+from parity.common.diagnosis.explain.spec_variants import changed_to, neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.step_reference import scalars_of
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec
-
-_SCALAR = "scalar/"
+from parity.common.spec.base import Spec
 
 Scalars = dict[str, float]
 
 
-def scalars_of(trace: Trace) -> list[Scalars]:
-    """The scalars that each replica's own schedule gave."""
-    return [
-        {n.removeprefix(_SCALAR): float(v) for n, v in state.items() if n.startswith(_SCALAR)}
-        for state in trace.replicas
-    ]
+@dataclass(frozen=True)
+class Other:
+    """Another schedule. tried: in words. of: of each step its scalars, None where they cannot be known."""
+
+    tried: str
+    of: Callable[[int], Scalars | None]
+    facts: dict[str, str] = field(default_factory=dict)
 
 
-def due_scalars(case: Case, step: int | None = None, spec: TrainSpec | None = None) -> Scalars | None:
+def schedule_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
+    """Make a signature of wrong scalars: the first of these schedules that gives those of all traced steps."""
+
+    @wraps(others)
+    def signature(case: Case) -> Match | None:
+        due, made = due_scalars(case, case.step), [scalars_of(state) for state in case.made.replicas]
+        if due is None or all(_apart(due, own) <= limits.FITS_SCALAR for own in made):
+            return None
+        found = next((other for other in others(case) if _always(case, other.of)), None)
+        if found is None:
+            return None
+        far = max(_apart(due, own) for own in made)
+        corrected = [{f"scalar/{n}": np.array(v) for n, v in due.items()}] * case.replicas
+        return Match(found.facts, far, 0.0, found.tried, corrected if case.suspect == "candidate" else ())
+
+    return signature
+
+
+def due_scalars(case: Case, step: int | None, spec: TrainSpec | None = None) -> Scalars | None:
     """The scalars of a step; None where they depend on what came before."""
-    spec = case.spec if spec is None else spec
-    at = case.step if step is None else step
-    if at is None or at < 0 or spec.loss_scale is not None or spec.schedule.kind == "reduce_on_plateau":
+    spec = spec or case.spec
+    if step is None or step < 0 or spec.loss_scale is not None or spec.schedule.kind == "reduce_on_plateau":
         return None
-    return StepScalars(spec).scalars(at)
+    return StepScalars(spec).scalars(step)
 
 
 def _apart(one: Mapping[str, float] | None, other: Mapping[str, float]) -> float:
@@ -45,187 +68,163 @@ def _apart(one: Mapping[str, float] | None, other: Mapping[str, float]) -> float
     return max((abs(a - b) / max(abs(a), abs(b)) for a, b in pairs if a != b), default=0.0)
 
 
-def _match(case: Case, tried: str, **facts: str) -> Match:
-    due = due_scalars(case)
-    far = max(_apart(due, own) for own in scalars_of(case.made))
-    corrected = [{_SCALAR + n: np.array(v) for n, v in (due or {}).items()}] * case.replicas
-    return Match(facts, far, 0.0, tried, corrected if case.suspect == "candidate" else ())
-
-
-def _steps(case: Case) -> list[tuple[int, list[Scalars]]]:
+def _steps(case: Case) -> Iterator[tuple[int, list[Scalars]]]:
     """(step, scalars of the replicas) of all traced steps."""
-    here = [] if case.step is None else [(case.step, scalars_of(case.made))]
-    return here + [(step, scalars_of(made)) for step, _, made in case.traced()]
+    traced = [(step, made) for step, _, made in case.traced()]
+    for step, made in traced if case.step is None else [(case.step, case.made), *traced]:
+        yield step, [scalars_of(state) for state in made.replicas]
 
 
-def _wrong_here(case: Case) -> bool:
-    due = due_scalars(case)
-    return due is not None and any(_apart(due, own) > limits.FITS_SCALAR for own in scalars_of(case.made))
-
-
-def _always(case: Case, of: Any) -> bool:
+def _always(case: Case, of: Callable[[int], Scalars | None]) -> bool:
     """Whether scalars are at every traced step what a function of the step says."""
-    if not _wrong_here(case):
-        return False
-    for step, replicas in _steps(case):
-        expected = of(step)
-        if expected is None or any(_apart(expected, own) > limits.FITS_SCALAR for own in replicas):
-            return False
-    return True
-
-
-def per_replica(case: Case) -> Match | None:
-    """The schedule is as many times as far as there are replicas."""
-    return _times(case, case.replicas, "replicas")
-
-
-def per_micro_batch(case: Case) -> Match | None:
-    """The schedule is as many times as far as there are micro-batches."""
-    return _times(case, case.micro_batches, "micro-batches")
-
-
-def _times(case: Case, factor: int, what: str) -> Match | None:
-    if factor == 1:
-        return None
-    for shift in (0, factor - 1):
-        if _always(case, lambda step, shift=shift: _either(case, step, step * factor + shift)):
-            tried = f"at every traced step the scalars are those of step {factor} s{f' + {shift}' if shift else ''}"
-            return _match(case, tried, factor=str(factor), what=what)
-    return None
-
-
-def _either(case: Case, step: int, other: int) -> Scalars | None:
-    """All scalars of the other step, or only the rate where corrections go by updates."""
-    theirs, due = due_scalars(case, other), due_scalars(case, step)
-    own = next((found for at, replicas in _steps(case) for found in replicas if at == step), None)
-    if theirs is None or due is None or own is None:
-        return None
-    rates = reference.step_scalars(case.spec.optimizer, step, theirs["learning_rate"])
-    return min((theirs, rates), key=lambda scalars: _apart(scalars, own))
-
-
-def shifted(case: Case) -> Match | None:
-    """The schedule is some steps ahead or behind."""
-    for shift in (1, -1, 2, -2):
-        if _always(case, lambda step, shift=shift: _either(case, step, max(0, step + shift))):
-            words = f"{abs(shift)} step{'s' if abs(shift) > 1 else ''} {'ahead' if shift > 0 else 'behind'}"
-            return _match(
-                case, f"at every traced step the scalars are those of step s{shift:+d}", words=words
-            )
-    return None
-
-
-def corrections_shifted(case: Case) -> Match | None:
-    """The rate is right, but the bias corrections are those of another step."""
-    for shift in (1, -1):
-
-        def of(step: int, shift: int = shift) -> Scalars | None:
-            due = due_scalars(case, step)
-            if due is None or step + shift < 0:
-                return due
-            return reference.step_scalars(case.spec.optimizer, step + shift, due["learning_rate"])
-
-        if _always(case, of):
-            words = f"1 step {'ahead' if shift > 0 else 'behind'}, in the bias corrections only,"
-            return _match(
-                case, f"at every traced step the corrections are those of step s{shift:+d}", words=words
-            )
-    return None
-
-
-def scaled(case: Case) -> tuple[str, Match] | None:
-    """(words, match): the rate is one multiple of the due one at every traced step."""
-    due = due_scalars(case)
-    if due is None or not _wrong_here(case) or not due["learning_rate"]:
-        return None
-    ratio = scalars_of(case.made)[0].get("learning_rate", 0.0) / due["learning_rate"]
-    if abs(ratio - 1) <= limits.FITS_SCALAR:
-        return None
-
-    def of(step: int) -> Scalars | None:
-        found = due_scalars(case, step)
-        if found is None:
-            return None
-        return reference.step_scalars(case.spec.optimizer, step, found["learning_rate"] * ratio)
-
-    def only_rate(step: int) -> Scalars | None:
-        found = due_scalars(case, step)
-        return found if found is None else {**found, "learning_rate": found["learning_rate"] * ratio}
-
-    if not (_always(case, of) or _always(case, only_rate)):
-        return None
-    _, words = named_ratio(case, ratio)
-    return words, _match(
-        case, f"at every traced step the rate is {ratio:.9g} times the due one", factor=words
+    return all(
+        _apart(of(step), own) <= limits.FITS_SCALAR for step, replicas in _steps(case) for own in replicas
     )
 
 
-def uncorrected(case: Case) -> Match | None:
-    """The scalars are those of moments that are not corrected."""
+def _with_rate(case: Case, step: int, rate: float) -> Scalars:
+    """The scalars of a step with another rate."""
+    return reference.step_scalars(case.spec.optimizer, step, rate)
+
+
+def _of_step(case: Case, factor: int, shift: int, step: int) -> Scalars | None:
+    """All scalars of another step, or only the rate where corrections go by updates."""
+    theirs = due_scalars(case, max(0, factor * step + shift))
+    if theirs is None:
+        return None
+    own = next(replicas[0] for at, replicas in _steps(case) if at == step)
+    return min(
+        (theirs, _with_rate(case, step, theirs["learning_rate"])), key=lambda scalars: _apart(scalars, own)
+    )
+
+
+@schedule_signature
+def per_replica(case: Case) -> Iterator[Other]:
+    """The schedule is as many times as far as there are replicas."""
+    return _times(case, case.replicas)
+
+
+@schedule_signature
+def per_micro_batch(case: Case) -> Iterator[Other]:
+    """The schedule is as many times as far as there are micro-batches."""
+    return _times(case, case.micro_batches)
+
+
+def _times(case: Case, factor: int) -> Iterator[Other]:
+    for shift in (0, factor - 1) if factor > 1 else ():
+        more = f" + {shift}" if shift else ""
+        tried = f"at every traced step the scalars are those of step {factor} s{more}"
+        farther = partial(_of_step, case, factor, shift)
+        yield Other(tried, farther, {"factor": str(factor)})
+
+
+@schedule_signature
+def shifted(case: Case) -> Iterator[Other]:
+    """The schedule is some steps ahead or behind."""
+    for shift in (1, -1, 2, -2):
+        tried = f"at every traced step the scalars are those of step s{shift:+d}"
+        words = f"{abs(shift)} step{'s' if abs(shift) > 1 else ''} {'ahead' if shift > 0 else 'behind'}"
+        later = partial(_of_step, case, 1, shift)
+        yield Other(tried, later, {"words": words})
+
+
+def _changed(case: Case, change: Callable[[int, Scalars], Scalars]) -> Callable[[int], Scalars | None]:
+    """The due scalars of a step, changed."""
 
     def of(step: int) -> Scalars | None:
         due = due_scalars(case, step)
-        return None if due is None else without_correction(due)
+        return None if due is None else change(step, due)
 
-    if not _always(case, of):
-        return None
-    return _match(case, "at every traced step the scalars are those without bias correction")
+    return of
 
 
-def _changed(case: Case) -> Iterator[tuple[str, str, Any, Any, TrainSpec]]:
-    """(part of the spec, field, value, own value, changed spec) of schedule and optimizer."""
+@schedule_signature
+def corrections_shifted(case: Case) -> Iterator[Other]:
+    """The rate is right, but the bias corrections are those of another step."""
+    for shift in (1, -1):
+
+        def later(step: int, due: Scalars, shift: int = shift) -> Scalars:
+            return due if step + shift < 0 else _with_rate(case, step + shift, due["learning_rate"])
+
+        tried = f"at every traced step the corrections are those of step s{shift:+d}"
+        words = f"1 step {'ahead' if shift > 0 else 'behind'}, in the bias corrections only,"
+        yield Other(tried, _changed(case, later), {"words": words})
+
+
+@schedule_signature
+def scaled(case: Case) -> Iterator[Other]:
+    """The rate is one multiple of the due one at every traced step."""
+    due, made = due_scalars(case, case.step), scalars_of(case.made.replicas[0])
+    if not due or not due["learning_rate"]:
+        return
+    ratio = made.get("learning_rate", 0.0) / due["learning_rate"]
+    if abs(ratio - 1) <= limits.FITS_SCALAR:
+        return
+
+    def whole(step: int, due: Scalars) -> Scalars:
+        return _with_rate(case, step, due["learning_rate"] * ratio)
+
+    def only_rate(_: int, due: Scalars) -> Scalars:
+        return {**due, "learning_rate": due["learning_rate"] * ratio}
+
+    tried = f"at every traced step the rate is {ratio:.9g} times the due one"
+    for change in (whole, only_rate):
+        yield Other(tried, _changed(case, change), {"factor": named_ratio(case, ratio)[1]})
+
+
+@schedule_signature
+def uncorrected(case: Case) -> Iterator[Other]:
+    """The scalars are those of moments that are not corrected."""
+    tried = "at every traced step the scalars are those without bias correction"
+    yield Other(tried, _changed(case, lambda _, due: without_correction(due)))
+
+
+@schedule_signature
+def other_setting(case: Case) -> Iterator[Other]:
+    """The scalars are those of a spec with one field changed."""
     for part in ("schedule", "optimizer"):
-        own = getattr(case.spec, part)
-        for field, value, changed in _neighbours(own):
-            yield part, field, value, getattr(own, field), case.spec.model_copy(update={part: changed})
+        own: Any = getattr(case.spec, part)
+        for name, value, changed in _neighbours(own):
+            spec = case.spec.model_copy(update={part: changed})
+            yield _respecified(case, spec, part, name, value, getattr(own, name))
         warmup = getattr(own, "warmup", None)
-        for field, value, changed in _neighbours(warmup) if warmup is not None else ():
+        for name, value, changed in _neighbours(warmup) if warmup is not None else ():
             spec = case.spec.model_copy(update={part: own.model_copy(update={"warmup": changed})})
-            yield "schedule.warmup", field, value, getattr(warmup, field), spec
+            yield _respecified(case, spec, "schedule.warmup", name, value, getattr(warmup, name))
 
 
-def _neighbours(spec: Any) -> Iterable[tuple[str, Any, Any]]:
+def _respecified(case: Case, spec: TrainSpec, part: str, name: str, value: Any, own: Any) -> Other:
+    facts = {"field": name, "value": said(value), "own": said(own), "where": part}
+    tried = f"at every traced step the scalars are those with {part}.{name} {said(value)}"
+    return Other(tried, partial(due_scalars, case, spec=spec), facts)
+
+
+def _neighbours(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
     yield from neighbours(spec)
     # Numbers of steps, by one and by a factor of two.
     for name in type(spec).model_fields:
         value = getattr(spec, name)
         if isinstance(value, int) and not isinstance(value, bool):
             for other in {value - 1, value + 1, value * 2, value // 2, 0} - {value}:
-                try:
-                    yield name, other, type(spec).parse({**spec.to_dict(), name: other})
-                except ValueError:
-                    continue
+                changed = changed_to(spec, name, other)
+                if changed is not None:
+                    yield name, other, changed
 
 
-def other_setting(case: Case) -> tuple[str, Match] | None:
-    """(field, match): the scalars are those of a spec with one field changed."""
-    if not _wrong_here(case):
-        return None
-    for part, field, value, own, spec in _changed(case):
-        if _always(case, lambda step, spec=spec: due_scalars(case, step, spec)):
-            tried = f"at every traced step the scalars are those with {part}.{field} {said(value)}"
-            facts = {"field": field, "value": said(value), "own": said(own), "where": part}
-            return field, _match(case, tried, **facts)
-    return None
-
-
-def rounded(case: Case) -> Match | None:
+@schedule_signature
+def rounded(case: Case) -> Iterator[Other]:
     """The scalars are the due ones rounded to float32, or made of numbers that were."""
 
-    def of(step: int) -> Scalars | None:
-        due = due_scalars(case, step)
-        return None if due is None else {n: float(np.float32(v)) for n, v in due.items()}
+    def narrow(_: int, due: Scalars) -> Scalars:
+        return {n: float(np.float32(v)) for n, v in due.items()}
 
-    def rate(step: int) -> Scalars | None:
-        due = due_scalars(case, step)
-        if due is None:
-            return None
-        return reference.step_scalars(case.spec.optimizer, step, float(np.float32(due["learning_rate"])))
+    def rate(step: int, due: Scalars) -> Scalars:
+        return _with_rate(case, step, float(np.float32(due["learning_rate"])))
 
-    what = "the learning rate of every step" if _always(case, of) or _always(case, rate) else ""
+    others = [("the learning rate of every step", _changed(case, of)) for of in (narrow, rate)]
     for part in ("schedule", "optimizer"):
-        for field, _, changed in rounded_fields(getattr(case.spec, part)):
+        for name, _, changed in rounded_fields(getattr(case.spec, part)):
             spec = case.spec.model_copy(update={part: changed})
-            if not what and _always(case, lambda step, spec=spec: due_scalars(case, step, spec)):
-                what = f"{part}.{field}"
-    return _match(case, f"the scalars are those with {what} rounded to float32", what=what) if what else None
+            others.append((f"{part}.{name}", partial(due_scalars, case, spec=spec)))
+    for what, of in others:
+        yield Other(f"the scalars are those with {what} rounded to float32", of, {"what": what})
