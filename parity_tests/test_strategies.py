@@ -32,7 +32,7 @@ REFERENCE = torch("single", 1)
 CUT_IN_CI = ("tensorflow:mirrored", "torch:ddp", "torch:fsdp1", "torch:fsdp2")
 
 # A test may have to wait for the runs of all tests before it.
-pytestmark = pytest.mark.timeout(3000)
+pytestmark = pytest.mark.timeout(7200)
 
 
 def skip_without_its_package(row: Row) -> None:
