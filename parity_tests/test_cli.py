@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from parity.common import recipes
+from parity.common.base.errors import how_to_install
 from parity.common.commands import cli
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session, worker
@@ -118,7 +120,13 @@ def test_a_run_without_its_framework_ends_before_it_begins(
     hide(monkeypatch, "torch")
     monkeypatch.setattr(session, "require", worker.require)
     error = parity.refused("run", "--recipe", "digits_mlp")
-    assert "pip install '.[torch]'" in error
+    assert "pip install 'tf-torch-parity[torch]'" in error
+
+
+def test_hints_name_the_distribution_and_its_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra in project["optional-dependencies"]:
+        assert how_to_install(extra) == f"run: pip install '{project['name']}[{extra}]'"
 
 
 def records(parity: Cli, *assignments: str, change: Callable[[Run], object] = lambda run: None) -> None:
@@ -204,7 +212,7 @@ def test_compare_does_without_the_html_libraries(parity: Cli, monkeypatch: pytes
     code, out, err = parity("compare", "a", "b", "--out", "report")
     assert (code, err) == (0, "")
     assert {path.name for path in (parity.folder / "report").iterdir()} == {"report.json", "report.xml"}
-    assert "pip install '.[report]'" in out.replace("\n", " ").replace("  ", " ")
+    assert "pip install 'tf-torch-parity[report]'" in out.replace("\n", " ").replace("  ", " ")
 
 
 def test_compare_refuses_an_output_that_is_a_file(parity: Cli) -> None:
@@ -297,7 +305,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(
     found, out, err = parity("doctor")
     assert (found, err) == (code, "")
     for framework, extra in (("torch", "torch"), ("tensorflow", "tf")):
-        told = f"pip install '.[{extra}]'"
+        told = f"pip install 'tf-torch-parity[{extra}]'"
         # In one line, so that it can be copied.
         assert any(told in line for line in out.splitlines()) == (framework in missing)
     assert ("plotly (HTML report): not installed" in out) == ("plotly" in missing)

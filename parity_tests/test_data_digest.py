@@ -197,7 +197,7 @@ def test_a_missing_package_is_named(
     tables.shipped.cache_clear()
     for name in (package, f"{package}.Image", f"{package}.parquet", f"{package}.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingPackageError, match=r"pip install '.\[data\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'tf-torch-parity\[data\]'"):
         opened(source, 1)
 
 

@@ -91,7 +91,7 @@ def test_a_missing_framework_is_named_with_the_command_that_installs_it(
 
     def absent(framework: str) -> None:
         if framework == "tensorflow":
-            raise MissingPackageError("tensorflow is not installed; pip install '.[tf]'")
+            raise MissingPackageError("tensorflow is not installed; pip install 'tf-torch-parity[tf]'")
 
     monkeypatch.setattr(command, "require", absent)
     assert "tensorflow is not installed" in parity.refused("diagnose", a, b)

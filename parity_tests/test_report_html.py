@@ -254,7 +254,7 @@ def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = write_pair(tmp_path, small_spec(steps=2))
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    with pytest.raises(MissingPackageError, match=r"pip install '\.\[report\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'tf-torch-parity\[report\]'"):
         write_html(result, tmp_path / "report.html")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,17 @@ def test_a_sweep_is_an_array(capsys: pytest.CaptureFixture[str]) -> None:
     array, collect = text.splitlines()[:2]
     assert "--array=0-2" in array and array.endswith("scale.sbatch /tmp/x)")
     assert "--dependency=afterok:$job_scale" in collect
+
+
+@pytest.mark.parametrize("arguments", [["nowhere", "0"], ["nowhere", "first"], ["nowhere"]])
+def test_a_sweep_that_is_not_there_is_an_error_and_no_divergence(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    command = [sys.executable, "-m", "parity.batch", "sweep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: " in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_sweep_takes_as_many_nodes_as_it_needs() -> None:

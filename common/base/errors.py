@@ -44,8 +44,5 @@ class MissingPackageError(ParityError):
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra, to end a message with.
-
-    It names the folder and not the package: whatever a registry has under our name is not ours.
-    """
-    return f"in the toolkit's folder run: pip install '.[{extra}]'"
+    """The command that adds an extra to the installed toolkit, to end a message with."""
+    return f"run: pip install 'tf-torch-parity[{extra}]'"

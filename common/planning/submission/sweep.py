@@ -5,6 +5,7 @@ Run by slurm/scale.sbatch as `python -m parity.batch sweep OUT INDEX`; needs no 
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -75,11 +76,15 @@ def element(folder: Path, index: int) -> Iterator[list[str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line for each run, in words of a shell."""
+    """Print a line for each run, in words of a shell; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="parity.batch sweep", description=__doc__)
+    parser.add_argument("out", type=Path, help="the folder of the submission")
+    parser.add_argument("index", type=int, help="of the array's element, from 0")
+    options = parser.parse_args(arguments)
     try:
-        for words in element(Path(arguments[0]), int(arguments[1])):
+        for words in element(options.out, options.index):
             print(shlex.join(words))
     except ParityError as error:
-        print(f"submit_scale: error: {error}", file=sys.stderr)
-        return 1
+        print(f"parity.batch sweep: error: {error}", file=sys.stderr)
+        return error.exit_code
     return 0
