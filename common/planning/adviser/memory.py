@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parity.common.data.plan import BatchPlan
 from parity.common.planning.adviser.passes import batch_bytes, itemsizes, passes
-from parity.common.spec import Node, Placement, TrainSpec
+from parity.common.spec import Node, Placement, TrainSpec, walk
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.spec.tensor_parallel import division
 from parity.common.state.canonical import canonical_name, parameter_specs, slots_of
@@ -75,8 +75,9 @@ class _Sizes:
     def of(cls, spec: TrainSpec) -> _Sizes:
         itemsize, _ = itemsizes(spec)
         specs = parameter_specs(spec)
-        trained = sum(math.prod(p.shape) for p in specs.values() if p.trainable)
-        buffers = sum(math.prod(p.shape) for p in specs.values() if not p.trainable)
+        trained, buffers = (
+            sum(math.prod(p.shape) for p in specs.values() if p.trainable == kind) for kind in (True, False)
+        )
         slots = sum(
             math.prod(initial.shape)
             for each in slots_of(spec.optimizer, specs).values()
@@ -100,17 +101,8 @@ def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
         backward = max(memory.peak, memory.added + (in_memory.accumulated or sizes.parameters))
     stays = in_memory.parameters + in_memory.slots + sizes.buffers + batch + in_memory.resident
     total = stays + max(backward + in_memory.gathered, in_memory.update)
-    shown = in_memory.parameters + in_memory.gradients + in_memory.slots + sizes.buffers + memory.saved
-    return Estimate(
-        in_memory.parameters,
-        in_memory.gradients,
-        in_memory.slots,
-        sizes.buffers,
-        memory.saved,
-        max(total - shown, 0),
-        total,
-        in_memory.host,
-    )
+    held = (in_memory.parameters, in_memory.gradients, in_memory.slots, sizes.buffers, memory.saved)
+    return Estimate(*held, max(total - sum(held), 0), total, in_memory.host)
 
 
 def largest_micro_batch(spec: TrainSpec, placement: Placement) -> int:
@@ -122,14 +114,14 @@ def largest_micro_batch(spec: TrainSpec, placement: Placement) -> int:
 
 def blocks_of(root: Node) -> list[Node]:
     """The blocks of a model, as `Blocks` in common/spec/strategies.py defines them."""
-    inside = root
+    inside, blocks = root, _containers(root)
+    while len(blocks) == 1 and (within := _containers(blocks[0])):
+        inside, blocks = blocks[0], within
+    return blocks or [child for child in inside.children if child.parameters]
 
-    def containers(node: Node) -> list[Node]:
-        return [child for child in node.children if child.children]
 
-    while len(containers(inside)) == 1 and containers(containers(inside)[0]):
-        inside = containers(inside)[0]
-    return containers(inside) or [child for child in inside.children if child.parameters]
+def _containers(node: Node) -> list[Node]:
+    return [child for child in node.children if child.children]
 
 
 def update_units(optimizer: OptimizerBase) -> int:
@@ -205,10 +197,15 @@ def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _InMemory:
 # Strategies whose devices hold parts of it.
 
 
+def _shards(placement: Placement) -> int:
+    """How many ranks share a copy of the model."""
+    return getattr(placement.options, "shard_group", None) or placement.replicas
+
+
 def _fsdp2(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Each tensor's rows divided over the ranks, the last ones padded."""
     options = placement.options
-    ranks = getattr(options, "shard_group", None) or placement.replicas
+    ranks = _shards(placement)
     specs = {n: p for n, p in parameter_specs(sizes.spec).items() if p.trainable}
     rows = dict(_rows(sizes.spec.model.tree()))
     parameters = slots = 0
@@ -228,7 +225,7 @@ def _fsdp1(sizes: _Sizes, placement: Placement) -> _InMemory:
     sharding = getattr(options, "sharding", "full_shard")
     if sharding == "no_shard":
         return _ddp(sizes, placement)
-    ranks = getattr(options, "shard_group", None) or placement.replicas
+    ranks = _shards(placement)
     parts = [-(-size // sizes.itemsize // ranks) * sizes.itemsize for size in _units(sizes, placement)]
     parameters = sum(parts)
     slots = round(sizes.slots * parameters / max(sizes.parameters, 1))
@@ -247,7 +244,9 @@ def _units(sizes: _Sizes, placement: Placement) -> list[int]:
     """Bytes of what is gathered at once: the whole model, or each block, and what is in none."""
     if getattr(placement.options, "wrap", "root") == "root":
         return [sizes.parameters]
-    blocks = [_trained(block) * sizes.itemsize for block in blocks_of(sizes.spec.model.tree())]
+    blocks = [
+        sum(map(_trained, walk(block))) * sizes.itemsize for block in blocks_of(sizes.spec.model.tree())
+    ]
     rest = sizes.parameters - sum(blocks)
     return [*blocks, rest] if rest else blocks
 
@@ -264,7 +263,7 @@ def _gathered(sizes: _Sizes, placement: Placement, reshard: bool) -> int:
     whole = sum(units) - sum(blocks) + (min(2 * largest, sum(blocks)) if reshard else sum(blocks))
     if placement.strategy == "fsdp1":
         return whole
-    ranks = getattr(placement.options, "shard_group", None) or placement.replicas
+    ranks = _shards(placement)
     return whole + largest + largest // ranks
 
 
@@ -300,7 +299,7 @@ def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
     cuts = division(tree, ranks)
     divided = {
         canonical_name(node.path, tensor)
-        for node in _walk(tree)
+        for node in walk(tree)
         for tensor in node.parameters
         if tensor.name not in _UNCUT.get(cuts.get(node.path, "whole"), {tensor.name})
     }
@@ -319,18 +318,9 @@ def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
 _UNCUT = {"heads": {"output_bias"}, "columns": set[str](), "rows": {"bias"}}
 
 
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
-
-
-def _own(node: Node) -> int:
-    return sum(math.prod(p.shape) for p in node.parameters if p.trainable)
-
-
 def _trained(node: Node) -> int:
-    return sum(_own(each) for each in _walk(node))
+    """Numbers of a layer's own parameters."""
+    return sum(math.prod(p.shape) for p in node.parameters if p.trainable)
 
 
 # Which axis of the canonical tensor PyTorch stores first, where it is not the first.
@@ -346,7 +336,7 @@ _FIRST_AXIS = {
 
 def _rows(root: Node) -> Iterator[tuple[str, int]]:
     """(canonical name, length of the axis that FSDP2 divides) of each trained tensor."""
-    for node in _walk(root):
+    for node in walk(root):
         for tensor in node.parameters:
             if tensor.trainable:
                 axis = _FIRST_AXIS.get((node.spec.kind, tensor.name), 0)

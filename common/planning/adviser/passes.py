@@ -18,6 +18,7 @@ from parity.common.spec.losses import (
     KLDivergence,
     LossBase,
     MeanAbsoluteError,
+    MeanSquaredError,
     SoftmaxCrossEntropy,
 )
 
@@ -46,30 +47,24 @@ def passes(
     itemsize, low = itemsizes(spec)
     model, is_padded = spec.model, spec.model.pad_id is not None
     tape = Tape(samples, itemsize, low, model.inputs == "tokens", is_padded, checkpoints, alone)
-    shape = model.input_shape
-    tape.given = Storage(tape.bytes_of(shape, np.dtype(spec.input_dtype).itemsize))
-    outputs = record(tape, model.tree(), Value(tape.given, shape, grad=False))
+    batch = tape.new(model.input_shape, grad=False, itemsize=np.dtype(spec.input_dtype).itemsize)
+    tape.given = batch.storage
+    outputs = record(tape, model.tree(), batch)
     _loss(tape, spec.loss, outputs)
     return tape.memory()
 
 
 def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
-    rows = y.shape[:-1]
-    if isinstance(loss, SoftmaxCrossEntropy) and loss.is_plain:
-        # The index of each class, and what the kernel divides by.
+    rows, size = y.shape[:-1], tape.bytes_of(y.shape)
+    if isinstance(loss, SoftmaxCrossEntropy):
         log_p = tape.new(y.shape)
-        log_p = tape.apply(y, log_p, log_p)
-        tape.apply(
-            log_p,
-            Value(tape.fixed(tape.itemsize), (), grad=True),
-            tape.kept(rows, 8),
-            tape.fixed(tape.itemsize),
-        )
-    elif isinstance(loss, SoftmaxCrossEntropy):
-        log_p = tape.new(y.shape)
-        kept = (log_p,) if loss.outputs == "logits" else (y, log_p)
+        kept = (log_p,) if loss.is_plain or loss.outputs == "logits" else (y, log_p)
         log_p = tape.apply(y, log_p, *kept)
-        if loss.targets == "classes":
+        if loss.is_plain:
+            # The index of each class, and what the kernel divides by.
+            scalar = Storage(tape.itemsize)
+            tape.apply(log_p, Value(scalar, (), grad=True), tape.kept(rows, 8), Storage(tape.itemsize))
+        elif loss.targets == "classes":
             # Each class as an index, and a weight.
             tape.apply(log_p, tape.new(rows), tape.kept(rows, 8), tape.kept(rows))
         else:
@@ -78,7 +73,6 @@ def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
         # Both logarithms keep their operand and a buffer, both products the target; at the end there are the
         # logarithms and products too.
         saved = [tape.kept(y.shape) for _ in range(5)]
-        size = tape.bytes_of(y.shape)
         tape.apply(y, tape.new(y.shape), y, *saved, scratch=2 * size, forward_scratch=4 * size)
     elif isinstance(loss, KLDivergence):
         log_p = tape.new(y.shape)
@@ -86,5 +80,5 @@ def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
     elif isinstance(loss, Huber):
         tape.apply(y, tape.new(y.shape), tape.kept(y.shape), tape.kept(y.shape, 1))
     else:
-        assert isinstance(loss, MeanAbsoluteError) or loss.kind == "mean_squared_error"  # type: ignore[attr-defined]
-        tape.apply(y, tape.new(y.shape), tape.kept(y.shape), scratch=tape.bytes_of(y.shape))
+        assert isinstance(loss, MeanAbsoluteError | MeanSquaredError)
+        tape.apply(y, tape.new(y.shape), tape.kept(y.shape), scratch=size)

@@ -96,10 +96,13 @@ def _texts(question: Question) -> list[str]:
     """Placements from the simplest to the most involved, as `Placement.from_text` reads them."""
     n, spec = question.gpus, question.spec
     local = -(-spec.global_batch_size // n)
-    accumulations = [count for count in _ACCUMULATIONS if count <= local]
+
+    def cut(text: str) -> list[str]:
+        return [f"{text},accumulation={count}" for count in _ACCUMULATIONS if count <= local]
+
     if question.framework == "tensorflow":
         usual = _tensorflow_usual(question)
-        return [usual, *(_with(usual, f"accumulation={count}") for count in accumulations)]
+        return [usual, *cut(usual)]
     usual = f"torch:ddp:{n}" if n > 1 else "torch:single:1"
     blocks = f"torch:fsdp2:{n},wrap=blocks"
     divided = []
@@ -120,16 +123,13 @@ def _texts(question: Question) -> list[str]:
             divided.insert(5, f"{blocks},shard_group={per_node}")
         shares = [ranks for ranks in (2, 4, 8) if n % (ranks * question.nodes) == 0]
         divided += [f"torch:tensor_parallel:{n // ranks},ranks={ranks}" for ranks in shares]
-    recomputed = ([f"torch:ddp:{n},checkpoint=true"] if n > 1 else []) + [f"{blocks},checkpoint=true"]
-    cut = [f"{usual},accumulation={count}" for count in accumulations]
-    cut += [f"{blocks},checkpoint=true,accumulation={count}" for count in accumulations]
-    offloaded = [f"{blocks},checkpoint=true,cpu_offload=true"]
+    saving = f"{blocks},checkpoint=true"
+    recomputed = ([f"torch:ddp:{n},checkpoint=true"] if n > 1 else []) + [saving]
+    offloaded = [f"{saving},cpu_offload=true"]
     if n > 1:
         offloaded += [f"torch:deepspeed:{n},stage=3,offload_optimizer=true,offload_parameters=true"]
-    offloaded += [
-        f"{blocks},checkpoint=true,cpu_offload=true,accumulation={count}" for count in accumulations
-    ]
-    return [usual, *divided, *recomputed, *cut, *offloaded]
+    offloaded += cut(offloaded[0])
+    return [usual, *divided, *recomputed, *cut(usual), *cut(saving), *offloaded]
 
 
 def _tensorflow_usual(question: Question) -> str:
@@ -137,10 +137,6 @@ def _tensorflow_usual(question: Question) -> str:
     if question.nodes > 1:
         return f"tensorflow:multi_worker:{n},replicas_per_worker={n // question.nodes},communication=nccl"
     return f"tensorflow:mirrored:{n},cross_device=nccl" if n > 1 else "tensorflow:single:1"
-
-
-def _with(text: str, more: str) -> str:
-    return f"{text},{more}"
 
 
 def _reason(question: Question, choices: list[Choice], chosen: Choice | None) -> str:

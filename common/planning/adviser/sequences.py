@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from parity.common.planning.adviser.layers import chain, in_order, masked, own_bytes, product, record, rule
 from parity.common.planning.adviser.tape import Storage, Tape, Value
@@ -18,56 +19,34 @@ def _rows(tape: Tape, x: Value, shape: layers.Shape, parameters: int) -> Value:
 
 
 @rule(layers.Embedding)
-def _embedding(tape: Tape, node: Node, x: Value) -> Value:
+def _embedding(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
     return _rows(tape, x, node.output_shape, own_bytes(tape, node))
 
 
 @rule(layers.SegmentEmbedding)
-def _segment_embedding(tape: Tape, node: Node, x: Value) -> Value:
+def _segment_embedding(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
     segments = tape.kept(x.shape, 8)
     return tape.apply(x, tape.new(node.output_shape), segments, parameters=own_bytes(tape, node))
 
 
 @rule(layers.TiedEmbedding)
-def _tied_embedding(tape: Tape, node: Node, x: Value) -> Value:
-    spec = node.spec
-    assert isinstance(spec, layers.TiedEmbedding)
+def _tied_embedding(tape: Tape, node: Node, spec: layers.TiedEmbedding, x: Value) -> Value:
     beside = len(spec.beside)
     y = _rows(tape, x, (*x.shape, spec.features), own_bytes(tape, node))
     for child in node.children[:beside]:
         y = tape.apply((y, record(tape, child, x)), tape.new(y.shape), passes=True)
     y = in_order(tape, chain(tape, node.children[beside:], y))
     # The table's second gradient is added to the first.
-    table = spec.vocabulary * spec.features
-    return product(tape, y, node.output_shape, table)
-
-
-@rule(layers.PositionEmbedding)
-def _position_embedding(tape: Tape, node: Node, x: Value) -> Value:
-    return tape.apply(x, tape.new(x.shape), parameters=own_bytes(tape, node), passes=x.grad)
-
-
-@rule(layers.SinusoidalPositions)
-def _sinusoidal(tape: Tape, node: Node, x: Value) -> Value:
-    return tape.apply(x, tape.new(x.shape), passes=True)
-
-
-@rule(layers.ClassToken)
-def _class_token(tape: Tape, node: Node, x: Value) -> Value:
-    return tape.apply(x, tape.new(node.output_shape), parameters=own_bytes(tape, node))
-
-
-@rule(layers.TakeToken)
-def _take_token(tape: Tape, node: Node, x: Value) -> Value:
-    return tape.part(x, node.output_shape)
+    return product(tape, y, node.output_shape, spec.vocabulary * spec.features)
 
 
 # Attention.
 
 
-def _attention(tape: Tape, node: Node, x: Value, memory: Value) -> Value:
-    spec = node.spec
-    assert isinstance(spec, AttentionBase)
+@rule(layers.SelfAttention, layers.CrossAttention)
+def _attention(tape: Tape, node: Node, spec: AttentionBase, x: Value) -> Value:
+    # A self-attention has no children, so that its memory is x.
+    memory = chain(tape, node.children, x)
     sizes = {p.name: math.prod(p.shape) for p in node.parameters}
     size, queries, keys = spec.size(x.shape), x.shape[0], memory.shape[0]
     inner, shared = spec.heads * size, spec.groups * size
@@ -79,16 +58,13 @@ def _attention(tape: Tape, node: Node, x: Value, memory: Value) -> Value:
             return y
         return tape.apply(y, tape.new(y.shape), parameters=bias * tape.itemsize, passes=True)
 
-    q, k, v = (
-        project(x, "query", inner),
-        project(memory, "key", shared),
-        project(memory, "value", shared),
-    )
+    q = project(x, "query", inner)
+    k, v = (project(memory, part, shared) for part in ("key", "value"))
     if getattr(spec, "rotary", None):
         q, k = (tape.apply(each, tape.new(each.shape), scratch=tape.bytes_of(each.shape)) for each in (q, k))
     weights, has_mask = (spec.heads, queries, keys), spec.masked and tape.has_padding
     if spec.dropout or tape.low_itemsize is not None:
-        mask = tape.kept((queries, keys), 1) if has_mask else tape.fixed(queries * keys)
+        mask = tape.kept((queries, keys), 1) if has_mask else Storage(queries * keys)
         mixed = _mixed_in_full(tape, spec, q, k, v, weights, mask)
     else:
         mixed = tape.new((queries, inner))
@@ -97,7 +73,7 @@ def _attention(tape: Tape, node: Node, x: Value, memory: Value) -> Value:
         masks = (tape.kept((queries, keys), 1), tape.kept((queries, keys))) if has_mask else ()
         mixed = tape.apply((q, k, v), mixed, q, k, v, mixed, sums, *masks)
     if has_mask or spec.dropout:
-        some = tape.kept((queries,), 1) if has_mask else tape.fixed(queries)
+        some = tape.kept((queries,), 1) if has_mask else Storage(queries)
         mixed = tape.apply(mixed, tape.new(mixed.shape), some)
     return project(mixed, "output", node.output_shape[-1])
 
@@ -124,35 +100,21 @@ def _mixed_in_full(
     return tape.apply((probabilities, v), tape.new((weights[1], q.shape[-1])), probabilities, v)
 
 
-@rule(layers.SelfAttention)
-def _self_attention(tape: Tape, node: Node, x: Value) -> Value:
-    return _attention(tape, node, x, x)
-
-
-@rule(layers.CrossAttention)
-def _cross_attention(tape: Tape, node: Node, x: Value) -> Value:
-    return _attention(tape, node, x, chain(tape, node.children, x))
-
-
 # Recurrent layers: what PyTorch's CPU kernels keep of each token, in vectors of `units`.
 
 _KEPT_UNITS = {"lstm": 7, "gru": 7, "simple_rnn": 1}
 
 
 @rule(layers.LSTM, layers.GRU, layers.SimpleRNN)
-def _recurrent(tape: Tape, node: Node, x: Value) -> Value:
-    spec = node.spec
-    assert isinstance(spec, RecurrentBase)
-    has_mask = spec.masked and tape.has_padding
-    outputs = tuple(_one_way(tape, node, x, backward, has_mask) for _, backward in spec.ways)
+def _recurrent(tape: Tape, node: Node, spec: RecurrentBase, x: Value) -> Value:
+    outputs = tuple(_one_way(tape, node, spec, x, backward) for _, backward in spec.ways)
     if len(outputs) == 1:
         return outputs[0]
     return tape.apply(outputs, tape.new(node.output_shape), passes=spec.merge == "sum")
 
 
-def _one_way(tape: Tape, node: Node, x: Value, backward: bool, has_mask: bool) -> Value:
-    spec = node.spec
-    assert isinstance(spec, RecurrentBase)
+def _one_way(tape: Tape, node: Node, spec: RecurrentBase, x: Value, backward: bool) -> Value:
+    has_mask = spec.masked and tape.has_padding
     tokens, width = x.shape[0], x.shape[-1]
 
     def reordered(value: Value) -> Value:
@@ -166,15 +128,8 @@ def _one_way(tape: Tape, node: Node, x: Value, backward: bool, has_mask: bool) -
     # The gates of a GRU are put in PyTorch's order.
     ordered = (width + spec.units) * spec.gates * spec.units * tape.itemsize if spec.kind == "gru" else 0
     parameters = own_bytes(tape, node) // len(spec.ways)
-    y = tape.apply(
-        x,
-        tape.new((tokens, spec.units)),
-        x,
-        kept,
-        tape.fixed(ordered),
-        parameters=parameters,
-        scratch=parameters,
-    )
+    saved = (x, kept, Storage(ordered))
+    y = tape.apply(x, tape.new((tokens, spec.units)), *saved, parameters=parameters, scratch=parameters)
     y = reordered(y) if has_mask else y
     if not spec.return_sequences:
         return tape.part(y, (spec.units,))

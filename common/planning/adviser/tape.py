@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from parity.common.spec.layers import Shape
@@ -60,30 +60,25 @@ class Memory(NamedTuple):
     added: int
 
 
+@dataclass
 class Tape:
     """Records the operations of a forward pass over some samples.
 
     low_itemsize: of the type that products round their operands to, None where they do not.
     tokens: whether the model's inputs are integers. has_padding: whether layers may mask some of them.
     checkpoints: paths of the layers that keep only their input. alone: whether there is no other replica.
+    given: the batch: it may be saved, but is there in any case.
     """
 
-    def __init__(
-        self,
-        samples: int,
-        itemsize: int,
-        low_itemsize: int | None = None,
-        tokens: bool = False,
-        has_padding: bool = False,
-        checkpoints: frozenset[str] = frozenset(),
-        alone: bool = True,
-    ) -> None:
-        self.samples, self.itemsize, self.low_itemsize = samples, itemsize, low_itemsize
-        self.tokens, self.has_padding, self.checkpoints = tokens, has_padding, checkpoints
-        self.alone = alone
-        self.operations: list[Operation] = []
-        # The batch: it may be saved, but is there in any case.
-        self.given: Storage | None = None
+    samples: int
+    itemsize: int
+    low_itemsize: int | None = None
+    tokens: bool = False
+    has_padding: bool = False
+    checkpoints: frozenset[str] = frozenset()
+    alone: bool = True
+    given: Storage | None = None
+    operations: list[Operation] = field(default_factory=list)
 
     def bytes_of(self, shape: Shape, itemsize: int | None = None) -> int:
         """Of a tensor with this shape for each sample."""
@@ -96,10 +91,6 @@ class Tape:
     def kept(self, shape: Shape, itemsize: int | None = None) -> Storage:
         """Something saved that is no operation's input or output, such as indices or statistics."""
         return Storage(self.bytes_of(shape, itemsize))
-
-    def fixed(self, size: int) -> Storage:
-        """Something saved whose bytes do not depend on the samples."""
-        return Storage(size)
 
     def part(self, x: Value, shape: Shape) -> Value:
         """A part of x as a view; its gradient is as large as x's storage."""
@@ -137,8 +128,9 @@ class Tape:
 
     def checkpointed(self, first: int, block_input: Value) -> None:
         """Let the operations from `first` on keep only the block's input, and compute the rest again."""
-        inside = Tape(self.samples, self.itemsize)
-        inside.operations, inside.given = self.operations[first:], block_input.storage
+        inside = Tape(
+            self.samples, self.itemsize, given=block_input.storage, operations=self.operations[first:]
+        )
         if not inside.operations:
             return
         parameters = sum(operation.parameters for operation in inside.operations)
@@ -201,11 +193,12 @@ class Tape:
         return peak
 
 
+@dataclass
 class _Buffer:
     """A gradient, shared by as many values as `uses` says."""
 
-    def __init__(self, size: int) -> None:
-        self.bytes, self.uses = size, 1
+    bytes: int
+    uses: int = 1
 
 
 class _Gradients:
