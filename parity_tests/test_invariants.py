@@ -27,7 +27,7 @@ from parity.common.record.invariants import (
 )
 from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
-from parity.common.report.files import write_json
+from parity.common.report.files import to_json, write_data
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import DDP, FACTS, MIRRORED, TORCH, Run, one_line, tiny_spec
@@ -367,6 +367,6 @@ def test_a_breach_of_either_fails_the_comparison(tmp_path: Path, which: str) -> 
     assert [check.name for check in comparison.checks if not check.passed] == ["invariants"]
     assert comparison.verdict == "divergent"
     assert "schedule as specified" in one_line(comparison.reason)
-    write_json(result, tmp_path / "report.json")
+    write_data(to_json(result), tmp_path / "report.json")
     checks = json.loads((tmp_path / "report.json").read_text())["comparisons"][0]["checks"]
     assert {check["name"]: check["passed"] for check in checks}["invariants"] is False

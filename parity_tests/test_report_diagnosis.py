@@ -21,7 +21,8 @@ from parity.common.diagnosis.result import (
     When,
 )
 from parity.common.record.taps import layers_of, tapped_parameters
-from parity.common.report.diagnosis import to_json, write_diagnosis_json
+from parity.common.report.diagnosis import to_json
+from parity.common.report.files import write_data
 from parity.common.report.html.diagnosis import Subject, level_of, write_diagnosis_html
 from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity_tests.helpers import ROOT
@@ -229,7 +230,7 @@ def test_what_is_not_finite_is_said_in_words_and_written_as_json() -> None:
 
 def test_json_holds_the_whole_diagnosis(tmp_path: Path) -> None:
     diagnosis = synthetic()
-    write_diagnosis_json(diagnosis, tmp_path / "diagnosis.json")
+    write_data(to_json(diagnosis), tmp_path / "diagnosis.json")
     data = json.loads((tmp_path / "diagnosis.json").read_text())
     assert (data["format"], data["schema_version"], data["exit_code"]) == ("parity-diagnosis", 2, 1)
     assert {field.name for field in fields(Diagnosis)} <= set(data)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from parity.common.parity.compare import LedgerEntry
 from parity.common.parity.result import Result, judge
-from parity.common.report.files import to_json, write_json, write_junit
+from parity.common.report.files import to_json, write_data, write_junit
 from parity.common.report.terminal import print_checks, print_verdict
 from parity.common.scaling.result import Ratio, Scaling
 from parity.common.spec import Placement
@@ -85,7 +85,7 @@ def test_json_is_strict_and_says_the_verdict(
     tmp_path: Path, change: Callable[[Run], object], assignments: tuple[str, ...], verdict: str, code: int
 ) -> None:
     result = pair(tmp_path, change, *assignments)
-    write_json(result, tmp_path / "report.json")
+    write_data(to_json(result), tmp_path / "report.json")
     data = strict(tmp_path / "report.json")
     assert (data["verdict"], data["exit_code"]) == (verdict, code)
     assert data["spec_hash"] == result.records[0].header.spec_hash
@@ -115,7 +115,7 @@ def test_json_keeps_speeds_that_are_not_numbers_and_hostile_text(tmp_path: Path)
     configuration = replace(full.configurations[0], label=HOSTILE, samples_per_second=unknown)
     scaling = replace(full, configurations=(configuration,), speedups=(ratio,))
     result = replace(hostile(pair(tmp_path)), scaling=scaling)
-    write_json(result, tmp_path / "report.json")
+    write_data(to_json(result), tmp_path / "report.json")
     data = strict(tmp_path / "report.json")
     assert data["scaling"]["speedups"][0]["median"] == "nan"
     assert data["comparisons"][0]["checks"][0]["where"] == HOSTILE

@@ -48,7 +48,7 @@ from parity.common.external.pairs.setup import (
     turn_off_dropout,
 )
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.report.verdict import write_reports
+from parity.common.report.terminal import write_reports
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework

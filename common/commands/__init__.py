@@ -5,13 +5,14 @@ Here is what they share, with one another and with those in `parity.common.comma
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from parity.common import recipes
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, SpecError
 
 
 def add_command(
@@ -37,6 +38,14 @@ def add_spec_flags(command: Any) -> None:
         metavar="FIELD=VALUE",
         help="override a field, e.g. optimizer.learning_rate=0.05; repeatable",
     )
+
+
+def check_positive(options: argparse.Namespace, *names: str) -> None:
+    """Raise SpecError unless the whole numbers of these flags are at least 1."""
+    for name in names:
+        value = getattr(options, name)
+        if value < 1:
+            raise SpecError(f"--{name.replace('_', '-')} must be at least 1, received {value}")
 
 
 def write_json(path: Path, data: Any) -> None:

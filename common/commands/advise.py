@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from parity.common.base.errors import SpecError
 from parity.common.base.units import parse_size, show_size
@@ -24,7 +23,7 @@ from parity.common.planning.adviser.recommend import (
     placement_text,
     samples_each,
 )
-from parity.common.report.terminal import say, table_console
+from parity.common.report.terminal import figures_table, say, table_console
 from parity.common.state.imported import refuse_imported
 
 _MOST_GPUS = 65536
@@ -84,15 +83,12 @@ def _what(options: argparse.Namespace) -> list[str]:
 def show(advice: Advice, command: str | None, console: Console, everything: bool) -> None:
     """The table, the recommendation, and how to start it."""
     question = advice.question
-    table = Table(
-        title=f"{question.spec.name}, global batch {question.spec.global_batch_size}, {question.spec.precision}:"
+    parts = ("#parameters", "#gradients", "#optimizer", "#activations", "#temporary", "#total")
+    table = figures_table(
+        ("placement", "#batch", *parts, "fits"),
+        f"{question.spec.name}, global batch {question.spec.global_batch_size}, {question.spec.precision}:"
         f" bytes of the fullest of {question.gpus} GPUs",
-        box=None,
     )
-    table.add_column("placement", no_wrap=True)
-    for name in ("batch", "parameters", "gradients", "optimizer", "activations", "temporary", "total"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("fits")
     for choice in _told(advice, everything):
         table.add_row(*_cells(choice, question))
     console.print(table)

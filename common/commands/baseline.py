@@ -16,7 +16,7 @@ from parity.common.base.errors import SpecError
 from parity.common.commands import make_folder
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.report.files import finite, write_data
-from parity.common.report.terminal import say, table_console
+from parity.common.report.terminal import figures_table, say, table_console
 
 _MARK = {0: "[bold green]✓[/bold green]", 1: "[bold red]✗[/bold red]", 3: "[bold yellow]?[/bold yellow]"}
 _WORDS = {0: "no regression", 1: "regression", 3: "undecided"}
@@ -59,10 +59,8 @@ def show(results: list[BaselineResult], console: Console, report: str | None) ->
     """Each comparison: its verdict, the versions that differ, a table, and what has become worse."""
     for result in results:
         code = result.exit_code
-        say(
-            console,
-            f"{_MARK[code]} [bold]{_WORDS[code]}[/bold]  {escape(result.new)} against {escape(result.old)}",
-        )
+        about = f"{escape(result.new)} against {escape(result.old)}"
+        say(console, f"{_MARK[code]} [bold]{_WORDS[code]}[/bold]  {about}")
         changed = [f"{name} {old} -> {new}" for name, old, new in result.versions]
         say(console, f"  versions: {escape(', '.join(changed) or 'the same')}")
         console.print(_table(result))
@@ -80,21 +78,17 @@ def show(results: list[BaselineResult], console: Console, report: str | None) ->
 
 def _open(change: Change) -> list[str]:
     """What could not be decided, and why."""
-    lines = (
-        [f"numbers {change.numbers}: {change.why}"]
-        if change.numbers in ("inconclusive", "not compared")
-        else []
-    )
+    lines = []
+    if change.numbers in ("inconclusive", "not compared"):
+        lines.append(f"numbers {change.numbers}: {change.why}")
     if change.speed in ("too noisy to conclude", "not compared"):
         lines.append(f"speed {change.speed}: {change.advice}")
     return lines
 
 
 def _table(result: BaselineResult) -> Table:
-    table = Table(box=None)
-    for name in ("configuration", "batch", "numbers", "speed", "new / old", "could tell", "peak memory"):
-        right = name in ("batch", "new / old", "could tell", "peak memory")
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    figures = ("#new / old", "#could tell", "#peak memory")
+    table = figures_table(("configuration", "#batch", "numbers", "speed", *figures))
     for change in result.changes:
         ratio = change.ratio
         peak = next((change.memory[name] for name in change.memory if name.startswith("peak")), math.nan)

@@ -1,4 +1,6 @@
-"""`parity checkpoint list | verify | export`: what a run has saved, whether it is whole, and out of the toolkit."""
+"""`parity checkpoint list | verify | export`: what a run has saved, whether it is whole, and out of the toolkit.
+
+And `parity export`: a checkpoint of a user's Keras model as one of its torch port, or back."""
 
 from __future__ import annotations
 
@@ -11,12 +13,13 @@ from rich.table import Table
 from parity.common.base.errors import CheckpointError
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
+from parity.common.external.checkpoints import End, convert_checkpoint
 from parity.common.external.export import FORMATS, convert
 from parity.common.report.terminal import table_console
 
 
 def add(commands: Any) -> None:
-    """Register the subcommand."""
+    """Register both subcommands."""
     text = "list, verify and export what a run has saved"
     group = commands.add_parser("checkpoint", help=text, description=f"{text.capitalize()}.")
     actions = group.add_subparsers(required=True, metavar="ACTION")
@@ -48,6 +51,50 @@ def add(commands: Any) -> None:
         " safetensors: the same tensors; dcp: the same, as a folder of torch.distributed.checkpoint",
     )
     export.add_argument("--out", type=Path, required=True, help="new file, or folder of dcp")
+    _add_export(commands)
+
+
+def _add_export(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "export",
+        _export_user_checkpoint,
+        "turn a checkpoint of your own Keras model into one of its torch port, or back: weights, optimizer, step",
+        "Training then goes on in the other framework where it stopped. What the toolkit itself has trained is"
+        " written by `parity checkpoint export`. mapping.yaml is what `parity pair` writes.",
+    )
+    command.add_argument("--mapping", type=Path, required=True, help="mapping.yaml of the two models")
+    command.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="model.keras or x.weights.h5 (Keras 3); x.pt, x.pth or x.safetensors (torch): a state_dict, or"
+        " {'model': ..., 'optimizer': ..., 'step': ...} of some",
+    )
+    command.add_argument(
+        "--to",
+        dest="destination",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="new file of the other framework, named as above",
+    )
+    for side, needed in (
+        ("keras", "needed for .weights.h5 and to write a file of Keras"),
+        ("torch", "needed to carry an optimizer"),
+    ):
+        command.add_argument(
+            f"--{side}", metavar="MODULE:ATTRIBUTE", help=f"what builds the {side} model; {needed}"
+        )
+        command.add_argument(
+            f"--{side}-optimizer",
+            metavar="MODULE:ATTRIBUTE",
+            help=f"what makes the {side} optimizer; needed to carry its slots"
+            + (" where the file does not say" if side == "keras" else ""),
+        )
+    command.add_argument("--weights-only", action="store_true", help="leave out the optimizer and the step")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -127,4 +174,17 @@ def _export(options: argparse.Namespace) -> int:
     for problem in answer["passed_over"]:
         print(f"passed over: {problem}")
     print(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")
+    return 0
+
+
+def _export_user_checkpoint(options: argparse.Namespace) -> int:
+    given = {
+        "tensorflow": (options.keras, options.keras_optimizer),
+        "torch": (options.torch, options.torch_optimizer),
+    }
+    source, destination = (
+        End(path, *given[End(path).framework]) for path in (options.source, options.destination)
+    )
+    for line in convert_checkpoint(options.mapping, source, destination, options.weights_only):
+        print(line)
     return 0

@@ -31,7 +31,6 @@ from parity.common.commands import (
     checkpoint,
     collectives,
     diagnose,
-    export,
     lint,
     make_folder,
     manifest,
@@ -41,7 +40,6 @@ from parity.common.commands import (
     steps,
     submit,
 )
-from parity.common.commands.recorded import MAPPING_HELP, reader_of
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
 from parity.common.execution.flags import spelled
@@ -50,8 +48,7 @@ from parity.common.execution.worker import describe, require
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
 from parity.common.parity.result import judge, read_session
-from parity.common.report.terminal import table_console
-from parity.common.report.verdict import conclude, write_reports
+from parity.common.report.terminal import conclude, table_console, write_reports
 from parity.common.scaling.experiment import is_scale
 from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema
 from parity.common.state.canonical import parameter_specs
@@ -150,7 +147,7 @@ def _parser() -> Any:
         help="folder for report.html, report.json and report.xml; with --baseline for baseline.json",
     )
     compare.add_argument("--checks", action="store_true", help="list every check")
-    compare.add_argument("--mapping", type=Path, help=MAPPING_HELP)
+    compare.add_argument("--mapping", type=Path, help=diagnose.MAPPING_HELP)
 
     report = add_command(commands, "report", _report, "analyse a finished session, write its reports again")
     report.add_argument("session", type=Path, help="the folder that 'parity run' or 'parity scale' wrote")
@@ -182,7 +179,6 @@ def _parser() -> Any:
         scale,
         steps,
         checkpoint,
-        export,
         collectives,
         advise,
         submit,
@@ -215,7 +211,7 @@ def _run(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     if options.baseline:
         return baseline.run(options)
-    read = reader_of(options.mapping)
+    read = diagnose.reader_of(options.mapping)
     records = [read(path) for path in (options.reference, *options.candidates)]
     floors = [read(path) for path in options.floor]
     whole = unwrapped([*records, *floors])

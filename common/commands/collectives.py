@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from parity.common.base.errors import RunError, SpecError
 from parity.common.base.units import parse_sizes, show_size
-from parity.common.commands import add_command, write_json
+from parity.common.commands import add_command, check_positive, write_json
 from parity.common.planning.collectives.bench import DTYPES, Plan
 from parity.common.planning.collectives.operations import OPERATIONS
 from parity.common.planning.collectives.run import Row, collect
-from parity.common.report.terminal import table_console
+from parity.common.report.terminal import figures_table, table_console
 from parity.common.spec.strategies import Framework
 
 _LARGEST = 2**31
@@ -43,9 +42,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run what was asked for; 1 where a result was wrong."""
     plan = plan_of(options)
-    frameworks: list[Framework] = ["torch", "tensorflow"]
-    if options.framework != "both":
-        frameworks = [options.framework]
+    both: list[Framework] = ["torch", "tensorflow"]
+    frameworks = both if options.framework == "both" else [options.framework]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         for framework in frameworks:
@@ -67,8 +65,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     for flag, value in (("--ranks", options.ranks), ("--repeats", options.repeats)):
         if not 1 <= value <= 1024:
             raise SpecError(f"{flag} must be from 1 to 1024, received {value}")
-    if options.timeout_seconds < 1:
-        raise SpecError(f"--timeout-seconds must be at least 1, received {options.timeout_seconds}")
+    check_positive(options, "timeout_seconds")
     sizes = parse_sizes(options.sizes)
     if max(sizes) > _LARGEST:
         raise SpecError(f"--sizes {options.sizes}: the largest is {show_size(_LARGEST)}")
@@ -90,11 +87,9 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def show(rows: list[Row], plan: Plan, console: Console) -> None:
     """The table, and one line on whether all was right."""
     title = f"{plan.ranks} ranks, {plan.dtype}, median of {plan.repeats}; time of the slowest rank"
-    table = Table(title=title, box=None)
-    for name in ("operation", "what is called"):
-        table.add_column(name, no_wrap=name == "operation")
-    for name in ("size", "elements", "time us", "algbw GB/s", "busbw GB/s", "wrong"):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("#size", "#elements", "#time us", "#algbw GB/s", "#busbw GB/s", "#wrong")
+    table = figures_table(("operation", "what is called", *figures), title)
+    table.columns[1].no_wrap = False
     before = None
     for row in rows:
         new = (row.framework, row.operation) != before

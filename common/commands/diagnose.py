@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,20 +14,26 @@ from rich.console import Console
 
 from parity.common.base.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import numbered_folders
-from parity.common.commands import add_command, make_folder, recorded, write_json
+from parity.common.commands import add_command, make_folder, write_json
 from parity.common.diagnosis.observe.replays import Contexts
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import require
 from parity.common.external.pairs.replay import diagnose_records
+from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from parity.common.parity.align import check_alignment, differences
-from parity.common.parity.result import Result
+from parity.common.parity.compare import EXIT_CODES
+from parity.common.parity.result import Result, budget_of
 from parity.common.record import RunRecord, read_record
-from parity.common.report.diagnosis import EXIT_CODES, to_json, write_diagnosis_json
-from parity.common.report.files import page_or_data
+from parity.common.report.diagnosis import to_json
+from parity.common.report.html.diagnosis import Subject, write_diagnosis
 from parity.common.report.terminal_diagnosis import print_diagnosis
+from parity.common.spec.external.mapping import read_mapping
 
+MAPPING_HELP = (
+    "recorded scripts: mapping.yaml, by which a torch script's tensors get Keras's names and layouts"
+)
 _MOST_FIELDS = 6
 _REPLAYS = "replays"
 
@@ -42,32 +48,22 @@ def add(commands: Any) -> None:
         "Replays parts of both runs, so it needs their frameworks. Exit codes: 0 parity, 1 divergent, 2 usage or"
         " run error, 3 inconclusive.",
     )
-    command.add_argument(
-        "reference", type=Path, metavar="RUN_A", help="record of a finished run: the reference"
-    )
-    command.add_argument("candidate", type=Path, metavar="RUN_B", help="record of one that differs from it")
-    command.add_argument(
-        "--out", type=Path, help="folder for diagnosis.html and diagnosis.json [none: terminal only]"
-    )
-    command.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write the whole diagnosis as JSON there"
-    )
-    command.add_argument(
-        "--floor",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="below float64: permuted runs that show the noise floor",
-    )
+    flag = command.add_argument
+    flag("reference", type=Path, metavar="RUN_A", help="record of a finished run: the reference")
+    flag("candidate", type=Path, metavar="RUN_B", help="record of one that differs from it")
+    flag("--out", type=Path, help="folder for diagnosis.html and diagnosis.json [none: terminal only]")
+    flag("--json", type=Path, metavar="FILE", help="also write the whole diagnosis as JSON there")
+    floor = "below float64: permuted runs that show the noise floor"
+    flag("--floor", type=Path, nargs="+", default=[], help=floor)
     for side, name in (("a", "RUN_A"), ("b", "RUN_B")):
-        command.add_argument(
+        flag(
             f"--context-{side}",
             f"--inside-{side}",  # as it was called before
             metavar="MODULE:FUNCTION",
             help=f"context manager, MODULE:FUNCTION, that {name} was made in; its replays are made in it, too",
         )
-    command.add_argument("--mapping", type=Path, help=recorded.MAPPING_HELP)
-    command.add_argument("--keep", action="store_true", help=f"keep the replays, in OUT/{_REPLAYS}")
+    flag("--mapping", type=Path, help=MAPPING_HELP)
+    flag("--keep", action="store_true", help=f"keep the replays, in OUT/{_REPLAYS}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,11 +71,11 @@ def run(options: argparse.Namespace) -> int:
     contexts = _context("--context-a", options.context_a), _context("--context-b", options.context_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
-    read = recorded.reader_of(options.mapping)
+    read = reader_of(options.mapping)
     reference, candidate = read(options.reference), read(options.candidate)
     floors = [read(path) for path in options.floor]
     if reference.train_spec is None and candidate.train_spec is None:
-        found, (reference, candidate) = recorded.diagnose([reference, candidate, *floors], options)
+        found, (reference, candidate) = diagnosis_of_scripts([reference, candidate, *floors], options)
     else:
         check(reference, candidate)
         kept = options.out / _REPLAYS if options.keep else None
@@ -87,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     shown = None
     if options.out is not None:
         make_folder(options.out)
-        shown = write_reports(found, reference, candidate, options.out / "diagnosis")
+        shown = write_diagnosis(found, Subject.of_records(reference, candidate), options.out / "diagnosis")
     if options.json is not None:
         write_json(options.json, to_json(found))
     print_diagnosis(found, Console(emoji=False), shown)
@@ -118,7 +114,8 @@ def after_run(result: Result, folder: Path) -> None:
         except ParityError as error:
             print(f"parity: {candidate.label} was not diagnosed: {error}", file=sys.stderr)
             continue
-        shown = write_reports(found, reference, candidate, folder / f"diagnosis_{number}")
+        subject = Subject.of_records(reference, candidate)
+        shown = write_diagnosis(found, subject, folder / f"diagnosis_{number}")
         print_diagnosis(found, Console(emoji=False), shown)
 
 
@@ -128,9 +125,8 @@ def check(reference: RunRecord, candidate: RunRecord) -> None:
     if fields:
         more = f", and {len(fields) - _MOST_FIELDS} more" if len(fields) > _MOST_FIELDS else ""
         raise AlignmentError(
-            f"{reference.folder} and {candidate.folder} differ because their specs do: "
-            + "; ".join(fields[:_MOST_FIELDS])
-            + f"{more}; run both from one spec"
+            f"{reference.folder} and {candidate.folder} differ because their specs do:"
+            f" {'; '.join(fields[:_MOST_FIELDS])}{more}; run both from one spec"
         )
     check_alignment(reference, candidate)
     for record in (reference, candidate):
@@ -172,16 +168,39 @@ def diagnosis_of(
             raise RunError("interrupted; nothing was written") from None
 
 
-def write_reports(diagnosis: Diagnosis, reference: RunRecord, candidate: RunRecord, path: Path) -> str:
-    """Write path.json and path.html; says where what is for people lies."""
-    from parity.common.report.html.diagnosis import Subject, write_diagnosis_html
+def reader_of(mapping: Path | None) -> Callable[[Path], RunRecord]:
+    """What reads a record; where `--mapping` was given, with its tensors named by it."""
+    if mapping is None:
+        return read_record
+    known = read_mapping(mapping)
+    return lambda path: mapped(read_record(path), known)
 
-    page, data = path.with_suffix(".html"), path.with_suffix(".json")
-    write_diagnosis_json(diagnosis, data)
-    records = (reference, candidate)
-    return page_or_data(
-        page, data, lambda: write_diagnosis_html(diagnosis, Subject.of_records(*records), page)
-    )
+
+def diagnosis_of_scripts(
+    records: Sequence[RunRecord], options: argparse.Namespace
+) -> tuple[Diagnosis, tuple[RunRecord, RunRecord]]:
+    """Diagnose two recorded scripts; returns their records too, with the names that were compared.
+
+    records: the reference, the candidate, and those of `--floor`.
+
+    Raises:
+        SpecError: a flag was given that is for replays.
+        AlignmentError: the records are of different scripts.
+    """
+    given = [name for name in ("context_a", "context_b", "keep") if getattr(options, name)]
+    if given:
+        raise SpecError(
+            f"--{given[0].replace('_', '-')} is for replays, and a recorded script cannot be replayed"
+        )
+    reference, candidate, *floors = unwrapped(records)
+    unlike = differences(reference, candidate)
+    if unlike:
+        raise AlignmentError(
+            f"{reference.folder} and {candidate.folder} record different scripts: {'; '.join(unlike)}"
+        )
+    finished = reference.summary is not None
+    budget = budget_of([reference], floors) if finished and floors else None
+    return diagnose_recorded(reference, candidate, budget), (reference, candidate)
 
 
 def _context(flag: str, text: str | None) -> str | None:

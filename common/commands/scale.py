@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import SpecError
-from parity.common.commands import add_command, add_spec_flags
+from parity.common.commands import add_command, add_spec_flags, check_positive
 from parity.common.execution import session
 from parity.common.execution.training_cli import choose_spec
-from parity.common.report.files import page_or_data, write_scale_json
+from parity.common.report.files import scale_to_json, write_both
+from parity.common.report.html.comparison import write_scale_html
 from parity.common.report.terminal import table_console
 from parity.common.report.terminal_scaling import print_scale
 from parity.common.scaling import experiment
@@ -86,9 +87,7 @@ def run(options: argparse.Namespace) -> int:
 def question_of(options: argparse.Namespace) -> Question:
     """What the flags ask; SpecError with one line where they cannot be."""
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
-    for flag, value in (("--rounds", options.rounds), ("--project", options.project)):
-        if value < 1:
-            raise SpecError(f"{flag} must be at least 1, received {value}")
+    check_positive(options, "rounds", "project")
     if options.link is not None:
         parse_link(options.link)
     usual = {"device": options.device, "pin": True, "stop_at_step": _steps(spec, options)}
@@ -131,10 +130,7 @@ def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:
 def report(folder: Path) -> int:
     """Analyse a session, write its reports and say what was found."""
     result = experiment.read_scale(folder)
-    from parity.common.report.html.comparison import write_scale_html
-
-    page, data = folder / "report.html", folder / "report.json"
-    write_scale_json(result, data)
-    shown = page_or_data(page, data, lambda: write_scale_html(result, page))
+    data = scale_to_json(result)
+    shown = write_both(folder / "report", data, lambda page: write_scale_html(result, page))
     print_scale(result, table_console(), shown)
     return result.exit_code

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from parity import __version__
 from parity.common.diagnosis.isolate.stages import TITLES, number, worst_by_name
 from parity.common.diagnosis.result import BEFORE_FIRST, Diagnosis, Finding, TensorComparison
-from parity.common.report.files import finite, write_data
+from parity.common.parity.compare import EXIT_CODES
+from parity.common.report.files import finite
 
 FORMAT_VERSION = 2
 UNKNOWN = "first differs here, no known cause fits"
 NOT_FOUND = "not found: no isolated tensor of the traced steps deviates"
-EXIT_CODES = {"parity": 0, "divergent": 1, "inconclusive": 3}
 
 
 def amount(tensor: TensorComparison) -> str:
@@ -112,8 +111,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TensorComparison):
         data = {"stage": value.stage, **data, "by_replica": dict(value.by_replica)}
     return data
-
-
-def write_diagnosis_json(diagnosis: Diagnosis, path: Path) -> None:
-    """Write it, whole or not at all."""
-    write_data(to_json(diagnosis), path)

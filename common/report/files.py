@@ -25,11 +25,7 @@ def to_json(result: Result) -> dict[str, Any]:
     """The result as plain data; deviations that are infinite become the text 'inf'."""
     reference = result.records[0]
     return {
-        "format": "parity-report",
-        "schema_version": 1,
-        "parity_version": __version__,
-        "verdict": result.verdict,
-        "exit_code": result.exit_code,
+        **_head("parity-report", result),
         "spec": reference.run_info.to_dict(),
         "spec_hash": reference.header.spec_hash,
         "records": _records(result.records),
@@ -54,15 +50,16 @@ def to_json(result: Result) -> dict[str, Any]:
 def scale_to_json(result: ScaleResult) -> dict[str, Any]:
     """A scaling session as plain data; numbers that are not finite become text."""
     return {
-        "format": "parity-scale-report",
-        "schema_version": 1,
-        "parity_version": __version__,
-        "verdict": result.verdict,
-        "exit_code": result.exit_code,
+        **_head("parity-scale-report", result),
         "question": result.question.to_dict(),
         "records": _records(result.records),
         "scaling": _scaling(result.scaling),
     }
+
+
+def _head(form: str, result: Result | ScaleResult) -> dict[str, Any]:
+    verdict = {"verdict": result.verdict, "exit_code": result.exit_code}
+    return {"format": form, "schema_version": 1, "parity_version": __version__, **verdict}
 
 
 def _records(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -115,16 +112,6 @@ def finite(value: Any) -> Any:
     return value
 
 
-def write_json(result: Result, path: Path) -> None:
-    """Write the result as JSON."""
-    write_data(to_json(result), path)
-
-
-def write_scale_json(result: ScaleResult, path: Path) -> None:
-    """Write a scaling session as JSON."""
-    write_data(scale_to_json(result), path)
-
-
 def write_data(data: dict[str, Any], path: Path) -> None:
     """Write finite data as JSON."""
     _write(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
@@ -134,25 +121,21 @@ def write_junit(result: Result, path: Path) -> None:
     """Write one test case a check, so that a CI system shows the verdict beside its tests."""
     suites = ElementTree.Element("testsuites", name="parity")
     for comparison in result.comparisons:
-        failures = sum(not check.passed for check in comparison.checks)
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
             name=_xml_text(f"{comparison.candidate} against {comparison.reference}"),
             tests=str(len(comparison.checks) + 1),
-            failures=str(failures),
-            errors="0" if comparison.verdict != "inconclusive" else "1",
+            failures=str(sum(not check.passed for check in comparison.checks)),
+            errors=str(int(comparison.verdict == "inconclusive")),
         )
+        whose = _xml_text(comparison.candidate)
         for check in comparison.checks:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=_xml_text(comparison.candidate), name=check.name
-            )
+            case = ElementTree.SubElement(suite, "testcase", classname=whose, name=check.name)
             message = f"deviation {check.deviation:.3g} at {check.where}, allowed {check.budget:.3g}"
             if not check.passed:
                 ElementTree.SubElement(case, "failure", message=_xml_text(message))
-        verdict = ElementTree.SubElement(
-            suite, "testcase", classname=_xml_text(comparison.candidate), name="verdict"
-        )
+        verdict = ElementTree.SubElement(suite, "testcase", classname=whose, name="verdict")
         if comparison.verdict == "inconclusive":
             ElementTree.SubElement(verdict, "error", message=_xml_text(comparison.reason))
     ElementTree.indent(suites)
@@ -172,10 +155,15 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def page_or_data(page: Path, data: Path, write: Callable[[], None]) -> str:
-    """Have a page written; says where what is for people lies: there, or in `data` where a package for pages is missing."""
+def write_both(path: Path, data: dict[str, Any], write_page: Callable[[Path], None]) -> str:
+    """Write finite data as PATH.json and a page as PATH.html.
+
+    Returns where what is for people lies: on the page, or in the data where a package for pages is missing.
+    """
+    page, json_file = path.with_suffix(".html"), path.with_suffix(".json")
+    write_data(data, json_file)
     try:
-        write()
+        write_page(page)
     except MissingPackageError as error:
-        return f"{data} (no HTML: {error})"
+        return f"{json_file} (no HTML: {error})"
     return str(page)

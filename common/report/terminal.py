@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from parity.common.parity.compare import Check, Comparison
 from parity.common.parity.result import Result
+from parity.common.report.files import to_json, write_both, write_junit
+from parity.common.report.html.comparison import write_html
 from parity.common.scaling.result import Ratio
 
 _STYLE = {"parity": "bold green", "divergent": "bold red", "inconclusive": "bold yellow"}
 _MARK = {"parity": "✓", "divergent": "✗", "inconclusive": "?"}
-
-
 # A table of figures, whole.
 _TABLE_WIDTH = 160
+
+
+def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
+    """Write the reports, print the verdict (with `checks` every check), and return the exit code."""
+    console = Console(emoji=False)
+    shown = None if folder is None else write_reports(result, folder)
+    if checks:
+        for comparison in result.comparisons:
+            print_checks(comparison, console)
+    print_verdict(result, console, shown)
+    return result.exit_code
+
+
+def write_reports(result: Result, folder: Path) -> str:
+    """Write report.json, report.xml and report.html; says where what is for people lies."""
+    write_junit(result, folder / "report.xml")
+    return write_both(folder / "report", to_json(result), lambda page: write_html(result, page))
 
 
 def table_console() -> Console:
     """Standard output, wide enough for a table of figures: a long line is better than a number cut off."""
     return Console(emoji=False, width=max(Console().width, _TABLE_WIDTH))
+
+
+def figures_table(columns: Sequence[str], title: str | None = None) -> Table:
+    """A table without lines; the names of columns of numbers begin with #."""
+    table = Table(title=title, box=None)
+    for name in columns:
+        right = name.startswith("#")
+        table.add_column(name.lstrip("#"), justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def headline(verdict: str, text: str) -> str:
+    """A verdict with its mark, then what it is of, as rich's markup."""
+    style = _STYLE[verdict]
+    return f"[{style}]{_MARK[verdict]} {verdict}[/{style}]  {text}"
 
 
 def say(console: Console, line: str) -> None:
@@ -31,12 +66,8 @@ def say(console: Console, line: str) -> None:
 def print_verdict(result: Result, console: Console, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
     spec = result.records[0].run_info
-    style = _STYLE[result.verdict]
-    say(
-        console,
-        f"[{style}]{_MARK[result.verdict]} {result.verdict}[/{style}]  {escape(spec.name)}, {spec.precision},"
-        f" {len(result.records[0].steps)} steps, reference {escape(result.records[0].label)}",
-    )
+    about = f"{escape(spec.name)}, {spec.precision}, {len(result.records[0].steps)} steps"
+    say(console, headline(result.verdict, f"{about}, reference {escape(result.records[0].label)}"))
     for comparison in result.comparisons:
         say(console, f"  {_comparison_line(comparison)}")
     say(console, f"  batch splits: {escape(_splits_line(result))}")
@@ -102,10 +133,8 @@ def print_checks(comparison: Comparison, console: Console) -> None:
         table.add_row(*_row(check))
     console.print(table)
     for entry in comparison.excepted:
-        say(
-            console,
-            f"  left out: {escape(entry.tensor)} ({escape(entry.reason)}), deviation {entry.deviation:.1e}",
-        )
+        why = f"({escape(entry.reason)}), deviation {entry.deviation:.1e}"
+        say(console, f"  left out: {escape(entry.tensor)} {why}")
 
 
 def _row(check: Check) -> tuple[str, str, str, str, str]:

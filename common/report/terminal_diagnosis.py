@@ -18,18 +18,8 @@ from parity.common.diagnosis.isolate.stages import (
     worst_by_name,
 )
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
-from parity.common.report.diagnosis import (
-    NOT_FOUND,
-    amount,
-    first_tensor,
-    others_of,
-    path_of,
-    place,
-    replicas,
-    step_name,
-    title,
-    traced,
-)
+from parity.common.report import diagnosis as words
+from parity.common.report.terminal import headline, say
 
 _MOST_BAD = 6  # tensors of one stage
 _MOST_OTHERS = 4  # tensors that a finding explains beside its first
@@ -44,62 +34,52 @@ _LEGEND = (
     f"{_MARK['agrees']} agrees   {_MARK['inherits']} inherits an upstream error: by itself it agrees"
     f"   {_MARK['differs']} differs by itself"
 )
-_HEADLINE = {
-    "parity": ("bold green", "✓"),
-    "divergent": ("bold red", "✗"),
-    "inconclusive": ("bold yellow", "?"),
-}
 _BESIDE = {"confirmed": "bold green", "likely": "yellow"}
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console, shown: str | None) -> None:
     """When, where and why, in this order; `shown` says where the page lies."""
     who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}"
-    style, mark = _HEADLINE[diagnosis.verdict]
-    _say(console, f"[{style}]{mark} {diagnosis.verdict}[/{style}]  {escape(diagnosis.name)}, {who}")
+    say(console, headline(diagnosis.verdict, f"{escape(diagnosis.name)}, {who}"))
     if diagnosis.verdict == "parity" and (diagnosis.steps or not diagnosis.stages):
-        _say(console, f"  {traced(diagnosis)}")
+        say(console, f"  {words.traced(diagnosis)}")
     else:
         _when(diagnosis, console)
         _where(diagnosis, console)
         _why(diagnosis, console)
     for note in diagnosis.notes:
-        _say(console, f"note: {escape(note)}")
+        say(console, f"note: {escape(note)}")
     seconds = f"diagnosed in {diagnosis.seconds:.0f} s"
-    _say(console, seconds if shown is None else f"{seconds}; report: {escape(shown)}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True)
+    say(console, seconds if shown is None else f"{seconds}; report: {escape(shown)}")
 
 
 def _when(diagnosis: Diagnosis, console: Console) -> None:
     when = diagnosis.when
     if when is None:
         return
-    _say(console, f"\n[bold]When[/bold]   {when.place}")
+    say(console, f"\n[bold]When[/bold]   {when.place}")
     for fact in when.evidence.split("; "):
-        _say(console, f"       {escape(fact)}")
+        say(console, f"       {escape(fact)}")
     if when.searched:
-        _say(console, f"       {escape(when.searched)}")
+        say(console, f"       {escape(when.searched)}")
 
 
 def _where(diagnosis: Diagnosis, console: Console) -> None:
     if not diagnosis.steps:
         _stages(diagnosis, console)
         return
-    _say(
+    say(
         console,
         f"\n[bold]Where[/bold]  each stage of {escape(diagnosis.candidate)} by itself: given what"
         f" {escape(diagnosis.reference)} had before it",
     )
-    _say(console, f"       {_LEGEND}")
+    say(console, f"       {_LEGEND}")
     deviating = {finding.step for finding in diagnosis.findings}
     for step in diagnosis.steps:
         if step.step in deviating or not diagnosis.findings:
             _print_tree(_StepTree(step, diagnosis.findings).tree, console)
         else:
-            _say(console, _short(step))
+            say(console, _short(step))
 
 
 def _stages(diagnosis: Diagnosis, console: Console) -> None:
@@ -107,11 +87,11 @@ def _stages(diagnosis: Diagnosis, console: Console) -> None:
     if not diagnosis.stages:
         return
     first = {finding.stage for finding in diagnosis.findings}
-    _say(console, "\n[bold]Where[/bold]  each stage over all steps, in the order of a step")
+    say(console, "\n[bold]Where[/bold]  each stage over all steps, in the order of a step")
     for stage in diagnosis.stages:
         at = f" [dim]first {When(stage.step, '').place}[/dim]" if stage.status == "differs" else ""
         flag = " [bold red]◀ the first[/bold red]" if stage.name in first else ""
-        _say(console, f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
+        say(console, f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
 
 
 def _print_tree(tree: Tree, console: Console) -> None:
@@ -125,7 +105,7 @@ def _print_tree(tree: Tree, console: Console) -> None:
 
 def _short(step: StepComparison) -> str:
     """A step that shows no finding of its own, in one line."""
-    name = f"[bold]{step_name(step.step)}[/bold]"
+    name = f"[bold]{words.step_name(step.step)}[/bold]"
     again = [stage.title for stage in stages_of(step) if stage.status == "differs"]
     if again:
         return f"{name}  {_MARK['differs']} {', '.join(again)}, as above"
@@ -149,7 +129,7 @@ class _StepTree:
 
     def __init__(self, step: StepComparison, findings: Sequence[Finding]) -> None:
         self._step, self._findings = step.step, findings
-        self.tree = Tree(f"[bold]{step_name(step.step)}[/bold]")
+        self.tree = Tree(f"[bold]{words.step_name(step.step)}[/bold]")
         for stage in stages_of(step):
             self._add(stage)
 
@@ -171,8 +151,9 @@ class _StepTree:
 
     def _number_at(self, tensor: TensorComparison) -> int:
         """The finding whose first tensor this is; 0 where it is none's."""
-        at = [(finding.step, finding.name) for finding in self._findings]
-        return at.index((self._step, tensor.name)) + 1 if (self._step, tensor.name) in at else 0
+        firsts = [(finding.step, finding.name) for finding in self._findings]
+        this = self._step, tensor.name
+        return firsts.index(this) + 1 if this in firsts else 0
 
     def _numbers_of(self, tensor: TensorComparison) -> set[int]:
         """The findings that explain a tensor, in this step or another one."""
@@ -209,7 +190,7 @@ class _StepTree:
         entries = [tensor for _, branch in parts for tensor in branch.entries]
         bad = [tensor for tensor in entries if not tensor.agrees]
         if bad:
-            said = amount(bad[0]) if len(entries) == 1 else f"{len(bad)} of {len(entries)} differ"
+            said = words.amount(bad[0]) if len(entries) == 1 else f"{len(bad)} of {len(entries)} differ"
             said += self._belonging(bad)
             tree.add(f"{_MARK['differs']} {escape(names)}  [dim]{said}[/dim]")
         else:
@@ -222,14 +203,14 @@ class _StepTree:
         count = self._number_at(tensor)
         first = ", the first" if count == 1 else ""
         flag = f" [bold red]◀ finding {count}{first}[/bold red]" if count else ""
-        return f"  [red]{amount(tensor)}[/red]{beside}{flag}"
+        return f"  [red]{words.amount(tensor)}[/red]{beside}{flag}"
 
 
 def _branched(entries: Sequence[TensorComparison]) -> _Branch:
     root = _Branch()
     for tensor in entries:
         branch = root
-        for part in path_of(tensor.name):
+        for part in words.path_of(tensor.name):
             branch = branch.below.setdefault(part, _Branch())
         branch.here.append(tensor)
     return root
@@ -244,30 +225,31 @@ def _kind(entries: Sequence[TensorComparison], shown: set[str]) -> str:
 def _why(diagnosis: Diagnosis, console: Console) -> None:
     if not diagnosis.findings and not diagnosis.settings and diagnosis.when is None:
         return
-    _say(console, "\n[bold]Why[/bold]")
+    say(console, "\n[bold]Why[/bold]")
     if not diagnosis.findings and diagnosis.when is not None:
-        _say(console, f"  {NOT_FOUND}")
+        say(console, f"  {words.NOT_FOUND}")
     for count, finding in enumerate(diagnosis.findings, start=1):
         _finding(count, finding, console)
     for text in diagnosis.settings:
-        _say(console, f"  set differently  {escape(text)}")
+        say(console, f"  set differently  {escape(text)}")
 
 
 def _finding(count: int, finding: Finding, console: Console) -> None:
     why = finding.explanation
-    beside = (
-        "" if why is None else f"  [{_BESIDE[why.confidence]}]{why.confidence}[/{_BESIDE[why.confidence]}]"
-    )
-    _say(console, f"  [bold]{count}. {escape(title(finding))}[/bold]{beside}")
-    first = first_tensor(finding)
-    on = f", on {replicas(finding.replicas)}" if finding.replicas else ""
-    facts = {"where": f"{place(finding)}: {amount(first)}{on}{f', at {first.where}' if first.where else ''}"}
+    style = "" if why is None else _BESIDE[why.confidence]
+    beside = "" if why is None else f"  [{style}]{why.confidence}[/{style}]"
+    say(console, f"  [bold]{count}. {escape(words.title(finding))}[/bold]{beside}")
+    first = words.first_tensor(finding)
+    on = f", on {words.replicas(finding.replicas)}" if finding.replicas else ""
+    facts = {
+        "where": f"{words.place(finding)}: {words.amount(first)}{on}{f', at {first.where}' if first.where else ''}"
+    }
     if finding.agreeing:
         facts["agree"] = ", ".join(
             f"{tensor.name} ({number(tensor.deviation) if tensor.deviation else 'equal'})"
             for tensor in worst_by_name(finding.agreeing)
         )
-    others = others_of(finding)
+    others = words.others_of(finding)
     if others:
         more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
         facts["with it"] = ", ".join(tensor.name for tensor in others[:_MOST_OTHERS]) + more
@@ -276,4 +258,4 @@ def _finding(count: int, finding: Finding, console: Console) -> None:
         facts["evidence"] = why.evidence
         facts |= {"fix": why.fix} if why.fix else {}
     for name, text in facts.items():
-        _say(console, f"     {name:<9} {escape(text)}")
+        say(console, f"     {name:<9} {escape(text)}")

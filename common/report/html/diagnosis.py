@@ -18,18 +18,8 @@ from parity.common.diagnosis.isolate.stages import TITLES, number, stages_of, wo
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.record import RunRecord
 from parity.common.record.trace import STAGES
-from parity.common.report.diagnosis import (
-    NOT_FOUND,
-    amount,
-    first_tensor,
-    others_of,
-    path_of,
-    place,
-    replicas,
-    step_name,
-    title,
-    traced,
-)
+from parity.common.report import diagnosis as words
+from parity.common.report.files import write_both
 from parity.common.report.html import plots
 from parity.common.report.html.comparison import run_facts
 from parity.common.report.html.page import write_page
@@ -132,6 +122,12 @@ def _trained_numbers(outline: Outline) -> int:
     return sum(prod(info.shape) for info in outline.tensors if info.trainable and info.tied_to is None)
 
 
+def write_diagnosis(diagnosis: Diagnosis, subject: Subject, path: Path) -> str:
+    """Write PATH.json and PATH.html; says where what is for people lies."""
+    data = words.to_json(diagnosis)
+    return write_both(path, data, lambda page: write_diagnosis_html(diagnosis, subject, page))
+
+
 def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> None:
     """Write the page, whole or not at all, replacing an older one.
 
@@ -151,11 +147,11 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
     replica_numbers = {
         part.replica for t in _all(diagnosis.steps) for part in t.parts if part.replica is not None
     }
-    words = {
+    said = {
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
         "spec": {"name": diagnosis.name},
         "diagnosis": diagnosis,
-        "not_found": NOT_FOUND,
+        "not_found": words.NOT_FOUND,
         "facts_of_head": _head(diagnosis),
         "cards": [_card(count, f, diagnosis, layers) for count, f in enumerate(diagnosis.findings, start=1)],
         "summaries": [
@@ -168,7 +164,7 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         ],
         "firsts": {finding.stage for finding in diagnosis.findings},
         "curves": {name: title for name, (title, _) in subject.curves.items()},
-        "steps": [{"name": step_name(step.step), "status": _status(step)} for step in diagnosis.steps],
+        "steps": [{"name": words.step_name(step.step), "status": _status(step)} for step in diagnosis.steps],
         "shown_step": _shown(diagnosis),
         "replicas": sorted(replica_numbers),
         "stages": [(stage, TITLES[stage]) for stage in STAGES if stage in {stage for stage, _ in names}],
@@ -181,13 +177,13 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         "data": _data(diagnosis, names, cells),
     }
     figures = {name: figure for name, (_, figure) in subject.curves.items()}
-    write_page(path, "diagnosis.html.j2", words, figures, "report.js" if subject.curves else "diagnosis.js")
+    write_page(path, "diagnosis.html.j2", said, figures, "report.js" if subject.curves else "diagnosis.js")
 
 
 def cell_of(stage: str, name: str, layers: Sequence[DrawnLayer]) -> str:
     """The cell of the page that a tensor belongs to: of a layer, or of its stage alone."""
     if stage in COLUMNS:
-        parts = path_of(name)
+        parts = words.path_of(name)
         if stage == "slots":
             parts = parts[1:]
         places = {layer.path: count for count, layer in enumerate(layers)}
@@ -230,7 +226,7 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
             for step in diagnosis.steps
         ],
         "findings": [
-            [_step_index(diagnosis, f), index.get((first_tensor(f).stage, f.name), -1)]
+            [_step_index(diagnosis, f), index.get((words.first_tensor(f).stage, f.name), -1)]
             for f in diagnosis.findings
         ],
     }
@@ -250,14 +246,14 @@ def _headline(diagnosis: Diagnosis) -> str:
 
 def _why(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "parity":
-        return f"{diagnosis.candidate} agrees with {diagnosis.reference}: {traced(diagnosis)}."
+        return f"{diagnosis.candidate} agrees with {diagnosis.reference}: {words.traced(diagnosis)}."
     if diagnosis.when is None:
         return f"{diagnosis.candidate} and {diagnosis.reference}: nothing differs, but not all can be judged."
     if not diagnosis.findings:
-        return f"{diagnosis.candidate} differs from {diagnosis.reference}: {NOT_FOUND}."
+        return f"{diagnosis.candidate} differs from {diagnosis.reference}: {words.NOT_FOUND}."
     first, more = diagnosis.findings[0], len(diagnosis.findings) - 1
     others = f" And {more} more {'defect' if more == 1 else 'defects'}, below." if more else ""
-    text = title(first)
+    text = words.title(first)
     return f"{text[0].upper()}{text[1:]}: {first.name}.{others}"
 
 
@@ -277,21 +273,21 @@ def _head(diagnosis: Diagnosis) -> dict[str, str]:
 
 def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[DrawnLayer]) -> dict[str, Any]:
     """What the page says of one finding."""
-    why, first = finding.explanation, first_tensor(finding)
+    why, first = finding.explanation, words.first_tensor(finding)
     return {
         "number": count,
         "name": finding.name,
-        "title": title(finding),
+        "title": words.title(finding),
         "confidence": "unknown cause" if why is None else why.confidence,
         "tone": "divergent" if why is None else _CONFIDENCE[why.confidence],
         "explanation": why,
-        "place": place(finding),
-        "amount": amount(first),
-        "at": ", ".join(filter(None, [replicas(finding.replicas), first.where])),
+        "place": words.place(finding),
+        "amount": words.amount(first),
+        "at": ", ".join(filter(None, [words.replicas(finding.replicas), first.where])),
         "step": _step_index(diagnosis, finding),
         "cell": cell_of(first.stage, finding.name, layers),
         "agreeing": [(t.name, number(t.deviation)) for t in worst_by_name(finding.agreeing)],
-        "others": others_of(finding),
+        "others": words.others_of(finding),
     }
 
 
