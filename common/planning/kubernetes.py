@@ -1,10 +1,11 @@
-"""Kubernetes objects that run a placement: a pod for each of its nodes."""
+"""Kubernetes objects that run a placement: what `kubernetes.yaml.j2` does not say by itself."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -67,15 +68,30 @@ def manifest(request: Request) -> str:
     Raises:
         SpecError: the kind cannot run the placement, or a name or quantity is not one for Kubernetes.
     """
+    import jinja2
+
     _check(request)
-    documents = [_config_map(request)] if not request.spec_flags else []
-    if request.kind == "job":
-        if request.placement.nodes > 1:
-            documents.append(_headless_service(request))
-        documents.append(_indexed_job(request))
-    else:
-        documents.append(_operator_job(request))
-    return yaml.safe_dump_all(documents, sort_keys=False, width=110)
+    placement, kind = request.placement, request.kind
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("kubernetes.yaml.j2").render(
+        request=request,
+        nodes=placement.nodes,
+        spec=dump_yaml(request.spec),
+        spec_folder=_SPEC_FOLDER,
+        container=_CONTAINER[kind],
+        port_name=_PORT_NAME[kind],
+        port=_PORT[kind],
+        command=_command(request),
+        arguments=_arguments(request),
+        variables=_environment(request),
+        gpus=on_each_node(placement) if placement.device == "gpu" else 0,
+    )
+    return yaml.safe_dump_all(yaml.safe_load_all(text), sort_keys=False, width=110)
 
 
 def _check(request: Request) -> None:
@@ -103,119 +119,11 @@ def _check(request: Request) -> None:
         raise SpecError(f"--folder {request.folder!r}: expected an absolute path inside the container")
 
 
-def _metadata(request: Request) -> dict[str, Any]:
-    namespace = {} if request.namespace is None else {"namespace": request.namespace}
-    return {"name": request.name, **namespace, "labels": _labels(request)}
-
-
-def _labels(request: Request) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "parity", "app.kubernetes.io/instance": request.name}
-
-
-def _config_map(request: Request) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _metadata(request),
-        "data": {"spec.yaml": dump_yaml(request.spec)},
-    }
-
-
-def _headless_service(request: Request) -> dict[str, Any]:
-    """Gives every pod a host name: NAME-INDEX.NAME."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(request),
-        "spec": {
-            "clusterIP": "None",
-            "selector": _labels(request),
-            # A pod must be found before it is ready: it becomes so by finding the others.
-            "publishNotReadyAddresses": True,
-            "ports": [{"name": _PORT_NAME["job"], "port": _PORT["job"]}],
-        },
-    }
-
-
-def _indexed_job(request: Request) -> dict[str, Any]:
-    pods = request.placement.nodes
-    pod = _pod(request)
-    pod["spec"] |= {"restartPolicy": "Never", "subdomain": request.name}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(request),
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": pods,
-            "parallelism": pods,
-            # Of several pods one would be started again by itself, and wait for the others.
-            "backoffLimit": 0,
-            "template": pod,
-        },
-    }
-
-
-def _operator_job(request: Request) -> dict[str, Any]:
-    """A PyTorchJob has a master and workers, a TFJob workers alone, of which the first leads."""
-    pods = request.placement.nodes
-
-    def replicas(count: int) -> dict[str, Any]:
-        return {"replicas": count, "restartPolicy": "Never", "template": _pod(request)}
-
-    if request.kind == "pytorchjob":
-        kind, field = "PyTorchJob", "pytorchReplicaSpecs"
-        specs = {"Master": replicas(1), **({"Worker": replicas(pods - 1)} if pods > 1 else {})}
-    else:
-        kind, field, specs = "TFJob", "tfReplicaSpecs", {"Worker": replicas(pods)}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": kind,
-        "metadata": _metadata(request),
-        "spec": {"runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0}, field: specs},
-    }
-
-
-def _pod(request: Request) -> dict[str, Any]:
-    placement, kind = request.placement, request.kind
-    resources: dict[str, Any] = {"cpu": request.cpus, "memory": request.memory}
-    limits: dict[str, Any] = {"memory": request.memory}
-    if placement.device == "gpu":
-        limits["nvidia.com/gpu"] = on_each_node(placement)
-    mounts: list[dict[str, Any]] = [
-        {"name": "records", "mountPath": request.folder},
-        {"name": "shm", "mountPath": "/dev/shm"},
-    ]
-    volumes: list[dict[str, Any]] = [
-        {"name": "records", "persistentVolumeClaim": {"claimName": request.claim}},
-        # Loader workers and NCCL share memory; the usual 64 MiB are too few.
-        {"name": "shm", "emptyDir": {"medium": "Memory"}},
-    ]
-    if not request.spec_flags:
-        mounts.append({"name": "spec", "mountPath": _SPEC_FOLDER, "readOnly": True})
-        volumes.append({"name": "spec", "configMap": {"name": request.name}})
-    container = {
-        "name": _CONTAINER[kind],
-        "image": request.image,
-        "command": _command(request),
-        "args": _arguments(request),
-        "env": _environment(request),
-        "ports": [{"name": _PORT_NAME[kind], "containerPort": _PORT[kind]}],
-        "resources": {"requests": resources, "limits": limits},
-        "volumeMounts": mounts,
-    }
-    return {"metadata": {"labels": _labels(request)}, "spec": {"containers": [container], "volumes": volumes}}
-
-
-def _by_torchrun(placement: Placement) -> bool:
-    """Whether a pod holds several of a run's processes; all of them, it starts by itself."""
-    return placement.processes > placement.nodes > 1
-
-
 def _command(request: Request) -> list[str]:
     placement, kind = request.placement, request.kind
     module = ["-m", MODULES[placement.framework]]
-    if not _by_torchrun(placement):
+    # All of a run's processes in one pod, it starts by itself.
+    if not placement.processes > placement.nodes > 1:
         return ["python", *module]
     address, port = (
         ("$(MASTER_ADDR)", "$(MASTER_PORT)") if kind == "pytorchjob" else (_host(request, "0"), _PORT[kind])
@@ -239,19 +147,15 @@ def _arguments(request: Request) -> list[str]:
     config = request.config.having(launcher=launcher)
     # Applied again, what saves goes on.
     more = ["--resume=auto"] if config.run_options.save is not None else []
-    return [
-        *spec,
-        *flags_of(config.placement, config.run_options),
-        *more,
-        f"--out={request.folder}/{request.name}",
-    ]
+    flags = flags_of(config.placement, config.run_options)
+    return [*spec, *flags, *more, f"--out={request.folder}/{request.name}"]
 
 
-def _environment(request: Request) -> list[dict[str, str]]:
+def _environment(request: Request) -> dict[str, str]:
     found = {"OMP_NUM_THREADS": str(request.placement.threads_per_replica)}
     if request.kind == "job" and request.placement.nodes > 1:
         found |= {"PARITY_HOSTS": _host(request, "{index}"), "MASTER_PORT": str(_PORT["job"])}
-    return [{"name": name, "value": value} for name, value in found.items()]
+    return found
 
 
 def _host(request: Request, index: str) -> str:
