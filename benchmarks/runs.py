@@ -19,7 +19,7 @@ from typing import Any
 
 from parity.common.execution.worker import Worker
 from parity.common.record import RunRecord, read_record
-from parity.common.scaling.statistics import throughput
+from parity.common.scaling.statistics import timing_of
 from parity.common.spec import Placement, TrainSpec
 
 
@@ -111,4 +111,4 @@ def _train(team: list[Worker], variant: Variant, folder: Path) -> tuple[float, d
 
 def seconds_a_step(record: RunRecord) -> float:
     """Of a full global batch: the median after the warm-up."""
-    return record.spec.global_batch_size / throughput(record)
+    return record.spec.global_batch_size / timing_of(record).median

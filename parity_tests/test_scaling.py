@@ -14,7 +14,7 @@ from parity.common.base.errors import SpecError
 from parity.common.record import RunRecord, read_record
 from parity.common.scaling.analyse import analyse
 from parity.common.scaling.result import Cause, Scaling
-from parity.common.scaling.statistics import throughput
+from parity.common.scaling.statistics import timing_of
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers.records import DDP, MIRRORED, TENSORFLOW, TORCH, Run, edit_json, timed, tiny_spec
 
@@ -72,15 +72,15 @@ def phases(compute: float, exposed: float = 0.0, **other: float) -> dict[str, fl
 
 def test_throughput_is_the_median_after_the_warm_up(tmp_path: Path) -> None:
     record = one(tmp_path, TORCH)
-    assert throughput(timed(record, 0.5)) == 64.0
+    assert timing_of(timed(record, 0.5)).median == 64.0
     # One very slow step does not move a median, wherever it is.
     for row in (0, 9, 19):
         seconds = [0.5] * STEPS
         seconds[row] = 1000
-        assert throughput(timed(record, seconds)) == 64.0
+        assert timing_of(timed(record, seconds)).median == 64.0
     # Six slow ones at the start are warm-up; the control has them at the end.
-    assert throughput(timed(record, [100.0] * 6 + [0.5, 1.0] * 7)) == pytest.approx(48.0)
-    assert throughput(timed(record, [0.5] * 14 + [1.0] * 6)) == 64.0
+    assert timing_of(timed(record, [100.0] * 6 + [0.5, 1.0] * 7)).median == pytest.approx(48.0)
+    assert timing_of(timed(record, [0.5] * 14 + [1.0] * 6)).median == 64.0
 
 
 def test_a_smaller_tail_batch_counts_with_its_own_samples(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_a_smaller_tail_batch_counts_with_its_own_samples(tmp_path: Path) -> Non
     record = one(tmp_path, TORCH, tiny_spec(f"steps={STEPS}"))
     counts = record.columns["count"]
     assert set(counts.tolist()) == {16.0, 5.0}
-    assert throughput(timed(record, list(counts / 100))) == pytest.approx(100.0)
+    assert timing_of(timed(record, list(counts / 100))).median == pytest.approx(100.0)
 
 
 def test_steps_of_one_call_are_timed_together(tmp_path: Path) -> None:
     placement = TENSORFLOW.model_copy(update={"steps_per_call": 4})
     record = timed(one(tmp_path, placement), [2.0, 1e-6, 1e-6, 1e-6] * 5)
-    assert throughput(record) == pytest.approx(4 * 32 / 2.0, rel=1e-5)
+    assert timing_of(record).median == pytest.approx(4 * 32 / 2.0, rel=1e-5)
     assert throughput(replace(record, header=one(tmp_path, TENSORFLOW).header)) > 1e6, "the control"
 
 
@@ -103,7 +103,7 @@ def test_steps_that_time_nothing_do_not_count(tmp_path: Path) -> None:
     empty = record.columns["count"].copy()
     empty[1::4] = 0.0
     assert throughput(replace(record, columns={**record.columns, "count": empty})) == 64.0
-    assert math.isnan(throughput(timed(record, 0.0)))
+    assert math.isnan(timing_of(timed(record, 0.0)).median)
 
 
 def test_a_run_without_steps_has_no_speed(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def show(advice: Advice, command: str | None, console: Console, everything: bool
         f"{question.spec.name}, global batch {question.spec.global_batch_size}, {question.spec.precision}:"
         f" bytes of the fullest of {question.gpus} GPUs",
     )
+    table.columns[-1].no_wrap = False
     for choice in _told(advice, everything):
         table.add_row(*_cells(choice, question))
     console.print(table)

@@ -79,6 +79,8 @@ def analyse(
         [{runs.name: runs.timings[number] for runs in found.values()} for number in range(len(rounds))]
     )
     configurations = {key: _configuration(runs, measured) for key, runs in found.items()}
+    # By label, the first: a weak run of the same placement.
+    weak = {key[0]: c for key, c in reversed(configurations.items()) if c.mode == "weak"}
     speedups, between = _speedups(found, measured), _between(found, measured)
     if not speedups and not between:
         return None
@@ -91,7 +93,7 @@ def analyse(
         len(rounds),
         laws=tuple(_laws(found, configurations, measured)),
         losses=tuple(
-            loss_of(configurations[key], configurations[runs.baseline], _weak_of(key, found, configurations))
+            loss_of(configurations[key], configurations[runs.baseline], weak.get(key[0]))
             for key, runs in found.items()
             if runs.baseline is not None
         ),
@@ -224,20 +226,12 @@ def _speedups(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
 
 
 def _ratio(runs: _Runs, interval: Interval, rounds: int) -> Ratio:
-    placement = runs.records[0].placement
+    record = runs.records[0]
+    replicas, framework = record.placement.replicas, record.placement.framework
+    figures = (interval.median, interval.low, interval.high)
+    ratio = Ratio(record.label, replicas, *figures, rounds, framework, runs.mode)
     conclusion, advice = conclude(interval, rounds)
-    return Ratio(
-        runs.records[0].label,
-        placement.replicas,
-        interval.median,
-        interval.low,
-        interval.high,
-        rounds,
-        placement.framework,
-        runs.mode,
-        conclusion=conclusion,
-        advice=advice,
-    )
+    return replace(ratio, conclusion=conclusion, advice=advice)
 
 
 def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
@@ -283,20 +277,6 @@ def _laws(
         )
         fits += fit_laws(speedups)
     return fits
-
-
-def _weak_of(
-    key: Key, found: dict[Key, _Runs], configurations: dict[Key, Configuration]
-) -> Configuration | None:
-    """The weak run of the same placement."""
-    return next(
-        (
-            configurations[other]
-            for other, runs in found.items()
-            if other[0] == key[0] and runs.mode == "weak"
-        ),
-        None,
-    )
 
 
 def _projections(

@@ -83,38 +83,24 @@ def fit_laws(speedups: Speedups) -> list[LawFit]:
 def _fit(law: _Law, speedups: Speedups) -> LawFit:
     # A fit that can fail needs one replica count more than it has parameters.
     count, needed = len(speedups.replicas), 1 + len(law.parameters)
+    whose = (speedups.framework, speedups.strategy, speedups.mode, law.name)
     if count < needed:
         seen = ", ".join(map(str, speedups.replicas)) or "none"
         crowded = ", ".join(map(str, speedups.left_out))
         why_not = f"{law.name} needs {needed} replica counts beyond 1 for a fit that can fail; there are {count} ({seen})"
         why_not += f", and {crowded} with more threads than cores" if crowded else ""
-        return LawFit(
-            speedups.framework,
-            speedups.strategy,
-            speedups.mode,
-            law.name,
-            {},
-            (),
-            math.nan,
-            math.nan,
-            why_not,
-        )
+        return LawFit(*whose, {}, (), math.nan, math.nan, why_not)
     p = np.array(speedups.replicas, float)
     best = _nonnegative(*law.linear(p, speedups.medians))
     draws = np.array([_nonnegative(*law.linear(p, draw)) for draw in speedups.draws])
     fitted = [law.speedup(n, *best.tolist()) for n in speedups.replicas]
-    errors = np.array(fitted) / speedups.medians - 1
+    residuals = map(Residual, speedups.replicas, speedups.medians.tolist(), fitted)
+    rms = float(np.sqrt(np.mean((np.array(fitted) / speedups.medians - 1) ** 2)))
     return LawFit(
-        speedups.framework,
-        speedups.strategy,
-        speedups.mode,
-        law.name,
+        *whose,
         {name: _interval(best[k], draws[:, k], speedups.rounds) for k, name in enumerate(law.parameters)},
-        tuple(
-            Residual(n, float(m), f)
-            for n, m, f in zip(speedups.replicas, speedups.medians, fitted, strict=True)
-        ),
-        float(np.sqrt(np.mean(errors**2))),
+        tuple(residuals),
+        rms,
         law.limit(*best.tolist()),
     )
 

@@ -144,10 +144,9 @@ def _from_collectives(path: Path) -> Link:
     """A link fitted to the rows of `parity collectives --json`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        ranks = int(data["ranks"])
         rows = [
-            Measured(
-                str(row["operation"]), float(row["bytes"]), int(data["ranks"]), float(row["median_seconds"])
-            )
+            Measured(row["operation"], float(row["bytes"]), ranks, float(row["median_seconds"]))
             for row in data["rows"]
             if row["operation"] in OPERATIONS and row["bytes"]
         ]

@@ -25,21 +25,16 @@ def phase_times(records: Sequence[RunRecord]) -> PhaseTimes | None:
     if not found:
         return None
     seconds = {name: float(np.median([times[0][name] for times in found])) for name in found[0][0]}
-    messages = found[0][1]
+    _, messages, ranks = found[0]
     # Of a replica that sends nothing, only the noise of two equal passes.
     exposed = max(0.0, seconds["exposed_communication"]) if messages else 0.0
     communication = seconds["communication"] if messages else 0.0
     return PhaseTimes(
-        data=seconds["data"],
-        forward=seconds["forward"],
-        backward=seconds["backward"],
+        **{name: seconds[name] for name in (*COMPUTE, "step", "imbalance")},
         communication=communication,
-        optimizer=seconds["optimizer"],
         exposed=exposed,
         hidden=max(0.0, communication - exposed),
-        step=seconds["step"],
-        imbalance=seconds["imbalance"],
-        ranks=found[0][2],
+        ranks=ranks,
         message_bytes={name: sum(size for n, size in messages if n == name) for name, _ in messages},
         messages=dict(Counter(name for name, _ in messages)),
         sizes=tuple((name, size, count) for (name, size), count in Counter(messages).items()),
@@ -88,15 +83,8 @@ def loss_of(configuration: Configuration, baseline: Configuration, weak: Configu
     ours, alone = configuration.phases, baseline.phases
 
     def add(name: str, seconds: float, how: str) -> None:
-        causes.append(
-            Cause(
-                name,
-                seconds,
-                seconds / step,
-                seconds / lost if abs(lost) > _NOTHING * step else math.nan,
-                how,
-            )
-        )
+        of_loss = seconds / lost if abs(lost) > _NOTHING * step else math.nan
+        causes.append(Cause(name, seconds, seconds / step, of_loss, how))
 
     if ours is not None and alone is not None:
         add("communication", ours.exposed, "passes with the reduction less those without")
@@ -110,17 +98,8 @@ def loss_of(configuration: Configuration, baseline: Configuration, weak: Configu
         add("batch too small", small, how)
     explained = sum(cause.seconds for cause in causes)
     add("unexplained", lost - explained, "the rest" if causes else "no phase times were recorded")
-    return Loss(
-        configuration.label,
-        configuration.framework,
-        replicas,
-        configuration.mode,
-        step,
-        ideal,
-        lost,
-        tuple(causes),
-        _sentence(configuration, causes, lost, step),
-    )
+    c, sentence = configuration, _sentence(configuration, causes, lost, step)
+    return Loss(c.label, c.framework, replicas, c.mode, step, ideal, lost, tuple(causes), sentence)
 
 
 def _excess(

@@ -27,11 +27,9 @@ from parity.common.scaling.result import (
     Validation,
 )
 
+PROJECTED_DEVICES = 1024
 # A strategy with one of these messages divides the optimizer's work among the replicas.
 _DIVIDING = {"reduce_scatter", "broadcast"}
-
-
-PROJECTED_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,11 @@ class Model:
     hidden: float
     network: Network
 
-    def passes(self, local_batch: float) -> float:
-        """Loading, forward and backward pass of a local batch."""
-        return self.fixed + self.per_sample * local_batch
-
     def point(self, devices: int, mode: Mode, crowding: float = 1.0) -> ProjectedPoint:
         """A step on `devices`; `crowding` threads share a core."""
         batch = self.global_batch * (devices if mode == "weak" else 1)
-        passes = self.passes(batch / devices)
+        # Loading, forward and backward pass of a local batch.
+        passes = self.fixed + self.per_sample * (batch / devices)
         optimizer = self.optimizer / (devices if self.divided_optimizer else 1)
         compute = crowding * (passes + optimizer)
         parts = [
@@ -75,18 +70,8 @@ class Model:
         throughput = batch / step
         speedup = throughput / (self.global_batch / alone)
         algorithm = max(parts)[3] if parts and devices > 1 else "none"
-        return ProjectedPoint(
-            devices,
-            mode,
-            algorithm,
-            compute,
-            communication,
-            exposed,
-            step,
-            throughput,
-            speedup,
-            speedup / devices,
-        )
+        seconds = (compute, communication, exposed, step)
+        return ProjectedPoint(devices, mode, algorithm, *seconds, throughput, speedup, speedup / devices)
 
 
 def project(
@@ -109,13 +94,9 @@ def project(
         return Projection(first.framework, first.strategy, "", (), (), (), math.nan, why_not)
     here = _model(baseline, fitted, baseline.phases, fitted.phases)
     there = here if network is None else replace(here, network=network)
-    modes: tuple[Mode, ...] = ("strong", "weak")
-    points = tuple(
-        there.point(count, mode)
-        for mode in modes
-        for count in _counts(devices)
-        if mode == "weak" or count <= baseline.global_batch
-    )
+    counts = sorted({devices, *(2**power for power in range(devices.bit_length()))} - {0})
+    strong = [there.point(count, "strong") for count in counts if count <= baseline.global_batch]
+    points = (*strong, *(there.point(count, "weak") for count in counts))
     validation = tuple(_validate(here, c, c in (baseline, fitted)) for c in (baseline, *measured))
     crowded = [c.oversubscribed for c in (baseline, *measured)]
     # Devices of a projection are not shared, so that points that share cores count only for want of others.
@@ -138,20 +119,12 @@ def _fitted_on(measured: Sequence[Configuration]) -> Configuration | None:
     return min(found, key=lambda c: (c.oversubscribed, c.replicas, c.mode == "weak"), default=None)
 
 
-def _counts(devices: int) -> list[int]:
-    return sorted({devices, *(2**power for power in range(devices.bit_length()))} - {0})
-
-
 def _model(baseline: Configuration, fitted: Configuration, alone: PhaseTimes, together: PhaseTimes) -> Model:
     scales = [_scale(baseline, alone), _scale(fitted, together)]
     batch, replicas = baseline.global_batch, fitted.replicas
-    fixed, per_sample = _passes(
-        (batch, scales[0] * (alone.data + alone.forward + alone.backward)),
-        (
-            fitted.global_batch / replicas,
-            scales[1] * (together.data + together.forward + together.backward) / fitted.crowding,
-        ),
-    )
+    passes, shared = (phases.data + phases.forward + phases.backward for phases in (alone, together))
+    point = fitted.global_batch / replicas, scales[1] * shared / fitted.crowding
+    fixed, per_sample = _passes((batch, scales[0] * passes), point)
     messages = tuple(message for message in together.sizes if message[1])
     # Gathered parameters are awaited in the forward pass too.
     beside = together.backward + (together.forward if "all_gather" in together.messages else 0.0)
@@ -163,7 +136,7 @@ def _model(baseline: Configuration, fitted: Configuration, alone: PhaseTimes, to
         alone.optimizer * scales[0],
         not _DIVIDING.isdisjoint(together.messages),
         messages,
-        beside / (together.data + together.forward + together.backward),
+        beside / shared,
         min(1.0, together.hidden / hideable) if hideable > 0 else 0.0,
         Network(measured_link(messages, scales[1] * together.communication, replicas)),
     )
@@ -211,17 +184,9 @@ def measured_link(messages: Sequence[tuple[str, int, int]], seconds: float, devi
 
 
 def _validate(model: Model, configuration: Configuration, fitted: bool) -> Validation:
-    measured = configuration.step_seconds.median
-    predicted = model.point(configuration.replicas, configuration.mode, configuration.crowding).step_seconds
-    return Validation(
-        configuration.label,
-        configuration.replicas,
-        configuration.mode,
-        measured,
-        predicted,
-        predicted / measured - 1,
-        fitted,
-    )
+    c, measured = configuration, configuration.step_seconds.median
+    predicted = model.point(c.replicas, c.mode, c.crowding).step_seconds
+    return Validation(c.label, c.replicas, c.mode, measured, predicted, predicted / measured - 1, fitted)
 
 
 def _assumptions(

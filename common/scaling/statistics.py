@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,11 +77,6 @@ def timing_of(record: RunRecord) -> Timing:
     warm_up, settled = find_warm_up(1 / rates)
     steady = rates[warm_up:]
     return Timing(_thinned(steady), warm_up * calls, len(steady) * calls, settled)
-
-
-def throughput(record: RunRecord) -> float:
-    """Samples per second: the median over the steps after the warm-up."""
-    return timing_of(record).median
 
 
 def _thinned(values: Numbers) -> Numbers:
@@ -198,15 +193,10 @@ class Rounds:
         names = list(rounds[0])
         medians = {name: np.array([round_[name].median for round_ in rounds]) for name in names}
         resampled = {
-            name: np.array(
-                [
-                    resampled_medians(r[name].rates, f"{name} round {number}")
-                    for number, r in enumerate(rounds)
-                ]
-            )
+            name: [resampled_medians(r[name].rates, f"{name} round {n}") for n, r in enumerate(rounds)]
             for name in names
         }
-        return cls(medians, resampled)
+        return cls(medians, {name: np.array(draws) for name, draws in resampled.items()})
 
     @property
     def count(self) -> int:
@@ -229,28 +219,20 @@ class Rounds:
             drawn[name] = medians * (values[rounds, samples] / medians) ** (1 / math.sqrt(self.count))
         return drawn
 
-    def interval(self, figure: Callable[[dict[str, Numbers]], Numbers]) -> Interval:
-        """The median over rounds of a figure with its interval.
-
-        Args:
-            figure: a positive number of each round, of throughputs by configuration; in the last
-                axis are the rounds.
-        """
-        median = float(np.median(figure(self.medians)))
-        return widened(median, np.median(figure(self.draws), axis=-1), self.count)
-
     def ratio_draws(self, above: str, below: str) -> Numbers:
         """The bootstrap draws behind `ratio`."""
         draws: Numbers = np.median(self.draws[above] / self.draws[below], axis=-1)
         return draws
 
     def throughput(self, name: str) -> Interval:
-        """Samples per second of a configuration."""
-        return self.interval(lambda rates: rates[name])
+        """Samples per second of a configuration: the median over rounds with its interval."""
+        median = float(np.median(self.medians[name]))
+        return widened(median, np.median(self.draws[name], axis=-1), self.count)
 
     def ratio(self, above: str, below: str) -> Interval:
-        """The throughput of one configuration over another's, round by round."""
-        return self.interval(lambda rates: rates[above] / rates[below])
+        """The throughput of one configuration over another's, round by round: the median with its interval."""
+        median = float(np.median(self.medians[above] / self.medians[below]))
+        return widened(median, self.ratio_draws(above, below), self.count)
 
 
 def widened(median: float, draws: Numbers, rounds: int) -> Interval:
@@ -262,11 +244,9 @@ def widened(median: float, draws: Numbers, rounds: int) -> Interval:
     """
     if not math.isfinite(median) or median <= 0 or not np.isfinite(draws).any():
         return Interval(median, math.nan, math.nan)
-    low, high = percentiles(draws)
+    low, high = (end / median for end in percentiles(draws))
     factor = small_sample_factor(rounds)
-    return Interval(
-        median, median * min(1.0, low / median) ** factor, median * max(1.0, high / median) ** factor
-    )
+    return Interval(median, median * min(1.0, low) ** factor, median * max(1.0, high) ** factor)
 
 
 def percentiles(draws: Numbers) -> tuple[float, float]:
@@ -288,21 +268,16 @@ def small_sample_factor(rounds: int) -> float:
 
 def conclude(interval: Interval, rounds: int) -> tuple[Conclusion, str]:
     """Whether a ratio is known well enough, by NOISE_RULE, and what to do where it is not."""
+    noisy: Conclusion = "too noisy to conclude"
     width = (interval.high - interval.low) / interval.median
     if not math.isfinite(width):
-        return "too noisy to conclude", "no step was timed; take more steps"
+        return noisy, "no step was timed; take more steps"
     if rounds < FEWEST_ROUNDS:
-        return (
-            "too noisy to conclude",
-            f"{rounds} of at least {FEWEST_ROUNDS} rounds: how far rounds differ is not known; take more rounds",
-        )
+        few = f"{rounds} of at least {FEWEST_ROUNDS} rounds"
+        return noisy, f"{few}: how far rounds differ is not known; take more rounds"
     if width <= WIDEST:
         return "conclusive", f"known to {width / 2:.1%}"
     needed = math.ceil(rounds * (width / WIDEST) ** 2)
-    advice = (
-        f"take about {needed} rounds" if needed <= _MOST_ROUNDS_ADVISED else "leave the machine to the runs"
-    )
-    return (
-        "too noisy to conclude",
-        f"the 95 % interval is {width:.0%} of the median wide, more than {WIDEST:.0%}; {advice}",
-    )
+    possible = needed <= _MOST_ROUNDS_ADVISED
+    advice = f"take about {needed} rounds" if possible else "leave the machine to the runs"
+    return noisy, f"the 95 % interval is {width:.0%} of the median wide, more than {WIDEST:.0%}; {advice}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,11 +17,8 @@ from parity.common.scaling.statistics import Numbers
 WINDOW = 9
 
 
-@dataclass(frozen=True)
-class _Reached:
-    seconds: float
-    samples: float
-    steps: float
+# (seconds, samples, steps) that it took.
+Effort = tuple[float, float, float]
 
 
 def time_to_loss(configuration: Configuration, records: Sequence[RunRecord], target: float) -> Target:
@@ -34,62 +30,52 @@ def time_to_loss(configuration: Configuration, records: Sequence[RunRecord], tar
     found = [_first(record, target) for record in records]
     reached = [times for times in found if times is not None]
     best = min(_lowest(record.loss) for record in records)
-    return _target(
-        configuration, "loss", target, reached, best, len(records), f"running median of {WINDOW} steps"
-    )
+    how = f"running median of {WINDOW} steps"
+    return _target(configuration, "loss", target, reached, best, len(records), how)
 
 
 def time_to_accuracy(configuration: Configuration, records: Sequence[RunRecord], target: float) -> Target:
     """Whether the evaluation after the last step had reached `target`, and what the whole run took."""
     accuracies = [_accuracy(record) for record in records]
     reached = [
-        _Reached(float(c["seconds"].sum()), float(c["count"].sum()), float(len(c["step"])))
-        for c, accuracy in zip((r.columns for r in records), accuracies, strict=True)
+        _effort(record, len(record.steps))
+        for record, accuracy in zip(records, accuracies, strict=True)
         if accuracy >= target
     ]
     best = float(np.nan if np.isnan(accuracies).all() else np.nanmax(accuracies))
-    return _target(
-        configuration, "accuracy", target, reached, best, len(records), "evaluated after the last step"
-    )
+    how = "evaluated after the last step"
+    return _target(configuration, "accuracy", target, reached, best, len(records), how)
 
 
 def _target(
     configuration: Configuration,
     quality: Literal["loss", "accuracy"],
     target: float,
-    reached: Sequence[_Reached],
+    reached: Sequence[Effort],
     best: float,
     rounds: int,
     how: str,
 ) -> Target:
     whole = len(reached) == rounds
-    seconds, samples, steps = (
-        float(np.median([getattr(times, name) for times in reached])) if whole else math.nan
-        for name in ("seconds", "samples", "steps")
-    )
+    effort: list[float] = np.median(reached, axis=0).tolist() if whole else [math.nan] * 3
+    seconds, _, steps = effort
     if math.isnan(best):
         note = f"no {quality} was recorded"
     elif whole:
         note = f"reached in {seconds:.3g} s, {steps:g} steps ({how})"
     else:
         note = f"not reached in {rounds - len(reached)} of {rounds} runs; the best was {best:.4g} ({how})"
-    return Target(
-        configuration.label,
-        configuration.framework,
-        configuration.replicas,
-        configuration.mode,
-        quality,
-        target,
-        whole,
-        best,
-        seconds,
-        samples,
-        steps,
-        note,
-    )
+    c = configuration
+    return Target(c.label, c.framework, c.replicas, c.mode, quality, target, whole, best, *effort, note)
 
 
-def _first(record: RunRecord, target: float) -> _Reached | None:
+def _effort(record: RunRecord, steps: int) -> Effort:
+    """What the first steps of a record took."""
+    seconds, counts = (float(record.columns[name][:steps].sum()) for name in ("seconds", "count"))
+    return seconds, counts, float(steps)
+
+
+def _first(record: RunRecord, target: float) -> Effort | None:
     """The first step at which the running median has reached a loss; None where none has."""
     low = np.concatenate([[0], np.cumsum(record.loss <= target)])
     if len(record.loss) < WINDOW:
@@ -98,9 +84,7 @@ def _first(record: RunRecord, target: float) -> _Reached | None:
     hits = np.flatnonzero(low[WINDOW:] - low[:-WINDOW] > WINDOW // 2)
     if not len(hits):
         return None
-    steps = int(hits[0]) + WINDOW
-    seconds, counts = record.columns["seconds"][:steps], record.columns["count"][:steps]
-    return _Reached(float(seconds.sum()), float(counts.sum()), float(steps))
+    return _effort(record, int(hits[0]) + WINDOW)
 
 
 def _lowest(loss: Numbers) -> float:
@@ -114,6 +98,5 @@ def _lowest(loss: Numbers) -> float:
 
 def _accuracy(record: RunRecord) -> float:
     summary = record.summary
-    return (
-        summary.eval_correct / summary.eval_count if summary is not None and summary.eval_count else math.nan
-    )
+    evaluated = summary is not None and summary.eval_count
+    return summary.eval_correct / summary.eval_count if summary and evaluated else math.nan
