@@ -95,9 +95,8 @@ def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
     paths = frozenset(block.path for block in blocks_of(spec.model.tree())) if checkpointed else frozenset()
     memory = passes(spec, largest, paths, alone=placement.replicas == 1)
     in_memory = _IN_MEMORY.get(placement.strategy, _whole)(sizes, placement)
-    grows = placement.accumulates or in_memory.accumulated
     backward = memory.peak
-    if grows:
+    if placement.accumulates or in_memory.accumulated:
         backward = max(memory.peak, memory.added + (in_memory.accumulated or sizes.parameters))
     stays = in_memory.parameters + in_memory.slots + sizes.buffers + batch + in_memory.resident
     total = stays + max(backward + in_memory.gathered, in_memory.update)
@@ -301,7 +300,7 @@ def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
         canonical_name(node.path, tensor)
         for node in walk(tree)
         for tensor in node.parameters
-        if tensor.name not in _UNCUT.get(cuts.get(node.path, "whole"), {tensor.name})
+        if node.path in cuts and tensor.name not in _UNCUT[cuts[node.path]]
     }
     for name, each in slots_of(sizes.spec.optimizer, specs).items():
         count, share = math.prod(specs[name].shape), ranks if name in divided else 1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from parity.common.planning.collectives.operations import (
     OPERATIONS,
+    ROOT,
     Operation,
     elements_of,
     inputs_of,
@@ -73,23 +74,18 @@ class Group(Protocol):
 
 def conduct(plan: Plan, group: Group, folder: Path) -> None:
     """Run all cases of a plan on this rank; write a line for each into `folder/rank_N.jsonl`."""
+    itemsize = np.dtype(plan.dtype).itemsize
     with open(folder / f"rank_{group.rank}.jsonl", "w", buffering=1) as file:
         for operation, size in plan.cases:
-            elements = elements_of(size, np.dtype(plan.dtype).itemsize, group.ranks)
+            elements = elements_of(size, itemsize, group.ranks)
             line: dict[str, Any] = {"operation": operation.name, "how": group.how(operation.name)}
             if operation.gives == "nothing":
                 line |= {"bytes": 0, "elements": 0, "wrong": 0, "crossings": _barrier_crossings(group)}
             else:
-                line |= {"bytes": elements * np.dtype(plan.dtype).itemsize, "elements": elements}
-                line["wrong"] = _wrong(plan, group, operation, elements)
+                written, wrong = elements * itemsize, _wrong(plan, group, operation, elements)
+                line |= {"bytes": written, "elements": elements, "wrong": wrong}
             line["seconds"] = _seconds(plan, group, operation, elements)
             file.write(json.dumps(line) + "\n")
-
-
-def _own_input(group: Group, operation: Operation, inputs: list[NDArray[np.generic]]) -> NDArray[np.generic]:
-    """What this rank puts in; a rank that only receives has room for it."""
-    own = inputs[group.rank]
-    return np.zeros_like(own) if operation.rooted_input and group.rank else own
 
 
 def _wrong(plan: Plan, group: Group, operation: Operation, elements: int) -> int:
@@ -98,7 +94,10 @@ def _wrong(plan: Plan, group: Group, operation: Operation, elements: int) -> int
     floats = np.issubdtype(np.dtype(plan.dtype), np.floating)
     for whole_numbers in (True, False) if floats else (True,):
         inputs = inputs_of(operation, elements, plan.dtype, group.ranks, whole_numbers)
-        result = group.prepare(operation.name, group.tensor(_own_input(group, operation, inputs)))()
+        own = inputs[group.rank]
+        if operation.result == "sent" and group.rank != ROOT:
+            own = np.zeros_like(own)  # room for what it receives
+        result = group.prepare(operation.name, group.tensor(own))()
         group.wait()
         array = None if result is None else group.array(result)
         wrong += wrong_elements(operation, inputs, group.rank, array, exact=whole_numbers)
@@ -124,8 +123,8 @@ def _barrier_crossings(group: Group) -> list[tuple[float, float]]:
 def _seconds(plan: Plan, group: Group, operation: Operation, elements: int) -> list[float]:
     """The time of each repeat on this rank. All begin together, and the device is done at the end."""
     # Zeros, since a sum in place would grow from repeat to repeat.
-    count = {"all": elements, "part": elements // group.ranks, "nothing": 0}[operation.gives]
-    run = group.prepare(operation.name, group.tensor(np.zeros(count, plan.dtype)))
+    zeros = np.zeros(operation.given(elements, group.ranks), plan.dtype)
+    run = group.prepare(operation.name, group.tensor(zeros))
     barrier = group.prepare("barrier", None)
     seconds = []
     for repeat in range(plan.warm_up + plan.repeats):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,106 +20,51 @@ class Operation:
     """One collective operation over n ranks.
 
     size_is: what the size counts, as in nccl-tests.
-    gives: what a rank puts in: the whole size ("all"), the n-th part ("part"), or nothing; ROOT alone
-        where `rooted_input`.
-    sums: whether numbers of several ranks are added, so that floats are rounded.
-    bus_factor: bus bandwidth = algorithm bandwidth x this, for n ranks: what of the size an optimal
-        algorithm must move over the busiest link (nccl-tests, doc/PERFORMANCE.md and src/*.cu).
+    gives: what a rank puts in: the whole size, the n-th part, or nothing. Of what is `sent`, ROOT alone gives.
+    result: what ROOT sent, the sum of what the ranks gave, or that joined in their order.
+    gets: who gets the result: all ranks, each its part of it, or ROOT alone.
+    passes: bus bandwidth = algorithm bandwidth x what an optimal algorithm must move of the size over the busiest
+        link, which is so many times (n - 1) / n; 0: the whole size (nccl-tests, doc/PERFORMANCE.md and src/*.cu).
     """
 
     name: str
     size_is: str
-    gives: str
-    sums: bool
-    bus_factor: Callable[[int], float]
-    referee: Callable[[Sequence[Array], int], Array | None]
-    rooted_input: bool = False
+    gives: Literal["all", "part", "nothing"]
+    result: Literal["sent", "sum", "joined"]
+    gets: Literal["all", "part", "root", "nothing"]
+    passes: int
+
+    def given(self, elements: int, ranks: int) -> int:
+        """How many of a size's elements a rank puts in."""
+        return {"all": elements, "part": elements // ranks, "nothing": 0}[self.gives]
+
+    def bus_factor(self, ranks: int) -> float:
+        """Bus bandwidth over algorithm bandwidth."""
+        return self.passes * (ranks - 1) / ranks if self.passes else 1.0
+
+    def referee(self, inputs: Sequence[Array], rank: int) -> Array | None:
+        """Return what a rank must get of the ranks' inputs (elements,), in their dtype; None: nothing."""
+        if self.gets == "nothing" or (self.gets == "root" and rank != ROOT):
+            return None
+        whole: Array = inputs[ROOT]
+        if self.result == "sum":
+            whole = np.sum(np.stack(inputs), axis=0, dtype=whole.dtype)
+        elif self.result == "joined":
+            whole = np.concatenate(inputs)
+        return np.split(whole, len(inputs))[rank] if self.gets == "part" else whole
 
 
-def _whole(ranks: int) -> float:
-    return 1.0
-
-
-def _others(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
-def _twice_others(ranks: int) -> float:
-    return 2 * (ranks - 1) / ranks
-
-
-def _sum(inputs: Sequence[Array]) -> Array:
-    total: Array = np.sum(np.stack(inputs), axis=0, dtype=inputs[0].dtype)
-    return total
-
-
-def _own_part(whole: Array, ranks: int, rank: int) -> Array:
-    part: Array = np.split(whole, ranks)[rank]
-    return part
-
-
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS = {
     operation.name: operation
     for operation in (
-        Operation(
-            "broadcast",
-            "what the root sends, and every rank gets",
-            "all",
-            False,
-            _whole,
-            lambda inputs, rank: inputs[ROOT],
-            rooted_input=True,
-        ),
-        Operation(
-            "reduce",
-            "what each rank gives, and the root gets",
-            "all",
-            True,
-            _whole,
-            lambda inputs, rank: _sum(inputs) if rank == ROOT else None,
-        ),
-        Operation(
-            "all_reduce",
-            "what each rank gives, and gets",
-            "all",
-            True,
-            _twice_others,
-            lambda inputs, rank: _sum(inputs),
-        ),
-        Operation(
-            "scatter",
-            "what the root gives; each rank gets 1/n of it",
-            "all",
-            False,
-            _others,
-            lambda inputs, rank: _own_part(inputs[ROOT], len(inputs), rank),
-            rooted_input=True,
-        ),
-        Operation(
-            "gather",
-            "what the root gets; each rank gives 1/n of it",
-            "part",
-            False,
-            _others,
-            lambda inputs, rank: np.concatenate(inputs) if rank == ROOT else None,
-        ),
-        Operation(
-            "all_gather",
-            "what each rank gets; it gives 1/n of it",
-            "part",
-            False,
-            _others,
-            lambda inputs, rank: np.concatenate(inputs),
-        ),
-        Operation(
-            "reduce_scatter",
-            "what each rank gives; it gets 1/n of it",
-            "all",
-            True,
-            _others,
-            lambda inputs, rank: _own_part(_sum(inputs), len(inputs), rank),
-        ),
-        Operation("barrier", "nothing is sent", "nothing", False, _whole, lambda inputs, rank: None),
+        Operation("broadcast", "what the root sends, and every rank gets", "all", "sent", "all", 0),
+        Operation("reduce", "what each rank gives, and the root gets", "all", "sum", "root", 0),
+        Operation("all_reduce", "what each rank gives, and gets", "all", "sum", "all", 2),
+        Operation("scatter", "what the root gives; each rank gets 1/n of it", "all", "sent", "part", 1),
+        Operation("gather", "what the root gets; each rank gives 1/n of it", "part", "joined", "root", 1),
+        Operation("all_gather", "what each rank gets; it gives 1/n of it", "part", "joined", "all", 1),
+        Operation("reduce_scatter", "what each rank gives; it gets 1/n of it", "all", "sum", "part", 1),
+        Operation("barrier", "nothing is sent", "nothing", "joined", "nothing", 0),
     )
 }
 
@@ -135,7 +81,7 @@ def inputs_of(
 
     whole_numbers: small ones, so that sums are exact in any order and in any type; else normal floats.
     """
-    count = {"all": elements, "part": elements // ranks, "nothing": 0}[operation.gives]
+    count = operation.given(elements, ranks)
     inputs: list[Array] = []
     for rank in range(ranks):
         draw = np.random.default_rng((elements, rank, whole_numbers))
@@ -157,7 +103,7 @@ def wrong_elements(
         return 0
     if result is None or result.shape != expected.shape or result.dtype != expected.dtype:
         return max(expected.size, 1)
-    if exact or not operation.sums:
+    if exact or operation.result != "sum":
         return int(np.count_nonzero(result != expected))
     doubles: list[Array] = [np.asarray(each, np.float64) for each in inputs]
     truth = np.asarray(operation.referee(doubles, rank), np.float64)

@@ -89,15 +89,6 @@ def _row(framework: Framework, lines: tuple[dict[str, Any], ...]) -> Row:
     for crossing in zip(*(line.get("crossings", []) for line in lines), strict=True):
         entered, left = zip(*crossing, strict=True)
         wrong += sum(leaving < max(entered) for leaving in left)
-    return Row(
-        framework,
-        first["operation"],
-        first["how"],
-        first["bytes"],
-        first["elements"],
-        wrong,
-        median,
-        min(seconds),
-        max(seconds),
-        *bandwidths(OPERATIONS[first["operation"]], first["bytes"], median, len(lines)),
-    )
+    case = [first[name] for name in ("operation", "how", "bytes", "elements")]
+    speeds = bandwidths(OPERATIONS[first["operation"]], first["bytes"], median, len(lines))
+    return Row(framework, *case, wrong, median, min(seconds), max(seconds), *speeds)

@@ -112,9 +112,8 @@ def why(step: Step) -> str:
         gone = [rank for rank in range(step.ranks) if step.host(rank) in lost]
         names = ", ".join(map(step.name, gone))
         states = ", ".join(slurm.node_state(host) for host in step.hosts if host in lost)
-        witness = next(
-            (f"; {step.name(rank)}: {step.message(rank)}" for rank in ends if rank not in gone), ""
-        )
+        witnesses = (f"; {step.name(rank)}: {step.message(rank)}" for rank in ends if rank not in gone)
+        witness = next(witnesses, "")
         return f"{names} did not answer any more; SLURM says: {states}{witness}"
     if not ends:
         last = (step.messages.strip().splitlines() or ["srun said nothing"])[-1]
@@ -123,10 +122,8 @@ def why(step: Step) -> str:
     rank = next(iter(ends)) if first is None else first
     absent = [other for other in range(step.ranks) if not step.arrived(other)]
     before = f"{', '.join(map(step.name, absent))} never came; " if absent and rank not in absent else ""
-    how, message = (
-        ends[rank].replace("Exited with exit", "ended with").replace("Killed", "was killed"),
-        step.message(rank),
-    )
+    how = ends[rank].replace("Exited with exit", "ended with").replace("Killed", "was killed")
+    message = step.message(rank)
     return f"{before}{step.name(rank)} {f'{how}: {message}' if message else _HINTS.get(ends[rank], how)}"
 
 
@@ -163,36 +160,33 @@ def runs_again(job: str | None, out: Path, saved_before: str, heals: bool) -> tu
     if latest == saved_before:
         return False, "nothing new was saved, so the job was not requeued"
     from_there = f"{out} goes on from {latest}"
+    again = f"submit it again with the same --out: {from_there}"
     if not heals:
-        return False, f"submit it again with the same --out: {from_there}"
+        return False, again
     done = slurm.ask("scontrol", "show", "job", job)
     if "JobState=RUNNING" not in done.stdout.split():
         # It has been cancelled.
-        return False, f"submit it again with the same --out: {from_there}"
+        return False, again
     if "Requeue=1" not in done.stdout.split():
-        return (
-            False,
-            f"the job was submitted with --no-requeue; submit it again with the same --out: {from_there}",
-        )
+        return False, f"the job was submitted with --no-requeue; {again}"
     return True, f"the job is requeued, and {from_there}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=Path, required=True)
-    parser.add_argument("--prefix", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--hosts", required=True, help="SLURM's list")
-    parser.add_argument("--nodes", type=int, required=True)
-    parser.add_argument("--tasks-per-node", type=int, required=True)
-    parser.add_argument("--code", type=int, required=True, help="of srun; 137: it had to be killed")
-    parser.add_argument("--stopped", help="why, where it was from outside")
-    parser.add_argument("--goes-on", action="store_true", help="from checkpoints, where it runs again")
-    parser.add_argument("--ends", action="store_true", help="SLURM itself ends the job, or starts it again")
-    parser.add_argument(
-        "--saved-before", default="", help="name of the latest checkpoint when the step began"
-    )
+    flag = parser.add_argument
+    flag("--logs", type=Path, required=True)
+    flag("--prefix", required=True)
+    flag("--out", type=Path, required=True)
+    flag("--hosts", required=True, help="SLURM's list")
+    flag("--nodes", type=int, required=True)
+    flag("--tasks-per-node", type=int, required=True)
+    flag("--code", type=int, required=True, help="of srun; 137: it had to be killed")
+    flag("--stopped", help="why, where it was from outside")
+    flag("--goes-on", action="store_true", help="from checkpoints, where it runs again")
+    flag("--ends", action="store_true", help="SLURM itself ends the job, or starts it again")
+    flag("--saved-before", default="", help="name of the latest checkpoint when the step began")
     options = parser.parse_args(arguments)
     job = os.environ["SLURM_JOB_ID"] if options.goes_on else None
     step = Step(

@@ -92,10 +92,10 @@ def _state(job: Submitted, elements: Sequence[Element], folder: Path) -> State:
         about = f"on {nodes}"
     elif word in _WAITS:
         about = f"for {reason}"
+    elif word == "COMPLETED":
+        about = ""
     else:
-        about = (
-            "" if word == "COMPLETED" else _how(job, folder) or _by_slurm(job, word, reason, nodes, folder)
-        )
+        about = _how(job, folder) or _by_slurm(job, word, reason, nodes, folder)
     return State(job.name, job.id, word, about)
 
 
@@ -121,10 +121,9 @@ def _from_files(job: Submitted, folder: Path) -> State:
     if reason := _how(job, folder):
         return State(job.name, job.id, "FAILED", reason)
     whole = parts_of(folder / job.record)[-1] / "summary.json" if job.record else folder / REPORT
-    word = "COMPLETED" if whole.is_file() else "UNKNOWN"
-    return State(
-        job.name, job.id, word, "" if word == "COMPLETED" else "SLURM knows it no more, and it left no record"
-    )
+    if whole.is_file():
+        return State(job.name, job.id, "COMPLETED")
+    return State(job.name, job.id, "UNKNOWN", "SLURM knows it no more, and it left no record")
 
 
 def _how(job: Submitted, folder: Path) -> str:

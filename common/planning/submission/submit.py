@@ -93,9 +93,8 @@ def sized(text: str, size: Size) -> tuple[RunConfig, Size]:
     Raises:
         SpecError: the text is no placement, or one that the scripts cannot start.
     """
-    head, more = Placement.split_text(
-        text, "--nodes with --gpus-per-node or --tasks-per-node gives the number"
-    )
+    gives = "--nodes with --gpus-per-node or --tasks-per-node gives the number"
+    head, more = Placement.split_text(text, gives)
     # Refused here where there is no such strategy.
     kind = Placement.from_text(f"{head}:1")
     alone = not kind.options.parallel
@@ -111,11 +110,8 @@ def sized(text: str, size: Size) -> tuple[RunConfig, Size]:
         size = Size(1, 1, size.gpus)
     local = kind.framework == "tensorflow" and kind.strategy != "multi_worker"
     devices = size.nodes * size.per_node
-    usual = {
-        "launcher": "local" if local else "srun",
-        "nodes": size.nodes,
-        "device": "gpu" if size.gpus else "cpu",
-    }
+    device, launcher = "gpu" if size.gpus else "cpu", "local" if local else "srun"
+    usual = {"launcher": launcher, "nodes": size.nodes, "device": device}
     config = RunConfig.from_text(f"{head}:{devices}{more}", **usual)
     placement = config.placement
     if placement.processes < devices and not one_process:
@@ -168,16 +164,8 @@ def comparison(
         variables = {"PARITY_FLOOR": str(folder / "floor")} if config in floor else {}
         record = f"runs/{name}"
         flags += [f"--spec={folder / 'spec.yaml'}", f"--out={folder / record}"]
-        jobs.append(
-            Job(
-                name,
-                script_of(placement),
-                (*options, *own.options(), _output(folder)),
-                tuple(flags),
-                record,
-                _environment(folder, **variables),
-            )
-        )
+        given, variables = (*options, *own.options(), _output(folder)), _environment(folder) | variables
+        jobs.append(Job(name, script_of(placement), given, tuple(flags), record, variables))
     return [*jobs, _report(folder, options, [job.name for job in jobs])]
 
 
@@ -185,39 +173,27 @@ def sweep(
     question: Question, counts: Sequence[int], size: Size, options: Sequence[str], folder: Path
 ) -> list[Job]:
     """A job array over numbers of replicas, and a job that collects what they took."""
-    array = f"--array=0-{len(counts) - 1}"
-    output = f"--output={folder}/logs/%x-%A_%a.log"
+    array, output = f"--array=0-{len(counts) - 1}", f"--output={folder}/logs/%x-%A_%a.log"
     for config in question.placements:
         check_run(question.spec, *config.parts)
-    job = Job(
-        "scale",
-        "scale.sbatch",
-        (*options, *size.options(), array, output),
-        (str(folder),),
-        environment=_environment(folder),
-    )
+    given = (*options, *size.options(), array, output)
+    job = Job("scale", "scale.sbatch", given, (str(folder),), environment=_environment(folder))
     return [job, _report(folder, options, [job.name])]
 
 
 def _report(folder: Path, options: Sequence[str], after: Sequence[str]) -> Job:
     # It needs a core for a minute, whatever the trainings ask for.
     own = [option for option in options if option.startswith(("--partition=", "--account="))]
-    return Job(
-        "report",
-        "report.sbatch",
-        (*own, _output(folder)),
-        (str(folder),),
-        environment=_environment(folder),
-        after=tuple(after),
-    )
+    given, variables = (*own, _output(folder)), _environment(folder)
+    return Job("report", "report.sbatch", given, (str(folder),), None, variables, tuple(after))
 
 
 def _output(folder: Path) -> str:
     return f"--output={folder}/logs/%x-%j.log"
 
 
-def _environment(folder: Path, **more: str) -> dict[str, str]:
-    return {"PARITY_SLURM": str(SCRIPTS), "PARITY_LOGS": str(folder / "logs"), **more}
+def _environment(folder: Path) -> dict[str, str]:
+    return {"PARITY_SLURM": str(SCRIPTS), "PARITY_LOGS": str(folder / "logs")}
 
 
 def script(jobs: Sequence[Job]) -> str:

@@ -59,20 +59,11 @@ def element(folder: Path, index: int) -> Iterator[list[str]]:
             placement = job.config.placement
             if placement.replicas != counts[index]:
                 continue
-            local = placement.launcher == "local"
-            tasks = 1 if local else placement.processes // placement.nodes
-            flags = [
-                f"--spec={folder / 'spec.yaml'}",
-                f"--set=global_batch_size={job.spec.global_batch_size}",
-            ]
-            where = [str(placement.nodes), str(tasks), str(job.folder)]
-            yield [
-                *where,
-                "-m",
-                MODULES[placement.framework],
-                *flags,
-                *flags_of(placement, job.config.run_options),
-            ]
+            tasks = 1 if placement.launcher == "local" else placement.processes // placement.nodes
+            what = f"--spec={folder / 'spec.yaml'}", f"--set=global_batch_size={job.spec.global_batch_size}"
+            flags = (*what, *flags_of(placement, job.config.run_options))
+            where = str(placement.nodes), str(tasks), str(job.folder)
+            yield [*where, "-m", MODULES[placement.framework], *flags]
 
 
 def main(arguments: Sequence[str]) -> int:
