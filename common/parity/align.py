@@ -24,8 +24,9 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
         if any(part.run_options.recording != "full" for part in record.parts):
             raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
     if reference.header.spec_hash != candidate.header.spec_hash:
+        first, *_ = (*differences(reference, candidate), "their hashes differ")
         raise AlignmentError(
-            f"{reference.folder} and {candidate.folder} are runs of different specs: {[*differences(reference, candidate), 'their hashes differ'][0]}"
+            f"{reference.folder} and {candidate.folder} are runs of different specs: {first}"
         )
     if not np.array_equal(reference.steps, candidate.steps):
         raise AlignmentError(
@@ -37,10 +38,8 @@ def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
 
 def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
     """Each micro-batch of each replica has batch-norm statistics of its own: both must be cut alike."""
-    for what, of in {
-        "replicas": lambda placement: str(placement.replicas),
-        "accumulation": _accumulation,
-    }.items():
+    questions = {"replicas": lambda placement: str(placement.replicas), "accumulation": _accumulation}
+    for what, of in questions.items():
         pair = [_way(record, of) for record in (reference, candidate)]
         if pair[0] != pair[1]:
             raise AlignmentError(
@@ -69,12 +68,6 @@ def _steps_recorded(record: RunRecord) -> str:
     return count if record.train_spec is not None else f"{count}, and its recorder's finish() was not called"
 
 
-def _question(record: RunRecord) -> dict[str, object]:
-    """What two records must have in common."""
-    described = record.run_info
-    return described.identity() if isinstance(described, ScriptInfo) else described.to_dict()
-
-
 def _span(record: RunRecord) -> str:
     return f"steps {record.steps[0]}..{record.steps[-1]}"
 
@@ -83,7 +76,10 @@ def differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
     """Every field of the specs that differs, with both values."""
     if (reference.train_spec is None) != (candidate.train_spec is None):
         return ["one was trained from a spec, the other is a recorded script"]
-    a, b = (_flat(_question(record)) for record in (reference, candidate))
+    a, b = (
+        _flat(info.identity() if isinstance(info, ScriptInfo) else info.to_dict())
+        for info in (reference.run_info, candidate.run_info)
+    )
     return [
         f"{name} is {a.get(name, 'absent')!r} and {b.get(name, 'absent')!r}"
         for name in dict.fromkeys([*a, *b])
@@ -98,7 +94,4 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
         items = [(f"{prefix}.{index}", item) for index, item in enumerate(value)]
     else:
         return {prefix: value}
-    result: dict[str, object] = {}
-    for name, item in items:
-        result |= _flat(item, name)
-    return result
+    return {name: leaf for key, item in items for name, leaf in _flat(item, key).items()}

@@ -101,9 +101,8 @@ def compare_baseline(old: Path, new: Path, threshold: float = THRESHOLD) -> Base
     before, after = _read(old), _read(new)
     common = [key for key in before if key in after]
     if not common:
-        raise AlignmentError(
-            f"{old} and {new} have no placement in common: {_names(before)} and {_names(after)}"
-        )
+        names = (", ".join(label for label, _ in sides) for sides in (before, after))
+        raise AlignmentError(f"{old} and {new} have no placement in common: {' and '.join(names)}")
     return BaselineResult(
         str(old),
         str(new),
@@ -113,10 +112,6 @@ def compare_baseline(old: Path, new: Path, threshold: float = THRESHOLD) -> Base
         tuple(key[0] for key in before if key not in after),
         tuple(key[0] for key in after if key not in before),
     )
-
-
-def _names(sides: dict[Key, _Side]) -> str:
-    return ", ".join(label for label, _ in sides)
 
 
 def _read(folder: Path) -> dict[Key, _Side]:
@@ -158,27 +153,14 @@ def _versions(old: Sequence[RunRecord], new: Sequence[RunRecord]) -> tuple[tuple
 def _change(old: _Side, new: _Side, threshold: float) -> Change:
     numbers, why = _numbers(old, new)
     speed, ratio, resolution, advice = _speed(old.timed, new.timed, threshold)
-    memory = [memory_of(side.timed or [side.record]) for side in (old, new)]
+    before, after = (memory_of(side.timed or [side.record]) for side in (old, new))
     regression = [f"numbers: {why}"] if numbers == "different" else []
     if speed == "slower" and ratio is not None and ratio.median < 1 - threshold:
         regression.append(f"speed: {1 - ratio.median:.1%} slower, more than {threshold:.1%}")
-    return Change(
-        old.record.label,
-        old.record.spec.global_batch_size,
-        numbers,
-        why,
-        speed,
-        ratio,
-        min(len(old.timed), len(new.timed)),
-        resolution,
-        advice,
-        {
-            name: memory[1][name] / memory[0][name]
-            for name in memory[0]
-            if name in memory[1] and memory[0][name]
-        },
-        tuple(regression),
-    )
+    which, rounds = (old.record.label, old.record.spec.global_batch_size), min(len(old.timed), len(new.timed))
+    held = {name: after[name] / size for name, size in before.items() if name in after and size}
+    decided = (speed, ratio, rounds, resolution, advice)
+    return Change(*which, numbers, why, *decided, held, tuple(regression))
 
 
 def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:
@@ -192,11 +174,8 @@ def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:
         elif len(old.floor) >= MINIMUM_MEMBERS:
             budget = ensemble_budget(before, old.floor)
         else:
-            return (
-                "inconclusive",
-                f"not bit-equal, and {before.spec.precision} needs a noise floor, which only a session of"
-                " 'parity run' has; or use float64",
-            )
+            needs = "needs a noise floor, which only a session of 'parity run' has; or use float64"
+            return "inconclusive", f"not bit-equal, and {before.spec.precision} {needs}"
         found = compare(before, after, budget)
     except ParityError as error:
         return "not compared", str(error)
@@ -207,11 +186,8 @@ def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:
 def _bit_equal(old: RunRecord, new: RunRecord) -> bool:
     """Whether curves and final states are equal bit for bit; what was not recorded is not equal."""
     complete = old.summary is not None and new.summary is not None
-    if (
-        not complete
-        or old.header.spec_hash != new.header.spec_hash
-        or "off" in (old.run_options.recording, new.run_options.recording)
-    ):
+    recorded = "off" not in (old.run_options.recording, new.run_options.recording)
+    if not (complete and recorded) or old.header.spec_hash != new.header.spec_hash:
         return False
     columns = ("step", "count", "learning_rate", *CURVES)
     if not all(np.array_equal(old.columns[n], new.columns[n], equal_nan=True) for n in columns):
@@ -227,18 +203,18 @@ def _speed(
     old: Sequence[RunRecord], new: Sequence[RunRecord], threshold: float
 ) -> tuple[Speed, Interval | None, float, str]:
     """(verdict, new over old, the smallest change that could be told, in a sentence)."""
-    if not old or not new:
-        return "not compared", None, math.nan, "one side has no timing rounds"
-    for before, after in ((old[0], new[0]), *((old[0], other) for other in (*old[1:], *new[1:]))):
-        difference = _other_conditions(before, after)
-        if difference:
-            return "not compared", None, math.nan, difference
     timings = [[timing_of(record) for record in side] for side in (old, new)]
-    if not all(len(timing.rates) for side in timings for timing in side):
-        return "not compared", None, math.nan, "a run has too few steps to be timed"
-    ratio = throughput_ratio(
-        *(Rounds.of([{name: timing} for timing in side]) for name, side in zip("on", timings, strict=True))
+    why_not = "" if old and new else "one side has no timing rounds"
+    for other in (*new[:1], *old[1:], *new[1:]) if old else ():
+        why_not = why_not or _other_conditions(old[0], other)
+    if not why_not and not all(len(timing.rates) for side in timings for timing in side):
+        why_not = "a run has too few steps to be timed"
+    if why_not:
+        return "not compared", None, math.nan, why_not
+    before, after = (
+        Rounds.of([{name: timing} for timing in side]) for name, side in zip("on", timings, strict=True)
     )
+    ratio = throughput_ratio(before, after)
     resolution = max(1 - ratio.low, ratio.high - 1)
     rounds = min(len(old), len(new))
     if rounds < FEWEST_ROUNDS:

@@ -106,9 +106,8 @@ def compare(
         checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
     checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
     if scripts.RATE not in skip:
-        checks.append(
-            _exact("learning rate", "learning_rate", reference, candidate, rate_rounding(reference))
-        )
+        rounding = rate_rounding(reference)
+        checks.append(_exact(scripts.RATE, "learning_rate", reference, candidate, rounding))
     if reference.train_spec is not None and reference.train_spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     if "initial" not in skip:
@@ -176,12 +175,10 @@ def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
 
 
 def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) -> tuple[Verdict, str]:
-    failed = [check for check in checks if not check.passed]
-    if failed:
-        first = failed[0]
-        return "divergent", (
-            f"{first.name} at {first.where}: deviation {first.deviation:.2g}, allowed {first.budget:.2g}"
-        )
+    first = next((check for check in checks if not check.passed), None)
+    if first is not None:
+        amount = f"deviation {first.deviation:.2g}, allowed {first.budget:.2g}"
+        return "divergent", f"{first.name} at {first.where}: {amount}"
     if budget is None:
         return "inconclusive", f"{precision} runs need a noise floor; give the permuted runs with --floor"
     if budget.uninformative:
@@ -189,28 +186,26 @@ def _conclude(checks: Sequence[Check], budget: Budget | None, precision: str) ->
             f"after {budget.informative_steps} steps rounding alone moves the loss too far to tell a defect from noise;"
             " use float64"
         )
-    steps = len(budget.curves["loss_sum"])
-    informative = (
-        ""
-        if budget.informative_steps == steps
-        else f" (sharp for the first {budget.informative_steps} of {steps} steps)"
-    )
+    steps, sharp = len(budget.curves["loss_sum"]), budget.informative_steps
+    informative = "" if sharp == steps else f" (sharp for the first {sharp} of {steps} steps)"
     return "parity", f"every check within {budget.source}{informative}"
+
+
+def _equal(name: str, where: str, unequal: str | None = None) -> Check:
+    """What must be equal, where; `unequal` says where it is not."""
+    deviation = 0.0 if unequal is None else math.inf
+    return Check(name, unequal is None, deviation, 0.0, where if unequal is None else unequal)
 
 
 def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, SplitAudit]) -> Check:
     """Against the plan and against each other; scripts, which have no plan, against each other."""
-    for found in audits:
-        if found.problems:
-            return Check("sample ids", False, float("inf"), 0.0, f"{found.label}, {found.problems[0]}")
-    unequal = first_unequal_step(reference, candidate)
-    if unequal is not None:
-        return Check("sample ids", False, float("inf"), 0.0, unequal)
-    audited = [found for found in audits if found.audited_steps < found.steps]
-    if not audited or reference.train_spec is None:
-        return Check("sample ids", True, 0.0, 0.0, "every step")
-    where = "every step of both alike, as hashes say; against the plan, "
-    return Check("sample ids", True, 0.0, 0.0, where + " and ".join(dict.fromkeys(a.extent for a in audited)))
+    problems = (f"{found.label}, {found.problems[0]}" for found in audits if found.problems)
+    unequal = next(problems, None) or first_unequal_step(reference, candidate)
+    partly = [found.extent for found in audits if found.audited_steps < found.steps]
+    where = "every step"
+    if partly and reference.train_spec is not None:
+        where = f"every step of both alike, as hashes say; against the plan, {' and '.join(dict.fromkeys(partly))}"
+    return _equal(scripts.IDS, where, unequal)
 
 
 def count_rounding(record: RunRecord) -> float:
@@ -239,20 +234,15 @@ def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curv
     over = np.flatnonzero(~(deviation <= allowed))
     # Where it fails, the first step outside tells more than the worst one.
     row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
-    return Check(
-        _TITLES[name],
-        not len(over),
-        float(deviation[row]),
-        float(allowed[row]),
-        f"step {reference.steps[row]}",
-    )
+    where = f"step {reference.steps[row]}"
+    return Check(_TITLES[name], not len(over), float(deviation[row]), float(allowed[row]), where)
 
 
 def _worst_tensor(name: str, ours: State, theirs: State, allowed: dict[str, float] | None) -> Check:
     """The tensor that comes closest to its budget; without a budget, equality bit for bit."""
     deviations = state_deviations(ours, theirs)
     if not deviations:
-        return Check(name, False, float("inf"), 0.0, "no tensors at all")
+        return _equal(name, "", "no tensors at all")
     limits = {tensor: 0.0 if allowed is None else allowed.get(tensor, 0.0) for tensor in deviations}
     worst = max(deviations, key=lambda tensor: _excess(deviations[tensor], limits[tensor]))
     passed = deviations[worst] <= limits[worst]
@@ -278,11 +268,10 @@ def _replicas(record: RunRecord) -> Check:
     if unequal:
         step, replica = min(unequal)
         where = f"step {step}: replica {replica} of {record.label} is not replica 0"
-        return Check("replicas equal", False, float("inf"), 0.0, where)
-    seen = [
-        f"{len(part.steps)} steps of {len(part.fingerprints)} replicas" for part in _with_fingerprints(record)
-    ]
-    return Check("replicas equal", True, 0.0, 0.0, ", ".join(seen))
+        return _equal("replicas equal", "", where)
+    parts = _with_fingerprints(record)
+    seen = [f"{len(part.steps)} steps of {len(part.fingerprints)} replicas" for part in parts]
+    return _equal("replicas equal", ", ".join(seen))
 
 
 def _with_fingerprints(record: RunRecord) -> list[RunRecord]:
@@ -309,8 +298,8 @@ def _invariants(*records: RunRecord) -> Check:
             first, *more = record.violations
             others = f" ({len(more)} more)" if more else ""
             where = f"step {first.step} of {record.label}: {first.invariant}: {first.text}{others}"
-            return Check("invariants", False, float("inf"), 0.0, where)
-    return Check("invariants", True, 0.0, 0.0, "every step of both")
+            return _equal(scripts.INVARIANTS, "", where)
+    return _equal(scripts.INVARIANTS, "every step of both")
 
 
 def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
@@ -318,18 +307,16 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     assert ours is not None
     assert theirs is not None
     if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
-        return Check("evaluation", False, float("inf"), 0.0, "number of evaluated samples")
+        return _equal(scripts.EVALUATION, "", "number of evaluated samples")
     if not ours.eval_count:
         samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")
     if reference.run_info.precision == "float64" and ours.eval_correct != theirs.eval_correct:
-        where = f"{ours.eval_correct} and {theirs.eval_correct} correct"
-        return Check("evaluation", False, float("inf"), 0.0, where)
+        return _equal(scripts.EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct")
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
-    return Check(
-        "evaluation", deviation <= allowed, deviation, allowed, f"loss over {ours.eval_count:g} samples"
-    )
+    where = f"loss over {ours.eval_count:g} samples"
+    return Check(scripts.EVALUATION, deviation <= allowed, deviation, allowed, where)
 
 
 def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:

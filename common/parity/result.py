@@ -17,8 +17,6 @@ from parity.common.scaling.analyse import analyse
 from parity.common.scaling.projection import PROJECTED_DEVICES
 from parity.common.scaling.result import Scaling
 
-# How far a report's projection goes.
-
 
 @dataclass(frozen=True)
 class Result:

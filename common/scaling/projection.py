@@ -52,11 +52,14 @@ class Model:
     hidden: float
     network: Network
 
+    def passes(self, local_batch: float) -> float:
+        """Loading, forward and backward pass of a local batch."""
+        return self.fixed + self.per_sample * local_batch
+
     def point(self, devices: int, mode: Mode, crowding: float = 1.0) -> ProjectedPoint:
         """A step on `devices`; `crowding` threads share a core."""
         batch = self.global_batch * (devices if mode == "weak" else 1)
-        # Loading, forward and backward pass of a local batch.
-        passes = self.fixed + self.per_sample * (batch / devices)
+        passes = self.passes(batch / devices)
         optimizer = self.optimizer / (devices if self.divided_optimizer else 1)
         compute = crowding * (passes + optimizer)
         parts = [

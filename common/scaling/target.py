@@ -57,7 +57,7 @@ def _target(
     how: str,
 ) -> Target:
     whole = len(reached) == rounds
-    effort: list[float] = np.median(reached, axis=0).tolist() if whole else [math.nan] * 3
+    effort: Effort = tuple(np.median(reached, axis=0).tolist()) if whole else (math.nan,) * 3
     seconds, _, steps = effort
     if math.isnan(best):
         note = f"no {quality} was recorded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +48,10 @@ def write_scale_html(result: ScaleResult, path: Path) -> None:
     """Write the report of a scaling session; raises as `write_html`."""
     reference = result.records[0]
     figures = scaling_plots.figures(result.scaling)
-    conclusive = result.verdict == "conclusive"
     words = {
         "headline": {
             "verdict": result.verdict,
-            "tone": "parity" if conclusive else "inconclusive",
+            "tone": "parity" if result.exit_code == 0 else "inconclusive",
             "title": result.verdict.capitalize(),
             "why": scale_why(result.scaling),
         },
@@ -92,9 +91,8 @@ def scale_why(scaling: Scaling) -> str:
     best = max(scaling.speedups, key=lambda ratio: ratio.efficiency)
     worst = min(scaling.speedups, key=lambda ratio: ratio.efficiency)
     first, last = (titled(ratio.name, ratio.mode) for ratio in (best, worst))
-    text = (
-        f"{first} is {best.median:.2f} times as fast as one replica, an efficiency of {best.efficiency:.0%}"
-    )
+    speed = f"{best.median:.2f} times as fast as one replica, an efficiency of {best.efficiency:.0%}"
+    text = f"{first} is {speed}"
     return text + (f"; {last} has {worst.efficiency:.0%}." if worst is not best else ".")
 
 
@@ -160,7 +158,7 @@ def why(result: Result) -> str:
         if result.verdict == "inconclusive" and comparison.verdict == "inconclusive":
             return f"{comparison.candidate} against {comparison.reference}: {comparison.reason}."
     checks = [(check, c) for c in result.comparisons for check in c.checks]
-    worst, comparison = max(checks, key=lambda pair: _share_of_budget(pair[0]))
+    worst, comparison = max(checks, key=lambda pair: pair[0].deviation / (pair[0].budget or math.inf))
     if worst.deviation == 0:
         return f"All {len(checks)} checks found equal bits."
     return (
@@ -174,10 +172,6 @@ def _amount(check: Check) -> str:
     if math.isinf(check.deviation) and not check.budget:
         return ""
     return f", deviation {short(check.deviation)} where {short(check.budget)} is allowed"
-
-
-def _share_of_budget(check: Check) -> float:
-    return check.deviation / check.budget if check.budget else 0.0
 
 
 def _steps(record: RunRecord) -> str:
@@ -211,9 +205,8 @@ def _window(records: Sequence[RunRecord], audits: Sequence[SplitAudit]) -> str:
         words.append(f"Drawn are the first {min(len(rows), first)} steps{tail}; the audit saw {seen}.")
     for part in record.parts:
         if part.received.whole < len(part.steps):
-            whole = f"{part.received.whole:,} steps" + (
-                f" from step {part.steps[0]}" if record.joined else ""
-            )
+            start = f" from step {part.steps[0]}" if record.joined else ""
+            whole = f"{part.received.whole:,} steps{start}"
             words.append(
                 f"After the first {whole} the record keeps hashes of the samples instead of their ids; those"
                 " of all steps are compared."
@@ -238,16 +231,15 @@ def _local_batches(record: RunRecord) -> str:
     by_step = record.received.sizes
     totals = by_step.sum(axis=1)
     whole, least = int(totals.argmax()), int(totals.argmin())
-    lines = [_sizes(by_step[whole].tolist())]
+    lines = [" + ".join(_counted(by_step[whole].tolist()))]
     if totals[least] < totals[whole]:
-        lines.append(f"{_sizes(by_step[least].tolist())} at step {record.steps[least]}")
+        lines.append(f"{' + '.join(_counted(by_step[least].tolist()))} at step {record.steps[least]}")
     return "\n".join(lines)
 
 
-def _sizes(sizes: Sequence[int]) -> str:
-    return " + ".join(
-        f"{times} × {size}" if times > 1 else f"{size}" for size, times in Counter(sizes).items()
-    )
+def _counted(values: Iterable[object]) -> list[str]:
+    """Each value once, with how often it occurs."""
+    return [f"{times} × {value}" if times > 1 else f"{value}" for value, times in Counter(values).items()]
 
 
 def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
@@ -255,12 +247,8 @@ def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     rows: dict[str, list[str]] = {}
     for record in records:
         summary = record.summary
-        evaluated = "none"
-        if (
-            summary is not None
-            and summary.eval_count
-            and (record.train_spec is None or record.train_spec.loss.classes)
-        ):
+        evaluated, classes = "none", record.train_spec is None or record.train_spec.loss.classes
+        if summary is not None and summary.eval_count and classes:
             share = summary.eval_correct / summary.eval_count
             evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
         for name, cell in {
@@ -277,11 +265,10 @@ def _header_facts(record: RunRecord) -> dict[str, str]:
     """What the headers say; of a run that went on, all that they say."""
     cells: dict[str, list[str]] = {}
     for header in (part.header for part in record.parts):
-        devices = Counter(header.devices).items()
         for name, cell in {
             "Started": header.started.replace("T", " ").replace("+00:00", " UTC"),
             "Host": header.host,
-            "Devices": "\n".join(f"{times} × {name}" if times > 1 else name for name, times in devices),
+            "Devices": "\n".join(_counted(header.devices)),
             "Threads": "\n".join(f"{name} {count}" for name, count in header.threads.items()),
             "Versions": "\n".join(f"{name} {version}" for name, version in header.versions.items()),
             "Git revision": header.git_revision or "not known",

@@ -99,11 +99,7 @@ class Subject:
     def of_models(cls, labels: tuple[str, str], outlines: tuple[Outline, Outline], asked: str) -> Subject:
         """Of Keras's and torch's models, with a traced pass; asked: what was asked, as text."""
         layers = [
-            DrawnLayer(
-                info.path,
-                info.kind or info.type.rpartition(".")[2],
-                info.outputs[0][1:] if info.outputs else (),
-            )
+            DrawnLayer(info.path, info.kind or info.type.rpartition(".")[2], next(iter(info.outputs), ())[1:])
             for info in outlines[0].layers
             if info.calls
         ]
@@ -144,9 +140,7 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
     names = list(dict.fromkeys((tensor.stage, tensor.name) for tensor in _all(diagnosis.steps)))
     cells = [cell_of(stage, name, layers) for stage, name in names]
     drawn = {cell.partition(":")[2] for cell in cells if cell.startswith("layer-")}
-    replica_numbers = {
-        part.replica for t in _all(diagnosis.steps) for part in t.parts if part.replica is not None
-    }
+    parts = [part for tensor in _all(diagnosis.steps) for part in tensor.parts]
     said = {
         "headline": {"verdict": diagnosis.verdict, "title": _headline(diagnosis), "why": _why(diagnosis)},
         "spec": {"name": diagnosis.name},
@@ -165,8 +159,8 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         "firsts": {finding.stage for finding in diagnosis.findings},
         "curves": {name: title for name, (title, _) in subject.curves.items()},
         "steps": [{"name": words.step_name(step.step), "status": _status(step)} for step in diagnosis.steps],
-        "shown_step": _shown(diagnosis),
-        "replicas": sorted(replica_numbers),
+        "shown_step": _step_index(diagnosis, *diagnosis.findings[:1]),
+        "replicas": sorted({part.replica for part in parts if part.replica is not None}),
         "stages": [(stage, TITLES[stage]) for stage in STAGES if stage in {stage for stage, _ in names}],
         "columns": {stage: text for stage, text in COLUMNS.items() if stage in drawn},
         "layers": [_layer(layer) for layer in layers],
@@ -230,10 +224,7 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
             for f in diagnosis.findings
         ],
     }
-    text = json.dumps(data, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    return Markup(plots.in_script(json.dumps(data, separators=(",", ":"))))
 
 
 def _headline(diagnosis: Diagnosis) -> str:
@@ -265,9 +256,7 @@ def _head(diagnosis: Diagnosis) -> dict[str, str]:
         facts["First outside its budget"] = when.place.removeprefix("at ")
         facts["Defects found"] = f"{len(diagnosis.findings)}, {known} with a known cause"
     if when is not None and diagnosis.source == "replays":
-        facts["Replayed"] = (
-            "diverged as the runs did" if diagnosis.reproduced else "did not diverge as the runs did"
-        )
+        facts["Replayed"] = f"{'diverged' if diagnosis.reproduced else 'did not diverge'} as the runs did"
     return facts
 
 
@@ -291,21 +280,15 @@ def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[D
     }
 
 
-def _step_index(diagnosis: Diagnosis, finding: Finding) -> int:
+def _step_index(diagnosis: Diagnosis, finding: Finding | None = None) -> int:
+    """The traced step of a finding; the first without one."""
     steps = [step.step for step in diagnosis.steps]
-    return steps.index(finding.step) if finding.step in steps else 0
-
-
-def _shown(diagnosis: Diagnosis) -> int:
-    """The step that the page opens with."""
-    return _step_index(diagnosis, diagnosis.findings[0]) if diagnosis.findings else 0
+    return steps.index(finding.step) if finding is not None and finding.step in steps else 0
 
 
 def _status(step: StepComparison) -> str:
     found = {stage.status for stage in stages_of(step)}
-    return next(
-        status for status in ("differs", "inherits", "agrees") if status in found or status == "agrees"
-    )
+    return next((status for status in ("differs", "inherits") if status in found), "agrees")
 
 
 def _layer(layer: DrawnLayer) -> Mapping[str, Any]:

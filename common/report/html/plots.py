@@ -121,7 +121,11 @@ def to_json(figure: Figure) -> str:
     """The figure, checked by plotly, as JSON that may stand inside a script element."""
     import plotly.graph_objects as go
 
-    text: str = go.Figure(figure["data"], figure["layout"]).to_json()
+    return in_script(go.Figure(figure["data"], figure["layout"]).to_json())
+
+
+def in_script(text: str) -> str:
+    """JSON that may stand inside a script element."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -141,12 +145,19 @@ def axis(title: str) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 12}, "zeroline": False, "automargin": True}
 
 
-def framed(traces: list[Trace], x: dict[str, Any], y: dict[str, Any], height: int) -> Figure:
-    """Traces in the common layout."""
+def framed(
+    traces: list[Trace],
+    x: dict[str, Any],
+    y: dict[str, Any],
+    height: int,
+    more: dict[str, Any] | None = None,
+    above: int = 44,
+) -> Figure:
+    """Traces in the common layout with `more`; `above` them so many pixels."""
     layout = {
         "template": {},
         "height": height,
-        "margin": {"l": 64, "r": 16, "t": 44, "b": 52},
+        "margin": {"l": 64, "r": 16, "t": above, "b": 52},
         "xaxis": x,
         "yaxis": y,
         "hovermode": "x unified",
@@ -154,4 +165,4 @@ def framed(traces: list[Trace], x: dict[str, Any], y: dict[str, Any], height: in
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }
-    return {"data": traces, "layout": layout}
+    return {"data": traces, "layout": layout | (more or {})}

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from parity.common.report.html.plots import DASHES, PALETTE, SYMBOLS, Figure, Trace, axis, framed, plot_text
 from parity.common.report.html.scaling import titled
-from parity.common.scaling.result import (
-    EXPECTATION,
-    Configuration,
-    Mode,
-    PhaseTimes,
-    Projection,
-    Ratio,
-    Scaling,
-)
+from parity.common.scaling.result import EXPECTATION, Configuration, Mode, Projection, Ratio, Scaling
 
 _GREY = "#7A7A7A"
 # Parts of a step in the order they are taken in, with colours that stay apart for colour-blind eyes.
@@ -28,6 +20,7 @@ _PARTS = (
 )
 _HIDDEN = ("communication, hidden", "#D55E00")
 _BAR, _THIN = 0.46, 0.16
+_CLOSEST = {"hovermode": "closest"}
 _BELOW_BUTTONS = 72  # pixels above a plot whose legend would reach the buttons
 
 
@@ -49,7 +42,7 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
     """Speedup over replicas: medians with their intervals, the ideal, and what is usually reached."""
     counts = sorted({1, *(ratio.replicas for ratio in speedups)})
     most = max(counts)
-    traces = [_ideal(1, most), *_usual(most)]
+    traces = [_ideal(1, most), _usual(most)]
     groups = _groups(speedups)
     for number, (name, ratios) in enumerate(groups.items()):
         # Side by side, so that the whiskers of equal replica counts do not cover each other.
@@ -81,9 +74,7 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
     x = axis("replicas") | {"tickvals": counts, "range": [0.7, most * 1.12 + 0.1]}
     # A whisker of a noisy session must not make all else too small to see.
     top = max(1.15 * most, *(1.1 * r.median for r in speedups if math.isfinite(r.median)))
-    figure = framed(traces, x, axis("speedup") | {"range": [0, top]}, height=420)
-    figure["layout"]["hovermode"] = "closest"
-    return figure
+    return framed(traces, x, axis("speedup") | {"range": [0, top]}, 420, _CLOSEST)
 
 
 def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
@@ -101,24 +92,22 @@ def _ideal(first: float, last: float) -> Trace:
     return {"type": "scatter", "name": "ideal", "mode": "lines", "hoverinfo": "skip", "line": line, **ends}
 
 
-def _usual(most: int) -> list[Trace]:
+def _usual(most: int) -> Trace:
     usual = sorted(n for n in EXPECTATION if n <= most * 1.01)
     lows, highs = ([EXPECTATION[n][side] for n in usual] for side in (0, 1))
-    return [
-        {
-            "type": "scatter",
-            "name": "usually reached",
-            "mode": "lines+markers",
-            "x": usual + usual[::-1],
-            "y": highs + lows[::-1],
-            "fill": "toself",
-            "line": {"color": "#009E73", "width": 5},
-            "marker": {"size": 9},
-            "opacity": 0.35,
-            "fillcolor": "rgba(0, 158, 115, 0.35)",
-            "hovertemplate": "%{y:.1f}x",
-        }
-    ]
+    return {
+        "type": "scatter",
+        "name": "usually reached",
+        "mode": "lines+markers",
+        "x": usual + usual[::-1],
+        "y": highs + lows[::-1],
+        "fill": "toself",
+        "line": {"color": "#009E73", "width": 5},
+        "marker": {"size": 9},
+        "opacity": 0.35,
+        "fillcolor": "rgba(0, 158, 115, 0.35)",
+        "hovertemplate": "%{y:.1f}x",
+    }
 
 
 def phase_figure(configurations: Sequence[Configuration]) -> Figure:
@@ -130,10 +119,10 @@ def phase_figure(configurations: Sequence[Configuration]) -> Figure:
     for field, name, colour in _PARTS:
         if field == "exposed":
             hidden_ends = list(starts)
-        lengths = [_milliseconds(c.phases, field) for c in configurations]
+        lengths = [_milliseconds(c, field) for c in configurations]
         traces.append(_bars(name, lengths, starts, rows, -_BAR / 2, _BAR) | {"marker": {"color": colour}})
         starts = [start + length for start, length in zip(starts, lengths, strict=True)]
-    lengths = [_milliseconds(c.phases, "hidden") for c in configurations]
+    lengths = [_milliseconds(c, "hidden") for c in configurations]
     begins = [max(0.0, end - length) for end, length in zip(hidden_ends, lengths, strict=True)]
     pattern = {"shape": "/", "size": 6, "solidity": 0.35, "fgcolor": _HIDDEN[1], "bgcolor": "rgba(0,0,0,0)"}
     marker = {"color": _HIDDEN[1], "pattern": pattern, "line": {"color": _HIDDEN[1], "width": 1}}
@@ -141,10 +130,7 @@ def phase_figure(configurations: Sequence[Configuration]) -> Figure:
     labels = [_broken(titled(c.label, c.mode)) for c in configurations]
     y = axis("") | {"tickvals": rows, "ticktext": labels, "autorange": "reversed", "showgrid": False}
     x = axis("milliseconds of a step") | {"rangemode": "tozero"}
-    figure = framed(traces, x, y, height=140 + 62 * len(rows))
-    figure["layout"] |= {"barmode": "overlay", "hovermode": "closest"}
-    figure["layout"]["margin"]["t"] = _BELOW_BUTTONS
-    return figure
+    return framed(traces, x, y, 140 + 62 * len(rows), {"barmode": "overlay"} | _CLOSEST, _BELOW_BUTTONS)
 
 
 def _bars(
@@ -165,10 +151,11 @@ def _bars(
     }
 
 
-def _milliseconds(phases: PhaseTimes | None, part: str) -> float:
-    seconds = getattr(phases, part, 0.0)
+def _milliseconds(configuration: Configuration, part: str) -> float:
+    phases = configuration.phases
+    seconds: float = getattr(phases, part)
     # What is measured of messages where there are none is noise.
-    nothing = part in ("exposed", "hidden") and not getattr(phases, "message_bytes", {})
+    nothing = part in ("exposed", "hidden") and not (phases and phases.message_bytes)
     return 1e3 * max(0.0, seconds) if math.isfinite(seconds) and not nothing else 0.0
 
 
@@ -190,11 +177,7 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
             points = [p for p in projection.points if p.mode == mode]
             if not points:
                 continue
-            style = {
-                "color": PALETTE[number % len(PALETTE)],
-                "dash": DASHES[number % len(DASHES)],
-                "width": 2.5,
-            }
+            colour, dash = PALETTE[number % len(PALETTE)], DASHES[number % len(DASHES)]
             traces.append(
                 {
                     "type": "scatter",
@@ -202,43 +185,35 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
                     "name": plot_text(f"{name}, {mode}"),
                     "x": [p.devices for p in points],
                     "y": [p.speedup for p in points],
-                    "line": style,
+                    "line": {"color": colour, "dash": dash, "width": 2.5},
                     "customdata": [[p.efficiency, p.algorithm] for p in points],
                     "hovertemplate": "%{x} devices: %{y:.1f}x, efficiency %{customdata[0]:.0%}, %{customdata[1]}",
                 }
             )
             measured = _measured(scaling, projection, mode)
             if measured:
-                marker = {"size": 10, "color": style["color"], "symbol": SYMBOLS[number % len(SYMBOLS)]}
+                marker = {"size": 10, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]}
                 traces.append(measured | {"name": plot_text(f"{name}, {mode}"), "marker": marker})
             number += 1
     ticks = {"type": "log", "tickvals": [2**power for power in range(int(math.log2(most)) + 1)]}
     top = math.log10(most)
     x = axis("devices") | ticks | {"range": [-0.05, top + 0.1]}
     y = axis("speedup") | ticks | {"range": [-0.1, top + 0.1]}
-    figure = framed(traces, x, y, height=460)
-    figure["layout"]["hovermode"] = "closest"
-    figure["layout"]["margin"]["t"] = _BELOW_BUTTONS
-    return figure
+    return framed(traces, x, y, 460, _CLOSEST, _BELOW_BUTTONS)
 
 
 def _measured(scaling: Scaling, projection: Projection, mode: Mode) -> Trace:
     """The measured speedups of what a projection is of; empty where there are none."""
-    mine = {
-        c.label
-        for c in scaling.configurations
-        if (c.framework, c.strategy, c.mode) == (projection.framework, projection.strategy, mode)
-    }
+    which = (projection.framework, projection.strategy, mode)
+    mine = {c.label for c in scaling.configurations if (c.framework, c.strategy, c.mode) == which}
     found = [r for r in scaling.speedups if r.name in mine and r.mode == mode and math.isfinite(r.median)]
-    return (
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [r.replicas for r in found],
-            "y": [r.median for r in found],
-            "showlegend": False,
-            "hovertemplate": "measured: %{y:.2f}x",
-        }
-        if found
-        else {}
-    )
+    if not found:
+        return {}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [r.replicas for r in found],
+        "y": [r.median for r in found],
+        "showlegend": False,
+        "hovertemplate": "measured: %{y:.2f}x",
+    }

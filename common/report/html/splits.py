@@ -41,9 +41,7 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
         traces.append(_marks(wrong, int(positions[-1])))
     x = axis("step") | {"type": "category", "showgrid": False, "nticks": 20, "tickangle": 0}
     y = axis("position in the global batch") | {"showgrid": False}
-    figure = framed(traces, x, y, height=420)
-    figure["layout"] |= {"hovermode": "closest", "shapes": _epoch_lines(record, names)}
-    return figure
+    return framed(traces, x, y, 420, {"hovermode": "closest", "shapes": _epoch_lines(record, names)})
 
 
 def most_replicas(record: RunRecord) -> int:
