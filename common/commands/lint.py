@@ -21,7 +21,7 @@ from parity.common.commands import add_command
 from parity.common.external.lint.lint import Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.report.terminal import table_console
+from parity.common.report.terminal import say, table_console
 from parity.common.spec.external.mapping import read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
@@ -43,14 +43,11 @@ def add(commands: Any) -> None:
         "Exit codes: 0 no difference but of layout, 1 differences, 2 usage error or a model that cannot be built."
         " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
     )
+    flag, model = command.add_argument, "MODULE:ATTRIBUTE"
     for name, what in (("keras", "Keras"), ("torch", "PyTorch")):
-        command.add_argument(
-            f"--{name}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {what} model"
-        )
-    command.add_argument("--keras-optimizer", metavar="MODULE:ATTRIBUTE", help="what gives its optimizer")
-    command.add_argument(
-        "--torch-optimizer", metavar="MODULE:ATTRIBUTE", help="likewise; called with the model's parameters"
-    )
+        flag(f"--{name}", required=True, metavar=model, help=f"what gives the {what} model")
+    flag("--keras-optimizer", metavar=model, help="what gives its optimizer")
+    flag("--torch-optimizer", metavar=model, help="likewise; called with the model's parameters")
     inputs = command.add_mutually_exclusive_group()
     inputs.add_argument(
         "--input-shape",
@@ -61,8 +58,8 @@ def add(commands: Any) -> None:
     inputs.add_argument(
         "--data", type=Path, help="an .npz file, one row a sample; all arrays but y, targets, labels"
     )
-    command.add_argument("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
-    command.add_argument("--json", action="store_true", help="print JSON, every value and every layer")
+    flag("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
+    flag("--json", action="store_true", help="print JSON, every value and every layer")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,39 +120,35 @@ def _outline(
     worker: ExternalWorker, inputs: dict[str, np.ndarray[Any, Any]] | None, optimizer: str | None
 ) -> Outline:
     """With images, torch's come with the channels first, and as they are where it does not take them so."""
-    if inputs is None:
-        return worker.outline(None, optimizer)
-    forms = [inputs]
-    if worker.framework == "torch" and any(array.ndim > 2 for array in inputs.values()):
-        moved = {
-            name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
-            for name, array in inputs.items()
-        }
-        images = any(array.ndim > 3 for array in inputs.values())
-        forms = [moved, inputs] if images else [inputs, moved]
+    dimensions = max((array.ndim for array in (inputs or {}).values()), default=0)
+    if inputs is None or worker.framework != "torch" or dimensions < 3:
+        return worker.outline(inputs, optimizer)
+    moved = {
+        name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
+        for name, array in inputs.items()
+    }
+    first, second = (moved, inputs) if dimensions > 3 else (inputs, moved)
     try:
-        return worker.outline(forms[0], optimizer)
+        return worker.outline(first, optimizer)
     except ExternalModelError as error:
-        if len(forms) == 1:
-            raise
         try:
-            return worker.outline(forms[1], optimizer)
+            return worker.outline(second, optimizer)
         except ExternalModelError:
             raise error from None
 
 
 def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
-    console = table_console()
-    if found.differences:
-        groups = _grouped(found.differences)
+    console, groups = table_console(), _grouped(found.differences)
+    if groups:
         table = Table("row", "setting", "Keras", "PyTorch", "changes", "layers", box=None)
         table.columns[-1].overflow = "fold"
         for group in groups:
             table.add_row(*map(escape, _cells(group)))
         console.print(table)
         console.print("\nEach can be settled on either side:")
-        for group in groups:
-            console.print(f"  {_settled(group[0])}", markup=False, highlight=False, soft_wrap=True)
+        for one, *_ in groups:
+            settled = f"{_named(one)}: in Keras {one.fix_keras}; in PyTorch {one.fix_torch}"
+            say(console, f"  {escape(settled)}")
     for line in _unread_lines(found.unread):
         console.print(f"not read: {line}", markup=False, soft_wrap=True)
     if not traced:
@@ -165,21 +158,15 @@ def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
             markup=False,
             soft_wrap=True,
         )
-    count = len([one for one in found.differences if one.changes != "layout"])
+    kinds = [group for group in groups if group[0].changes != "layout"]
+    count = sum(map(len, kinds))
     layouts = len(found.differences) - count
     verdict = f"{count or 'no'} difference{'' if count == 1 else 's'}"
-    if count:
-        verdict += (
-            f" of {len([1 for group in _grouped(found.differences) if group[0].changes != 'layout'])} kinds"
-        )
+    verdict += f" of {len(kinds)} kinds" if kinds else ""
     more = f", {layouts} of layout only" if layouts else ""
     optimizers = "" if keras.optimizer is None and torch.optimizer is None else " and the optimizers"
-    Console(emoji=False).print(
-        f"{verdict}{more} in {len(found.pairs)} pairs of layers{optimizers}: {keras.target}, {torch.target}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    where = f"in {len(found.pairs)} pairs of layers{optimizers}: {keras.target}, {torch.target}"
+    say(Console(emoji=False), escape(f"{verdict}{more} {where}"))
 
 
 def _grouped(differences: Sequence[Difference]) -> list[list[Difference]]:
@@ -194,7 +181,7 @@ def _grouped(differences: Sequence[Difference]) -> list[list[Difference]]:
 def _cells(group: Sequence[Difference]) -> list[str]:
     one = group[0]
     row = "" if one.row is None else f"{one.row} {ROWS[one.row]}"
-    layers = list(dict.fromkeys(_where(each) for each in group))
+    layers = list(dict.fromkeys(_where(each) or "optimizer" for each in group))
     more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
     values = [
         "no counterpart" if one.setting == "counterpart" and value is None else said(value)
@@ -207,21 +194,15 @@ def _named(one: Difference) -> str:
     return one.kind if one.setting in ("counterpart", "kind") else f"{one.kind} {one.setting}"
 
 
-def _settled(one: Difference) -> str:
-    return f"{_named(one)}: in Keras {one.fix_keras}; in PyTorch {one.fix_torch}"
-
-
-def _where(one: Difference) -> str:
-    if one.keras is None and one.torch is None:
-        return "optimizer"
+def _where(one: Difference | Unread) -> str:
+    """The layers, of Keras and of torch; '' where neither is named."""
     return " - ".join(path or "(model)" for path in (one.keras, one.torch) if path is not None)
 
 
 def _unread_lines(unread: Sequence[Unread]) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for one in unread:
-        where = " - ".join(path or "(model)" for path in (one.keras, one.torch) if path is not None)
-        groups.setdefault((one.what, one.why), []).append(where)
+        groups.setdefault((one.what, one.why), []).append(_where(one))
     lines = []
     for (what, why), places in groups.items():
         more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,8 @@ def run(options: argparse.Namespace) -> int:
     columns = {"step": record.steps, "loss": record.loss, **record.columns}
     columns = {name: column[rows] for name, column in columns.items()} | {"step": record.steps[rows]}
     names, line = list(columns), _LINES[options.format]
-    head = _HEADS[options.format](names)
-    if head:
-        print(head)
+    if options.format != "jsonl":
+        print(",".join(names) if options.format == "csv" else " ".join(f"{n:>{_WIDTH}}" for n in names))
     for start in range(0, rows.stop - rows.start, _ROWS_AT_ONCE):
         part = [column[start : start + _ROWS_AT_ONCE].tolist() for column in columns.values()]
         print("\n".join(line(names, row) for row in zip(*part, strict=True)))
@@ -63,19 +62,11 @@ def _rows(record: RunRecord, first: int | None, last: int | None) -> slice:
     return slice(start - low, end - low + 1)
 
 
-def _table_head(names: Iterable[str]) -> str:
-    return " ".join(f"{name:>{_WIDTH}}" for name in names)
-
-
 def _table_line(names: Sequence[str], row: Row) -> str:
-    del names
-    return " ".join(
-        f"{value:>{_WIDTH}}" if isinstance(value, int) else f"{value:>{_WIDTH}.6g}" for value in row
-    )
+    return " ".join(f"{v:>{_WIDTH}}" if isinstance(v, int) else f"{v:>{_WIDTH}.6g}" for v in row)
 
 
 def _csv_line(names: Sequence[str], row: Row) -> str:
-    del names
     return ",".join(map(repr, row))
 
 
@@ -87,9 +78,4 @@ _LINES: dict[str, Callable[[Sequence[str], Row], str]] = {
     "table": _table_line,
     "csv": _csv_line,
     "jsonl": _jsonl_line,
-}
-_HEADS: dict[str, Callable[[list[str]], str]] = {
-    "table": _table_head,
-    "csv": ",".join,
-    "jsonl": lambda names: "",
 }

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.common.report.html.scaling import error_words, interval, number, titled, usual
-from parity.common.report.terminal import say
+from parity.common.report.terminal import figures_table, say
 from parity.common.scaling.result import Projection, Ratio, Scaling, Target
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ def print_scale(result: ScaleResult, console: Console, report: str) -> None:
 
 
 def _table(scaling: Scaling) -> Table:
-    table = Table(box=None)
-    table.add_column("configuration", no_wrap=True)
-    for name in ("batch", "samples/s", "per unit", "speedup", "efficiency", "usual"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    figures = ("#batch", "#samples/s", "#per unit", "#speedup", "#efficiency", "#usual")
+    table = figures_table(("configuration", *figures, "verdict"))
     found = {(ratio.name, ratio.mode): ratio for ratio in scaling.speedups}
     for c in scaling.configurations:
         ratio = found.get((c.label, c.mode))
@@ -93,10 +90,7 @@ def _projected(projection: Projection) -> list[str]:
 
 
 def _targets(targets: Sequence[Target]) -> Table:
-    table = Table(box=None)
-    for name in ("configuration", "target", "seconds", "samples", "steps"):
-        right = name in ("seconds", "samples", "steps")
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table = figures_table(("configuration", "target", "#seconds", "#samples", "#steps"))
     for t in targets:
         effort = (f"{t.seconds:,.2f}", f"{t.samples:,.0f}", f"{t.steps:,.0f}")
         if not t.reached:

@@ -218,20 +218,21 @@ def _speedups(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
     ratios = []
     for runs in found.values():
         if runs.baseline is not None:
-            interval = measured.ratio(runs.name, found[runs.baseline].name)
-            ratio = _ratio(runs, interval, measured.count)
+            ratio, interval = _ratio(runs, found[runs.baseline], measured)
             fraction = serial_fraction(interval, ratio.replicas, ratio.mode)
             ratios.append(replace(ratio, serial_fraction=fraction))
     return ratios
 
 
-def _ratio(runs: _Runs, interval: Interval, rounds: int) -> Ratio:
-    record = runs.records[0]
-    replicas, framework = record.placement.replicas, record.placement.framework
-    figures = (interval.median, interval.low, interval.high)
-    ratio = Ratio(record.label, replicas, *figures, rounds, framework, runs.mode)
-    conclusion, advice = conclude(interval, rounds)
-    return replace(ratio, conclusion=conclusion, advice=advice)
+def _ratio(runs: _Runs, baseline: _Runs, measured: Rounds) -> tuple[Ratio, Interval]:
+    """The throughput of one configuration over another's."""
+    record, interval = runs.records[0], measured.ratio(runs.name, baseline.name)
+    placement, figures = record.placement, (interval.median, interval.low, interval.high)
+    whose = (measured.count, placement.framework, runs.mode)
+    conclusion, advice = conclude(interval, measured.count)
+    return Ratio(
+        record.label, placement.replicas, *figures, *whose, conclusion=conclusion, advice=advice
+    ), interval
 
 
 def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
@@ -243,7 +244,7 @@ def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
             frameworks = [placement.framework for placement in pair]
             alike = pair[0].replicas == pair[1].replicas and batch == other_batch
             if frameworks == ["torch", "tensorflow"] and alike:
-                ratio = _ratio(ours, measured.ratio(ours.name, theirs.name), measured.count)
+                ratio, _ = _ratio(ours, theirs, measured)
                 ratios.append(replace(ratio, name=f"{label} / {other}", framework=""))
     return ratios
 
@@ -300,26 +301,24 @@ def _projections(
 
 def _notes(configurations: Sequence[Configuration], speedups: Sequence[Ratio], rounds: int) -> list[str]:
     notes = []
+    noisy = sum(ratio.conclusion != "conclusive" for ratio in speedups)
     if rounds < FEWEST_ROUNDS:
         notes.append(f"{rounds} of at least {FEWEST_ROUNDS} rounds: no ratio can be conclusive.")
-    noisy = sum(ratio.conclusion != "conclusive" for ratio in speedups)
-    if noisy and rounds >= FEWEST_ROUNDS:
+    elif noisy:
         notes.append(f"{noisy} of {len(speedups)} speedups are too noisy to conclude ({NOISE_RULE}).")
-    for words, chosen in (
-        ("replicas x threads are more than the cores, so that they took turns", lambda c: c.oversubscribed),
-        (
-            f"still changing after half of a run's steps, or drifting by more than {DRIFT:.0%} after the warm-up",
-            lambda c: not c.settled,
-        ),
+    crowded = "replicas x threads are more than the cores, so that they took turns"
+    drifting = (
+        f"still changing after half of a run's steps, or drifting by more than {DRIFT:.0%} after the warm-up"
+    )
+    for words, names in (
+        (crowded, [c.label for c in configurations if c.oversubscribed]),
+        (drifting, [c.label for c in configurations if not c.settled]),
     ):
-        names = [c.label for c in configurations if chosen(c)]
         if names:
             notes.append(f"{', '.join(dict.fromkeys(names))}: {words}.")
     compared = {ratio.name for ratio in speedups}
     alone = {c.label for c in configurations if c.replicas > 1} - compared
+    lacks = "no single replica of the same framework with the same global batch, or the same batch a replica"
     if alone:
-        notes.append(
-            f"{', '.join(sorted(alone))}: no single replica of the same framework with the same global batch, or"
-            " the same batch a replica, so no speedup."
-        )
+        notes.append(f"{', '.join(sorted(alone))}: {lacks}, so no speedup.")
     return notes

@@ -89,18 +89,16 @@ def placements_of(texts: Sequence[str], replicas: Sequence[int], **usual: object
         head, more = Placement.split_text(text, "--replicas gives the numbers")
         for count in sorted(replicas):
             config = RunConfig.from_text(f"{head}:{count}{more}", **usual)
-            found.append(_alone(config) if count == 1 else config)
+            if count == 1:
+                # Without a strategy, which costs nothing that could flatter the others.
+                alone = config.placement.to_dict() | {"strategy": "single", "options": {}}
+                config = config.model_copy(update={"placement": Placement.parse(alone)})
+            found.append(config)
     labels = [config.label for config in found if config.placement.replicas > 1]
     doubled = sorted({label for label in labels if labels.count(label) > 1})
     if doubled:
         raise SpecError(f"--placement: {doubled[0]} is given twice")
     return list(dict.fromkeys(found))
-
-
-def _alone(config: RunConfig) -> RunConfig:
-    """One replica of the same framework without a strategy, which costs nothing that could flatter the others."""
-    data = config.placement.to_dict() | {"strategy": "single", "options": {}}
-    return config.model_copy(update={"placement": Placement.parse(data)})
 
 
 def configurations(question: Question, folder: Path) -> list[Job]:
@@ -109,17 +107,14 @@ def configurations(question: Question, folder: Path) -> list[Job]:
     Raises:
         SpecError: a placement cannot run the spec, or there are too few samples for a global batch.
     """
-    runs = []
+    jobs: list[Job] = []
     for config in question.placements:
         for times in _batches(question.mode, config.placement.replicas):
             spec = enlarged(question.spec, times)
             check_run(spec, *config.parts)
-            runs.append((spec, config))
-    names = (
-        f"{session.name_of(number, config.placement)}_batch_{spec.global_batch_size}"
-        for number, (spec, config) in enumerate(runs)
-    )
-    return [Job(*run, folder / name) for run, name in zip(runs, names, strict=True)]
+            name = f"{session.name_of(len(jobs), config.placement)}_batch_{spec.global_batch_size}"
+            jobs.append(Job(spec, config, folder / name))
+    return jobs
 
 
 def _batches(mode: Mode, replicas: int) -> list[int]:
@@ -160,12 +155,11 @@ def run_scale(question: Question, folder: Path, console: Console) -> None:
 def crowded(placements: Sequence[Placement]) -> list[str]:
     """Which placements have more replicas than this machine has cores for."""
     cores = len(os.sched_getaffinity(0))
-    lines = []
-    for placement in placements:
-        threads = placement.replicas * placement.threads_per_replica
-        if placement.device != "gpu" and threads > cores:
-            lines.append(f"{placement.label}: {placement.replicas} replicas on {cores} cores")
-    return lines
+    return [
+        f"{placement.label}: {placement.replicas} replicas on {cores} cores"
+        for placement in placements
+        if placement.device != "gpu" and placement.replicas * placement.threads_per_replica > cores
+    ]
 
 
 def is_scale(folder: Path) -> bool:

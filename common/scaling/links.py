@@ -45,9 +45,8 @@ class Link:
     source: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} (alpha {1e6 * self.alpha:.3g} us, {self.bandwidth / 1e9:.3g} GB/s: {self.source})"
-        )
+        alpha, bandwidth = f"{1e6 * self.alpha:.3g} us", f"{self.bandwidth / 1e9:.3g} GB/s"
+        return f"{self.name} (alpha {alpha}, {bandwidth}: {self.source})"
 
 
 @dataclass(frozen=True)
@@ -199,13 +198,9 @@ def network_seconds(network: Network, algorithm: str, operation: str, size: floa
     if network.outer is None or devices <= network.per_node:
         return seconds(network.inner, algorithm, operation, size, devices)
     inside, nodes = network.per_node, math.ceil(devices / network.per_node)
-    phases = {
-        "all_reduce": ("reduce_scatter", "all_gather"),
-        "reduce_scatter": ("reduce_scatter",),
-        "all_gather": ("all_gather",),
-        "broadcast": ("all_gather",),
-    }[operation]
-    within = sum(seconds(network.inner, "ring", phase, size, inside) for phase in phases)
+    # Inside, a gather or scatter moves as much as half of an all-reduce.
+    twice = 2 if operation == "all_reduce" else 1
+    within = twice * seconds(network.inner, "ring", "all_gather", size, inside)
     return within + seconds(network.outer, algorithm, operation, size / inside, nodes)
 
 
@@ -241,6 +236,5 @@ def fit_link(name: str, measured: Sequence[Measured], algorithm: str = "ring") -
     weighted = rows / np.array([m.seconds for m in measured])[:, None]
     scale = weighted.max(0)  # seconds and seconds a byte are orders of magnitude apart
     alpha, inverse = (optimize.nnls(weighted / scale, np.ones(len(rows)))[0] / scale).tolist()
-    return Link(
-        name, alpha, 1 / inverse if inverse else math.inf, f"fitted to {len(rows)} measured collectives"
-    )
+    bandwidth = 1 / inverse if inverse else math.inf
+    return Link(name, alpha, bandwidth, f"fitted to {len(rows)} measured collectives")

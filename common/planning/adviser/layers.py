@@ -114,11 +114,6 @@ def _residual(tape: Tape, node: Node, spec: layers.Residual, x: Value) -> Value:
     return tape.apply((x, y), tape.new(x.shape), passes=True)
 
 
-@rule(layers.Identity)
-def _identity(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return x
-
-
 @rule(layers.Add)
 def _add(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
     first, *others = (chain(tape, (child,), x) for child in node.children)
@@ -204,26 +199,15 @@ def _reshape(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
     return tape.view(x, node.output_shape) if x.dense else tape.copied(x, node.output_shape)
 
 
-@rule(layers.Permute)
-def _permute(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return tape.view(x, node.output_shape, dense=False)
-
-
-@rule(layers.Slice, layers.TakeToken)
-def _slice(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return tape.part(x, node.output_shape)
-
-
 @rule(layers.ActivityPenalty)
 def _activity_penalty(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
     return tape.apply(x, x, x, scratch=2 * tape.bytes_of(x.shape))
 
 
-@rule(layers.Patchify)
-def _patchify(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return tape.copied(x, node.output_shape)
-
-
+rule(layers.Identity)(lambda tape, node, spec, x: x)
+rule(layers.Permute)(lambda tape, node, spec, x: tape.view(x, node.output_shape, dense=False))
+rule(layers.Slice, layers.TakeToken)(lambda tape, node, spec, x: tape.part(x, node.output_shape))
+rule(layers.Patchify)(lambda tape, node, spec, x: tape.copied(x, node.output_shape))
 rule(layers.ZeroPad2D, layers.UpSampling2D, layers.Resize, layers.GlobalAveragePool)(one_operation())
 rule(layers.GlobalMaxPool)(one_operation("input", "output", scratch=1))
 rule(layers.ClassToken)(one_operation())
