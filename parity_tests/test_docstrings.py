@@ -15,12 +15,15 @@ FOLDERS = [
     for name in (
         "base",
         "checkpoint",
+        "commands",
         "data",
         "parity",
         "planning",
         "recipes",
         "record",
         "reference",
+        "report",
+        "scaling",
         "spec",
         "state",
     )

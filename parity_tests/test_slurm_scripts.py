@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from parity.common.base.errors import ParityError
-from parity.common.commands import status, submit
+from parity.common.commands import submit
 from parity.common.execution import slurm
 from parity.common.execution.flags import flags_of
 from parity.common.execution.ranks import READY
@@ -65,7 +65,6 @@ def asked(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
     submit.add(commands)
-    status.add(commands)
     return parser.parse_args(arguments)
 
 

@@ -68,15 +68,6 @@ def named(inputs: Inputs) -> dict[str, Array]:
     return named
 
 
-def _check_names(keras: str, torch: str) -> None:
-    for name, given in (("keras", keras), ("torch", torch)):
-        if not isinstance(given, str):
-            raise SpecError(
-                f"{name} is the name of what builds the model, 'package.module:attribute', since it is imported in a"
-                f" process of its own framework; received a {type(given).__name__}"
-            )
-
-
 def forward_asked(
     keras: str,
     torch: str,
@@ -86,29 +77,17 @@ def forward_asked(
     path: Path,
 ) -> PairRequest:
     """A pair of which only the forward pass is asked; its samples are written to `path`."""
-    _check_names(keras, torch)
     rows = len(next(iter(arrays.values())))
     np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
-    data = SampleFile.of(path, tuple(arrays), _TARGETS)
-    return PairRequest(
-        keras=Target.of(keras),
-        torch=Target.of(torch),
-        data=data,
-        loss=parsed_loss("mean_squared_error"),
-        optimizer=parsed_optimizer("sgd,learning_rate=0.01"),
-        optimizers=None,
-        steps=1,
-        global_batch=rows,
-        precision=chosen.precision,
-        weights=weights,
-        without_dropout=False,
-    )
+    data, rest = SampleFile.of(path, tuple(arrays), _TARGETS), {"steps": 1, "without_dropout": False}
+    rest |= {"global_batch": rows, "precision": chosen.precision, "weights": weights}
+    return training_asked(keras, torch, data, "mean_squared_error", (None, None, None), rest)
 
 
 def training_asked(
     keras: str,
     torch: str,
-    data: Path,
+    data: Path | SampleFile,
     loss: str,
     optimizers: tuple[str | None, str | None, str | None],
     rest: dict[str, Any],
@@ -117,7 +96,12 @@ def training_asked(
 
     optimizers: of both, Keras's own, torch's own. rest: fields of PairRequest.
     """
-    _check_names(keras, torch)
+    for name, given in (("keras", keras), ("torch", torch)):
+        if not isinstance(given, str):
+            raise SpecError(
+                f"{name} is the name of what builds the model, 'package.module:attribute', since it is imported in a"
+                f" process of its own framework; received a {type(given).__name__}"
+            )
     ours, *own = optimizers
     if (own[0] is None) != (own[1] is None) or (ours is not None and own[0] is not None):
         raise SpecError("give optimizer, or keras_optimizer and torch_optimizer together, or none of them")
@@ -127,7 +111,7 @@ def training_asked(
     return PairRequest(
         keras=Target.of(keras),
         torch=Target.of(torch),
-        data=SampleFile.of(data, (), None),
+        data=data if isinstance(data, SampleFile) else SampleFile.of(data, (), None),
         loss=parsed_loss(loss),
         optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
         optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,

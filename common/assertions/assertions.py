@@ -49,7 +49,7 @@ from parity.common.external.pairs.setup import (
 )
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import write_reports
-from parity.common.spec.external.mapping import Mapping, write_mapping
+from parity.common.spec.external.mapping import write_mapping
 from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework
 
@@ -125,12 +125,17 @@ class Assertions:
             if training:
                 turn_off_dropout(asked, opened)
             copy_weights(asked, opened, found)
-            seen = _outputs(asked, opened, found, training)
+            bench = bench_of(asked, opened, found)
+            forward = [
+                side.forward(inputs, training=training, taps=False)
+                for side, inputs in zip((bench.keras, bench.torch), bench.inputs, strict=True)
+            ]
+            seen = bench.outputs(*forward)
             if not seen:
                 raise ExternalModelError(f"{keras} and {torch} give no tensors; nothing could be compared")
             if all(one.deviation <= chosen.limit for one in seen):
                 return
-            text = _explained(asked, opened, found, chosen, training, seen, scratch)
+            text = _explained(asked, opened, bench, chosen, training, seen, scratch)
             with scratch.kept_on_error():
                 raise AssertionError(f"{text}\n  report: {folder / REPORT}")
 
@@ -325,18 +330,10 @@ def _remove_empty(folder: Path) -> None:
         pass  # it is not empty, or not there
 
 
-def _outputs(
-    asked: PairRequest, opened: LoadedPair, mapping: Mapping, training: bool
-) -> list[TensorComparison]:
-    ours = opened.keras.forward(opened.inputs[0], training=training, taps=False)
-    theirs = opened.torch.forward(opened.inputs[1], training=training, taps=False)
-    return bench_of(asked, opened, mapping).outputs(ours, theirs)
-
-
 def _explained(
     asked: PairRequest,
     opened: LoadedPair,
-    mapping: Mapping,
+    bench: Bench,
     chosen: Tolerance,
     training: bool,
     seen: list[TensorComparison],
@@ -348,7 +345,6 @@ def _explained(
         f"{asked.keras} and {asked.torch} do not compute the same",
         f"  {place_of(worst)}: off by {worst.deviation:.2g}{where_of(worst)}, allowed {chosen.limit:g} ({chosen.reason})",
     ]
-    bench = bench_of(asked, opened, mapping)
     layers = _layers(bench, training)
     first = next((one for one in layers if one.deviation > chosen.limit), None)
     if first is not None:
@@ -383,8 +379,5 @@ def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
     told = [finding for finding in findings if finding.stage in _STAGES]
     for finding in told[:_SHOWN]:
         lines += told_of(finding, suspects)
-    if not told:
-        lines += [f"  setting: {each.text}; {each.fix}" for each in suspects if each.changes == "forward"][
-            :_SHOWN
-        ]
-    return lines
+    settings = [f"  setting: {each.text}; {each.fix}" for each in suspects if each.changes == "forward"]
+    return lines if told else [*lines, *settings[:_SHOWN]]

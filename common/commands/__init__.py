@@ -49,7 +49,7 @@ def check_positive(options: argparse.Namespace, *names: str) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write what `--json FILE` asks for; RecordError where it cannot be written."""
+    """Write what `--json FILE` asks for; raises RecordError where it cannot be written."""
     try:
         path.write_text(json.dumps(data, indent=1) + "\n")
     except OSError as error:
@@ -57,7 +57,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder that `--out` names; RecordError where it cannot be one."""
+    """Make the folder that `--out` names; raises RecordError where it cannot be one."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def question_of(options: argparse.Namespace) -> Question:
-    """What the flags ask; SpecError with one line where they cannot be."""
+    """What the flags ask; raises SpecError with one line where they cannot be."""
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
     refuse_imported(spec, "parity advise", "train it and see what its record says of memory")
     if not 1 <= options.gpus <= _MOST_GPUS:

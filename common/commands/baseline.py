@@ -23,7 +23,11 @@ _WORDS = {0: "no regression", 1: "regression", 3: "undecided"}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare each new folder with the old one; 1 where anything has become worse, 3 where that is open."""
+    """Compare each new folder with the old one; 1 where anything has become worse, 3 where that is open.
+
+    Raises:
+        SpecError: a flag belongs to comparisons of runs, or the threshold is no share.
+    """
     if options.floor or options.checks:
         raise SpecError("--floor and --checks belong to comparisons of runs; leave them out with --baseline")
     if not 0 < options.threshold < 1:

@@ -36,7 +36,6 @@ from parity.common.commands import (
     manifest,
     pair,
     scale,
-    status,
     steps,
     submit,
 )
@@ -182,7 +181,6 @@ def _parser() -> Any:
         collectives,
         advise,
         submit,
-        status,
         manifest,
     ):
         module.add(commands)

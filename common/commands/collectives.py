@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what was asked for; 1 where a result was wrong."""
+    """Run what was asked for; 1 where a result was wrong. Raises RunError if a rank fails."""
     plan = plan_of(options)
     both: list[Framework] = ["torch", "tensorflow"]
     frameworks = both if options.framework == "both" else [options.framework]
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """The plan that the flags describe; SpecError with one line where they cannot be."""
+    """The plan that the flags describe; raises SpecError with one line where they cannot be."""
     for flag, value in (("--ranks", options.ranks), ("--repeats", options.repeats)):
         if not 1 <= value <= 1024:
             raise SpecError(f"{flag} must be from 1 to 1024, received {value}")

@@ -67,7 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Diagnose, report; 1 where the runs differ, 3 where that cannot be known."""
+    """Diagnose, report; 1 where the runs differ, 3 where that cannot be known. Raises SpecError for flags."""
     contexts = _context("--context-a", options.context_a), _context("--context-b", options.context_b)
     if options.keep and options.out is None:
         raise SpecError("--keep needs --out, the folder to keep the replays in")
@@ -144,7 +144,13 @@ def diagnosis_of(
 
     Of a user's own models no step is replayed: both are opened, and looked at side by side.
 
-    kept: new folder to leave the replays in; None removes them.
+    Args:
+        kept: new folder to leave the replays in; None removes them.
+
+    Raises:
+        RecordError: `kept` is there already.
+        SpecError: contexts or `kept` are given for what cannot be replayed.
+        RunError: a person interrupted.
     """
     if kept is not None:
         if kept.exists():

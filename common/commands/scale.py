@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def question_of(options: argparse.Namespace) -> Question:
-    """What the flags ask; SpecError with one line where they cannot be."""
+    """What the flags ask; raises SpecError with one line where they cannot be."""
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
     check_positive(options, "rounds", "project")
     if options.link is not None:

@@ -124,7 +124,11 @@ def _batches(mode: Mode, replicas: int) -> list[int]:
 
 
 def enlarged(spec: TrainSpec, times: int) -> TrainSpec:
-    """The spec with that many times its global batch: another spec, since the batch decides the curve."""
+    """The spec with that many times its global batch: another spec, since the batch decides the curve.
+
+    Raises:
+        SpecError: there are too few samples.
+    """
     size = spec.global_batch_size * times
     if size > spec.data.train_samples:
         raise SpecError(

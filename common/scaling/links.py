@@ -161,7 +161,7 @@ def _from_collectives(path: Path) -> Link:
 def terms(algorithm: str, operation: str, devices: int) -> tuple[float, float] | None:
     """(messages, share): a collective takes messages x alpha + share x n / bandwidth.
 
-    None where the algorithm has no such operation.
+    None where the algorithm has no such operation. Raises ValueError for what is none of OPERATIONS.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, received {operation!r}")

@@ -27,10 +27,13 @@ Rows = NDArray[np.int64]
 
 
 def thin(values: Curve, limit: int = MOST_POINTS) -> Rows:
-    """Indices, ascending, of at most `limit` points (8 or more) that keep every bucket's extremes.
+    """Return int64 (points,), indices, ascending, of at most `limit` points that keep every bucket's extremes.
 
     Kept are the first and last point and, of each bucket of consecutive points, the smallest, the
     largest and the first that is not finite. All points where there are no more than `limit`.
+
+    Raises:
+        ValueError: the limit is below 8.
     """
     if limit < 8:
         raise ValueError(f"limit must be at least 8, received {limit}")
