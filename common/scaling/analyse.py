@@ -38,10 +38,10 @@ class _Runs:
     """
 
     name: str
-    mode: Mode
     records: list[RunRecord]
     timings: list[Timing] = field(repr=False)
     baseline: Key | None
+    configuration: Configuration
 
 
 def analyse(
@@ -72,59 +72,62 @@ def analyse(
         SpecError: `link` is not understood.
     """
     network = None if link is None else parse_link(link)
-    found = _runs(rounds)
-    if found is None:
+    timed = _timed(rounds)
+    if timed is None:
         return None
-    measured = Rounds.of(
-        [{runs.name: runs.timings[number] for runs in found.values()} for number in range(len(rounds))]
-    )
-    configurations = {key: _configuration(runs, measured) for key, runs in found.items()}
+    found, measured = timed
+    configurations = [runs.configuration for runs in found.values()]
     # By label, the first: a weak run of the same placement.
-    weak = {key[0]: c for key, c in reversed(configurations.items()) if c.mode == "weak"}
+    weak = {c.label: c for c in reversed(configurations) if c.mode == "weak"}
     speedups, between = _speedups(found, measured), _between(found, measured)
     if not speedups and not between:
         return None
     return Scaling(
-        tuple(configurations.values()),
+        tuple(configurations),
         tuple(speedups),
         tuple(between),
         all(record.header.threads.get("pinned") for runs in found.values() for record in runs.records),
         sum(timing.timed for timing in next(iter(found.values())).timings),
         len(rounds),
-        laws=tuple(_laws(found, configurations, measured)),
+        laws=tuple(_laws(found, measured)),
         losses=tuple(
-            loss_of(configurations[key], configurations[runs.baseline], weak.get(key[0]))
-            for key, runs in found.items()
+            loss_of(runs.configuration, found[runs.baseline].configuration, weak.get(label))
+            for (label, _), runs in found.items()
             if runs.baseline is not None
         ),
-        projections=tuple(_projections(found, configurations, devices, network)),
+        projections=tuple(_projections(found, devices, network)) if devices else (),
         targets=tuple(
-            reached(configurations[key], runs.records, target)
+            reached(runs.configuration, runs.records, target)
             for reached, target in ((time_to_loss, target_loss), (time_to_accuracy, target_accuracy))
             if target is not None
-            for key, runs in found.items()
+            for runs in found.values()
         ),
-        notes=tuple(_notes(list(configurations.values()), speedups, len(rounds))),
+        notes=tuple(_notes(configurations, speedups, len(rounds))),
     )
 
 
-def _runs(rounds: Sequence[Sequence[RunRecord]]) -> dict[Key, _Runs] | None:
-    """The runs of each configuration, in the order of the first round; None without whole rounds."""
+def _timed(rounds: Sequence[Sequence[RunRecord]]) -> tuple[dict[Key, _Runs], Rounds] | None:
+    """The runs of each configuration, in the order of the first round; None without whole, timed rounds."""
     by_round = [{key_of(record): record for record in round_} for round_ in rounds]
     if not rounds or any(
         len(records) != len(round_) or records.keys() != by_round[0].keys()
         for records, round_ in zip(by_round, rounds, strict=True)
     ):
         return None
+    timings = {key: [timing_of(records[key]) for records in by_round] for key in by_round[0]}
+    if not all(len(timing.rates) for timed in timings.values() for timing in timed):
+        return None
+    names = {(label, batch): f"{label} batch {batch}" for label, batch in timings}
+    measured = Rounds.of(
+        [{names[key]: timed[number] for key, timed in timings.items()} for number in range(len(rounds))]
+    )
     found = {}
     for key, first in by_round[0].items():
         baseline, mode = _baseline(first, by_round[0])
-        records = [records[key] for records in by_round]
-        timings = [timing_of(record) for record in records]
-        if not all(len(timing.rates) for timing in timings):
-            return None
-        found[key] = _Runs(f"{first.label} batch {key[1]}", mode, records, timings, baseline)
-    return found
+        records, timed = [records[key] for records in by_round], timings[key]
+        configuration = _configuration(records, timed, mode, measured.throughput(names[key]))
+        found[key] = _Runs(names[key], records, timed, baseline, configuration)
+    return found, measured
 
 
 def key_of(record: RunRecord) -> Key:
@@ -159,10 +162,11 @@ def _manner(placement: Placement) -> tuple[str, bool, int, bool]:
     return placement.engine, placement.compile, placement.steps_per_call, placement.accumulates
 
 
-def _configuration(runs: _Runs, measured: Rounds) -> Configuration:
-    record = runs.records[0]
+def _configuration(
+    records: Sequence[RunRecord], timings: Sequence[Timing], mode: Mode, throughput: Interval
+) -> Configuration:
+    record = records[0]
     placement, header = record.placement, record.header
-    throughput = measured.throughput(runs.name)
     batch = record.spec.global_batch_size
     devices = placement.replicas * placement.ranks_per_replica
     on_cores = all("cpu" in device.lower() for device in header.devices)
@@ -175,19 +179,19 @@ def _configuration(runs: _Runs, measured: Rounds) -> Configuration:
         framework=placement.framework,
         strategy=_strategy(placement),
         replicas=placement.replicas,
-        mode=runs.mode,
+        mode=mode,
         global_batch=batch,
-        rounds=len(runs.records),
-        timed_steps=sum(timing.timed for timing in runs.timings),
-        warm_up_steps=max(timing.warm_up for timing in runs.timings),
-        settled=all(timing.settled for timing in runs.timings),
+        rounds=len(records),
+        timed_steps=sum(timing.timed for timing in timings),
+        warm_up_steps=max(timing.warm_up for timing in timings),
+        settled=all(timing.settled for timing in timings),
         samples_per_second=throughput,
         step_seconds=Interval(batch / throughput.median, batch / throughput.high, batch / throughput.low),
         unit="core" if on_cores else "device",
         units=units,
         per_unit=throughput.scaled(1 / units),
-        memory_bytes=memory_of(runs.records),
-        phases=phase_times(runs.records),
+        memory_bytes=memory_of(records),
+        phases=phase_times(records),
         oversubscribed=crowded,
         crowding=units / cores if crowded and cores else 1.0,
     )
@@ -228,7 +232,7 @@ def _ratio(runs: _Runs, baseline: _Runs, measured: Rounds) -> tuple[Ratio, Inter
     """The throughput of one configuration over another's."""
     record, interval = runs.records[0], measured.ratio(runs.name, baseline.name)
     placement, figures = record.placement, (interval.median, interval.low, interval.high)
-    whose = (measured.count, placement.framework, runs.mode)
+    whose = (measured.count, placement.framework, runs.configuration.mode)
     conclusion, advice = conclude(interval, measured.count)
     return Ratio(
         record.label, placement.replicas, *figures, *whose, conclusion=conclusion, advice=advice
@@ -249,53 +253,47 @@ def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
     return ratios
 
 
-def _laws(
-    found: dict[Key, _Runs], configurations: dict[Key, Configuration], measured: Rounds
-) -> list[LawFit]:
+def _laws(found: dict[Key, _Runs], measured: Rounds) -> list[LawFit]:
     """The laws of every strategy in every mode that it was measured in."""
-    series: dict[tuple[str, str, Mode], list[Key]] = {}
-    for key, runs in found.items():
-        c = configurations[key]
+    series: dict[tuple[str, str, Mode], list[_Runs]] = {}
+    for runs in found.values():
+        c = runs.configuration
         if runs.baseline is not None and c.replicas > 1:
-            series.setdefault((c.framework, c.strategy, c.mode), []).append(key)
+            series.setdefault((c.framework, c.strategy, c.mode), []).append(runs)
     fits = []
-    for which, keys in series.items():
-        keys = sorted(keys, key=lambda key: configurations[key].replicas)
-        fair = [key for key in keys if not configurations[key].oversubscribed]
-        pairs = [
-            (found[key].name, found[baseline].name)
-            for key in fair
-            if (baseline := found[key].baseline) is not None
-        ]
+    for which, all_runs in series.items():
+        all_runs = sorted(all_runs, key=lambda runs: runs.configuration.replicas)
+        fair, crowded = (
+            [runs for runs in all_runs if runs.configuration.oversubscribed == shared]
+            for shared in (False, True)
+        )
+        pairs = [(runs.name, found[runs.baseline].name) for runs in fair if runs.baseline is not None]
         draws = [measured.ratio_draws(*pair) for pair in pairs]
         speedups = Speedups(
             *which,
             measured.count,
-            tuple(configurations[key].replicas for key in fair),
+            tuple(runs.configuration.replicas for runs in fair),
             np.array([measured.ratio(*pair).median for pair in pairs]),
             np.stack(draws, axis=-1) if draws else np.empty((0, 0)),
-            tuple(configurations[key].replicas for key in keys if key not in fair),
+            tuple(runs.configuration.replicas for runs in crowded),
         )
         fits += fit_laws(speedups)
     return fits
 
 
-def _projections(
-    found: dict[Key, _Runs], configurations: dict[Key, Configuration], devices: int, network: Network | None
-) -> list[Projection]:
+def _projections(found: dict[Key, _Runs], devices: int, network: Network | None) -> list[Projection]:
     """One of every strategy that has been measured on several replicas."""
-    series: dict[tuple[str, str], list[Key]] = {}
-    for key, runs in found.items():
-        if devices and runs.baseline is not None:
-            series.setdefault((configurations[key].framework, configurations[key].strategy), []).append(key)
+    series: dict[tuple[str, str], list[tuple[Key, Configuration]]] = {}
+    for runs in found.values():
+        c = runs.configuration
+        if runs.baseline is not None:
+            series.setdefault((c.framework, c.strategy), []).append((runs.baseline, c))
     projections = []
-    for keys in series.values():
-        baselines = dict.fromkeys(found[key].baseline for key in keys)
-        first = next(iter(baselines))
-        assert first is not None
+    for measured in series.values():
         # Where there are several single replicas, the first is what is projected from.
-        measured = [configurations[key] for key in keys if found[key].baseline == first]
-        projections.append(project(configurations[first], measured, devices, network))
+        first = measured[0][0]
+        mine = [c for baseline, c in measured if baseline == first]
+        projections.append(project(found[first].configuration, mine, devices, network))
     return projections
 
 

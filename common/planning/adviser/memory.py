@@ -179,15 +179,13 @@ def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _InMemory:
     spec, ranks = sizes.spec, placement.replicas
     specs = parameter_specs(spec)
     counts = {name: math.prod(p.shape) for name, p in specs.items() if p.trainable}
-    in_memory = [0] * ranks
-    owner = {}
-    for name in sorted(counts, key=lambda each: counts[each], reverse=True):
-        owner[name] = in_memory.index(min(in_memory))
-        in_memory[owner[name]] += counts[name]
-    slots = [0] * ranks
-    for name, each in slots_of(spec.optimizer, specs).items():
-        slots[owner[name]] += sum(math.prod(i.shape) for i in each.values()) * sizes.itemsize
-    whole, own = sizes.parameters, max(in_memory) * sizes.itemsize
+    each = slots_of(spec.optimizer, specs)
+    owned, slots = [0] * ranks, [0] * ranks
+    for name in sorted(counts, key=counts.__getitem__, reverse=True):
+        owner = owned.index(min(owned))
+        owned[owner] += counts[name]
+        slots[owner] += sum(math.prod(i.shape) for i in each[name].values()) * sizes.itemsize
+    whole, own = sizes.parameters, max(owned) * sizes.itemsize
     # The old weights stay until the changes are known.
     update = 3 * whole + max(own * (1 + update_units(spec.optimizer)), whole)
     return _InMemory(whole, whole, max(slots), whole, 0, update)

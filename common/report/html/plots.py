@@ -134,12 +134,8 @@ def in_script(text: str) -> str:
     return text
 
 
-def _colour(number: int) -> str:
-    return PALETTE[number % len(PALETTE)]
-
-
 def _line(number: int, name: str, x: Rows, y: Curve, width: float) -> Trace:
-    style = {"color": _colour(number), "dash": DASHES[number % len(DASHES)], "width": width}
+    style = {"color": PALETTE[number % len(PALETTE)], "dash": DASHES[number % len(DASHES)], "width": width}
     return {"type": "scatter", "mode": "lines", "name": plot_text(name), "x": x, "y": y, "line": style}
 
 

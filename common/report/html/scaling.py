@@ -67,8 +67,7 @@ def milliseconds(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "not known"
     value = 1e3 * seconds
-    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{decimals}f}"
+    return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def usual(expected: tuple[float, float] | None) -> str:
@@ -157,11 +156,9 @@ def error_words(projection: Projection) -> str:
 def _memory(scaling: Scaling) -> Table:
     held = [c for c in scaling.configurations if c.memory_bytes]
     kinds = list(dict.fromkeys(kind for c in held for kind in c.memory_bytes))
+    sizes = [{kind: show_size(size) for kind, size in c.memory_bytes.items()} for c in held]
     rows = [
-        [
-            titled(c.label, c.mode),
-            *(show_size(c.memory_bytes[kind]) if kind in c.memory_bytes else NONE for kind in kinds),
-        ]
-        for c in held
+        [titled(c.label, c.mode), *(shown.get(kind, NONE) for kind in kinds)]
+        for c, shown in zip(held, sizes, strict=True)
     ]
     return ["Memory of one replica", *(f"#{kind.replace('_', ' ').capitalize()}" for kind in kinds)], rows

@@ -107,6 +107,7 @@ def received(record: RunRecord, rows: Rows, positions: Rows) -> tuple[Rows, Rows
 
 def _replicas(replica: Rows, sample: Rows, replicas: int) -> Trace:
     colours = min(replicas, len(PALETTE))
+    names = [f"replica {number}" for number in range(colours)]
     return {
         "z": np.where(replica >= 0, replica % colours, np.nan).astype(np.float32),
         "customdata": np.stack([replica, sample], axis=-1).astype(np.int32),
@@ -116,13 +117,8 @@ def _replicas(replica: Rows, sample: Rows, replicas: int) -> Trace:
         "zmin": -0.5,
         "zmax": colours - 0.5,
         "showscale": replicas <= colours,
-        "colorbar": {
-            "tickvals": list(range(colours)),
-            "ticktext": [f"replica {number}" for number in range(colours)],
-            "ticks": "",
-            "outlinewidth": 0,
-            "thickness": 14,
-        },
+        "colorbar": {"tickvals": list(range(colours)), "ticktext": names}
+        | {"ticks": "", "outlinewidth": 0, "thickness": 14},
     }
 
 
