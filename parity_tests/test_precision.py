@@ -11,10 +11,9 @@ import pytest
 
 from parity.common.base.errors import AlignmentError, RunError, SpecError
 from parity.common.execution.checks import check_run
-from parity.common.parity.budget import ensemble_budget
+from parity.common.parity.budget import ensemble_budget, low_share
 from parity.common.parity.compare import compare
 from parity.common.parity.deviation import column_deviation, skipped
-from parity.common.parity.low_precision import low_share
 from parity.common.record import RunRecord
 from parity.common.reference import LossScaler, StepScalars
 from parity.common.spec import Placement, TrainSpec

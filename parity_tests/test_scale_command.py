@@ -18,7 +18,7 @@ from parity.common.base.errors import RecordError, RunError, SpecError
 from parity.common.execution import session
 from parity.common.record import read_record
 from parity.common.report.files import scale_to_json
-from parity.common.report.terminal_scaling import print_scale
+from parity.common.report.terminal import print_scale
 from parity.common.scaling import experiment
 from parity.common.scaling.experiment import (
     Question,

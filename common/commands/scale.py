@@ -14,8 +14,7 @@ from parity.common.execution import session
 from parity.common.execution.training_cli import choose_spec
 from parity.common.report.files import scale_to_json, write_both
 from parity.common.report.html.comparison import write_scale_html
-from parity.common.report.terminal import table_console
-from parity.common.report.terminal_scaling import print_scale
+from parity.common.report.terminal import print_scale, table_console
 from parity.common.scaling import experiment
 from parity.common.scaling.experiment import DEFAULT_PLACEMENTS, Question
 from parity.common.scaling.links import PRESETS, parse_link

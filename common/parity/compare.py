@@ -14,9 +14,8 @@ from parity.common.base.errors import AlignmentError
 from parity.common.execution.checks import known_departure
 from parity.common.parity import scripts
 from parity.common.parity.align import check_alignment
-from parity.common.parity.budget import CURVES, STATES, Budget
+from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
 from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
-from parity.common.parity.low_precision import LARGEST_SHARE, low_share
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
 from parity.common.record import RunRecord
 from parity.common.state.canonical import State, tensor_of
@@ -259,7 +258,7 @@ def _unrounded(record: RunRecord) -> Check:
     """Whether the weights' gradients were summed and reduced in float32."""
     share, tensor = low_share(record)
     where = f"{tensor} of {record.label}, share of elements that are rounded"
-    return Check("gradients in float32", share <= LARGEST_SHARE, share, LARGEST_SHARE, where)
+    return Check("gradients in float32", share <= LARGEST_LOW_SHARE, share, LARGEST_LOW_SHARE, where)
 
 
 def _replicas(record: RunRecord) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,19 +144,18 @@ class Tape:
 
     def memory(self) -> Memory:
         """What the recorded pass keeps, and the peak of it and its backward pass."""
-        saved = {id(s): s.bytes for operation in self.operations for s in operation.saved}
         forward = self._forward_peak()
         peaks = (max(forward, self._backward_peak(stay)) for stay in (True, False))
-        return Memory(sum(saved.values()), *peaks)
+        return Memory(sum(self._saved().values()), *peaks)
+
+    def _saved(self) -> dict[int, int]:
+        """Bytes of each storage that is saved, by its identity."""
+        return {id(s): s.bytes for operation in self.operations for s in operation.saved}
 
     def _forward_peak(self) -> int:
-        last_use: dict[int, int] = {}
-        for place, operation in enumerate(self.operations):
-            for value in operation.inputs:
-                last_use[id(value.storage)] = place
-        for operation in self.operations:
-            for storage in operation.saved:
-                last_use[id(storage)] = len(self.operations)
+        places = enumerate(self.operations)
+        last_use = {id(value.storage): place for place, operation in places for value in operation.inputs}
+        last_use |= dict.fromkeys(self._saved(), len(self.operations))
         live: dict[int, int] = {}
         peak = 0
         for place, operation in enumerate(self.operations):
@@ -168,11 +168,8 @@ class Tape:
         return peak
 
     def _backward_peak(self, gradients_stay: bool) -> int:
-        uses: dict[int, int] = {}
-        for operation in self.operations:
-            for storage in set(operation.saved):
-                uses[id(storage)] = uses.get(id(storage), 0) + 1
-        saved = {id(s): s.bytes for operation in self.operations for s in operation.saved}
+        uses = Counter(id(s) for operation in self.operations for s in set(operation.saved))
+        saved = self._saved()
         saved.pop(id(self.given), None)
         kept, arisen, peak = sum(saved.values()), 0, 0
         gradients = _Gradients()
