@@ -79,9 +79,11 @@ def forward_asked(
     """A pair of which only the forward pass is asked; its samples are written to `path`."""
     rows = len(next(iter(arrays.values())))
     np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
-    data, rest = SampleFile.of(path, tuple(arrays), _TARGETS), {"steps": 1, "without_dropout": False}
-    rest |= {"global_batch": rows, "precision": chosen.precision, "weights": weights}
-    return training_asked(keras, torch, data, "mean_squared_error", (None, None, None), rest)
+    rest = {"steps": 1, "global_batch": rows, "precision": chosen.precision, "weights": weights}
+    data = SampleFile.of(path, tuple(arrays), _TARGETS)
+    return training_asked(
+        keras, torch, data, "mean_squared_error", (None, None, None), rest | {"without_dropout": False}
+    )
 
 
 def training_asked(

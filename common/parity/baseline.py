@@ -159,8 +159,8 @@ def _change(old: _Side, new: _Side, threshold: float) -> Change:
         regression.append(f"speed: {1 - ratio.median:.1%} slower, more than {threshold:.1%}")
     which, rounds = (old.record.label, old.record.spec.global_batch_size), min(len(old.timed), len(new.timed))
     held = {name: after[name] / size for name, size in before.items() if name in after and size}
-    decided = (speed, ratio, rounds, resolution, advice)
-    return Change(*which, numbers, why, *decided, held, tuple(regression))
+    decided, worse = (numbers, why, speed, ratio, rounds), tuple(regression)
+    return Change(*which, *decided, resolution, advice, held, worse)
 
 
 def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:

@@ -89,6 +89,9 @@ def _row(framework: Framework, lines: tuple[dict[str, Any], ...]) -> Row:
     for crossing in zip(*(line.get("crossings", []) for line in lines), strict=True):
         entered, left = zip(*crossing, strict=True)
         wrong += sum(leaving < max(entered) for leaving in left)
-    case = [first[name] for name in ("operation", "how", "bytes", "elements")]
-    speeds = bandwidths(OPERATIONS[first["operation"]], first["bytes"], median, len(lines))
-    return Row(framework, *case, wrong, median, min(seconds), max(seconds), *speeds)
+    name, how, size, elements = (first[fact] for fact in ("operation", "how", "bytes", "elements"))
+    times, speeds = (
+        (median, min(seconds), max(seconds)),
+        bandwidths(OPERATIONS[name], size, median, len(lines)),
+    )
+    return Row(framework, name, how, size, elements, wrong, *times, *speeds)
