@@ -11,7 +11,7 @@ import pytest
 from parity.common.base.errors import AlignmentError, SpecError
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.parity.align import check_alignment
+from parity.common.parity.align import check_comparable
 from parity.common.spec import STRATEGIES, Instrumentation, Placement, Replay, RunConfig, RunOptions
 from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import DDP, ENGINES, FSDP2, OPTIONS
@@ -215,9 +215,9 @@ def test_statistics_per_replica_allow_equal_accumulation_only(tmp_path: Path) ->
         Run.of(spec, Placement.from_text(text)).write(tmp_path / str(number))
         for number, text in enumerate(texts)
     )
-    check_alignment(a, b)
+    check_comparable(a, b)
     with pytest.raises(AlignmentError, match=r"accumulation 2 from epoch 0 and 1 from epoch 0"):
-        check_alignment(a, c)
+        check_comparable(a, c)
 
 
 def test_a_plan_does_not_know_of_micro_batches() -> None:

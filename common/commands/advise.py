@@ -13,6 +13,7 @@ from parity.common.base.errors import SpecError
 from parity.common.base.units import parse_size, show_size
 from parity.common.commands import add_command, add_spec_flags, write_json
 from parity.common.execution.training_cli import choose_spec
+from parity.common.planning.adviser.memory import largest_micro_batch
 from parity.common.planning.adviser.recommend import (
     HEADROOM,
     Advice,
@@ -21,7 +22,6 @@ from parity.common.planning.adviser.recommend import (
     advise,
     command_line,
     placement_text,
-    samples_each,
 )
 from parity.common.report.terminal import figures_table, say, table_console
 from parity.common.state.imported import refuse_imported
@@ -127,8 +127,11 @@ def _cells(choice: Choice, question: Question) -> list[str]:
     parts = (found.parameters, found.gradients, found.slots, found.activations, found.temporary, found.total)
     host = f" + {show_size(found.host)} host" if found.host else ""
     mark = "[green]✓[/green]" if choice.fits else "[red]✗[/red]"
-    name = placement_text(choice.placement).partition(":")[2]
-    return [name, samples_each(choice, question.spec), *map(show_size, parts), mark + host]
+    placement = choice.placement
+    name = placement_text(placement).partition(":")[2]
+    # Samples of a micro-batch, and micro-batches of a step.
+    samples = f"{largest_micro_batch(question.spec, placement)} x {placement.accumulation[0][1]}"
+    return [name, samples, *map(show_size, parts), mark + host]
 
 
 def _facts(advice: Advice, command: str | None) -> dict[str, Any]:

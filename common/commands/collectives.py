@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -110,4 +111,4 @@ def _facts(plan: Plan, rows: list[Row]) -> dict[str, Any]:
     facts = {"ranks": plan.ranks, "dtype": plan.dtype, "device": plan.device, "repeats": plan.repeats}
     sizes = {name: op.size_is for name, op in OPERATIONS.items() if name in plan.operations}
     factors = {name: OPERATIONS[name].bus_factor(plan.ranks) for name in plan.operations}
-    return {**facts, "size_is": sizes, "bus_factors": factors, "rows": [row.to_dict() for row in rows]}
+    return {**facts, "size_is": sizes, "bus_factors": factors, "rows": [asdict(row) for row in rows]}

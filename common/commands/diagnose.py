@@ -22,7 +22,7 @@ from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import require
 from parity.common.external.pairs.replay import diagnose_records
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
-from parity.common.parity.align import check_alignment, differences
+from parity.common.parity.align import check_comparable, differences
 from parity.common.parity.compare import EXIT_CODES
 from parity.common.parity.result import Result, budget_of
 from parity.common.record import RunRecord, read_record
@@ -128,7 +128,7 @@ def check(reference: RunRecord, candidate: RunRecord) -> None:
             f"{reference.folder} and {candidate.folder} differ because their specs do:"
             f" {'; '.join(fields[:_MOST_FIELDS])}{more}; run both from one spec"
         )
-    check_alignment(reference, candidate)
+    check_comparable(reference, candidate)
     for record in (reference, candidate):
         require(record.placement.framework)
 

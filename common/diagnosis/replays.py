@@ -30,7 +30,7 @@ from parity.common.diagnosis.result import (
     When,
 )
 from parity.common.execution.replay import Replayer
-from parity.common.parity.align import check_alignment
+from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.deviation import column_deviation
 from parity.common.record import RunRecord
@@ -64,7 +64,7 @@ def diagnose(
         AlignmentError: the records must not be compared.
         ParityError: a replay failed.
     """
-    check_alignment(reference, candidate)
+    check_comparable(reference, candidate)
     refuse_imported(reference.spec, "a diagnosis", PAIR)
     folder.mkdir(parents=True, exist_ok=True)
     try:

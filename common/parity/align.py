@@ -12,7 +12,7 @@ from parity.common.record import RunRecord
 from parity.common.spec import Placement, ScriptInfo
 
 
-def check_alignment(reference: RunRecord, candidate: RunRecord) -> None:
+def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
     """Raise AlignmentError, saying what was received, unless the records answer one question."""
     if reference.folder.resolve() == candidate.folder.resolve():
         raise AlignmentError(f"{candidate.folder}: compared with itself; name two different records")

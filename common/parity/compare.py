@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from parity.common.base.errors import AlignmentError
 from parity.common.execution.checks import known_departure
 from parity.common.parity import scripts
-from parity.common.parity.align import check_alignment
+from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
 from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
@@ -97,7 +97,7 @@ def compare(
         AlignmentError: the records must not be compared.
         RecordError: a file of either is missing or damaged.
     """
-    check_alignment(reference, candidate)
+    check_comparable(reference, candidate)
     _check_data(reference, candidate)
     skip = scripts.left_out(reference, candidate)
     checks = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parity.common.base.errors import RecordError
 from parity.common.base.files import numbered_folders
-from parity.common.parity.align import check_alignment
+from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
 from parity.common.parity.sample_ids import SplitAudit, audit
@@ -59,7 +59,7 @@ def judge(
         raise RecordError(f"a comparison needs a reference and a candidate, received {len(records)} record")
     reference, *candidates = records
     for candidate in candidates:
-        check_alignment(reference, candidate)
+        check_comparable(reference, candidate)
     budget = budget_of(records, floors)
     audits = tuple(audit(record) for record in records)
     comparisons = tuple(

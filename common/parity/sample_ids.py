@@ -139,12 +139,11 @@ def _wrong_counts(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
         return {}
     sizes, counts = plan.batch_sizes(record.steps), record.columns["count"]
     each = "" if counted == 1 else f" of {counted} each"
-    return {
-        int(
-            record.steps[row]
-        ): f"the loss was divided by {counts[row]:g}, the batch has {sizes[row]} samples{each}"
-        for row in np.flatnonzero(counts != sizes * counted).tolist()
-    }
+    wrong = np.flatnonzero(counts != sizes * counted)
+    words = (
+        f"the loss was divided by {counts[row]:g}, the batch has {sizes[row]} samples{each}" for row in wrong
+    )
+    return dict(zip(record.steps[wrong].tolist(), words, strict=True))
 
 
 def _wrong_steps(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
@@ -152,10 +151,9 @@ def _wrong_steps(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
     received, problems = record.received, {}
     for rows in _pieces(0, received.whole, plan):
         steps = record.steps[rows]
-        ids, sizes = plan.shares(int(steps[0]), int(steps[-1]) + 1)
-        if np.array_equal(sizes, received.sizes[rows]) and np.array_equal(
-            ids, received.flat(rows.start, rows.stop)
-        ):
+        planned, sizes = plan.shares(int(steps[0]), int(steps[-1]) + 1)
+        ids = received.flat(rows.start, rows.stop)
+        if np.array_equal(sizes, received.sizes[rows]) and np.array_equal(planned, ids):
             continue
         for row, step in enumerate(steps.tolist(), rows.start):
             problem = _step_problem(plan, step, received.ids(row))

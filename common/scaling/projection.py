@@ -110,7 +110,7 @@ def project(
         first.strategy,
         str(there.network),
         points,
-        tuple(_assumptions(there, here, baseline, fitted, fitted.phases, points)),
+        tuple(_assumptions(there, here, baseline, fitted, points)),
         validation,
         max(errors, default=math.nan),
     )
@@ -197,9 +197,10 @@ def _assumptions(
     here: Model,
     baseline: Configuration,
     fitted: Configuration,
-    together: PhaseTimes,
     points: Sequence[ProjectedPoint],
 ) -> list[str]:
+    together = fitted.phases
+    assert together is not None
     sent = ", ".join(
         f"{together.messages[name]:,} {name} of {size:,} bytes together"
         for name, size in together.message_bytes.items()

@@ -17,7 +17,7 @@ from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import LoadedPair, bench_of, open_pair, turn_off_dropout
-from parity.common.parity.align import check_alignment
+from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import proof_budget
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
@@ -42,7 +42,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         ExternalModelError: a model cannot be built or called any more.
         SpecError: the samples are not in an .npz file.
     """
-    check_alignment(reference, candidate)
+    check_comparable(reference, candidate)
     spec = reference.spec
     layer = spec.model.imported
     assert layer is not None

@@ -38,10 +38,6 @@ class Estimate:
     total: int
     host: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        """Plain JSON data."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class _InMemory:

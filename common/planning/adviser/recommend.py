@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from parity.common.base.errors import SpecError
@@ -11,7 +11,7 @@ from parity.common.base.package import MODULES
 from parity.common.base.units import show_size
 from parity.common.execution.checks import check_run
 from parity.common.execution.flags import flags_of
-from parity.common.planning.adviser.memory import Estimate, estimate, largest_micro_batch
+from parity.common.planning.adviser.memory import Estimate, estimate
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.strategies import Framework
 
@@ -53,7 +53,7 @@ class Choice:
             "label": self.placement.label,
             "fits": self.fits,
             "refused": self.refused,
-            "bytes": None if self.estimate is None else self.estimate.to_dict(),
+            "bytes": None if self.estimate is None else asdict(self.estimate),
         }
 
 
@@ -201,8 +201,3 @@ def command_line(placement: Placement, what: list[str], out: str) -> str:
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "HEAD:29500"]
     nodes = ["--nnodes", str(placement.nodes), "--nproc-per-node", each, *meet]
     return shlex.join(["torchrun", *nodes, *train, "--launcher", "torchrun"])
-
-
-def samples_each(choice: Choice, spec: TrainSpec) -> str:
-    """'8 x 4', samples of a micro-batch and micro-batches of a step."""
-    return f"{largest_micro_batch(spec, choice.placement)} x {choice.placement.accumulation[0][1]}"

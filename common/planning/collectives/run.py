@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,6 @@ class Row:
     slowest_seconds: float
     algorithm_bandwidth: float
     bus_bandwidth: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return asdict(self)
 
 
 def collect(framework: Framework, plan: Plan, folder: Path, entry: str | None = None) -> list[Row]:

@@ -74,13 +74,8 @@ def _scaling_words(scaling: Scaling | None, figures: dict[str, plots.Figure]) ->
     pinned = "Replicas were pinned to their own cores."
     if not scaling.pinned:
         pinned = "Replicas were not pinned to cores, so they may have shared them."
-    return {
-        "scaling": scaling,
-        "modes": list(modes),
-        "pinned": pinned,
-        "drawn": set(figures),
-        **words_of_scaling(scaling),
-    }
+    seen = {"scaling": scaling, "modes": list(modes), "pinned": pinned, "drawn": set(figures)}
+    return seen | words_of_scaling(scaling)
 
 
 def scale_why(scaling: Scaling) -> str:
@@ -91,20 +86,18 @@ def scale_why(scaling: Scaling) -> str:
     best = max(scaling.speedups, key=lambda ratio: ratio.efficiency)
     worst = min(scaling.speedups, key=lambda ratio: ratio.efficiency)
     first, last = (titled(ratio.name, ratio.mode) for ratio in (best, worst))
-    speed = f"{best.median:.2f} times as fast as one replica, an efficiency of {best.efficiency:.0%}"
-    text = f"{first} is {speed}"
+    text = (
+        f"{first} is {best.median:.2f} times as fast as one replica, an efficiency of {best.efficiency:.0%}"
+    )
     return text + (f"; {last} has {worst.efficiency:.0%}." if worst is not best else ".")
 
 
 def _figures(result: Result) -> dict[str, plots.Figure]:
-    figures = {
-        "loss": plots.loss_figure(result.records),
-        "deviation": plots.deviation_figure(result.comparisons),
-    }
+    loss, deviation = plots.loss_figure(result.records), plots.deviation_figure(result.comparisons)
+    figures = {"loss": loss, "deviation": deviation}
     for number, (record, audit) in enumerate(zip(result.records, result.audits, strict=True)):
-        if record.train_spec is None:
-            continue  # samples are drawn where the plan has them
-        figures[f"split-{number}"] = splits.split_figure(record, _wrong_steps(audit))
+        if record.train_spec is not None:  # samples are drawn where the plan has them
+            figures[f"split-{number}"] = splits.split_figure(record, _wrong_steps(audit))
     if result.scaling is not None:
         figures |= scaling_plots.figures(result.scaling)
     return figures
