@@ -157,10 +157,10 @@ def _change(old: _Side, new: _Side, threshold: float) -> Change:
     regression = [f"numbers: {why}"] if numbers == "different" else []
     if speed == "slower" and ratio is not None and ratio.median < 1 - threshold:
         regression.append(f"speed: {1 - ratio.median:.1%} slower, more than {threshold:.1%}")
-    which, rounds = (old.record.label, old.record.spec.global_batch_size), min(len(old.timed), len(new.timed))
+    label, batch = old.record.label, old.record.spec.global_batch_size
     held = {name: after[name] / size for name, size in before.items() if name in after and size}
-    decided, worse = (numbers, why, speed, ratio, rounds), tuple(regression)
-    return Change(*which, *decided, resolution, advice, held, worse)
+    decided = (speed, ratio, min(len(old.timed), len(new.timed)), resolution, advice)
+    return Change(label, batch, numbers, why, *decided, held, tuple(regression))
 
 
 def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:

@@ -96,8 +96,10 @@ class Step:
         return found
 
     def _lines(self, rank: int) -> list[str]:
-        log = self._log(rank)
-        return log.read_text(errors="replace").splitlines() if log.is_file() else []
+        try:
+            return self._log(rank).read_text(errors="replace").splitlines()
+        except OSError:
+            return []
 
     def _log(self, rank: int) -> Path:
         return self.logs / f"{self.prefix}_rank{rank}_{self.host(rank)}.log"
