@@ -74,8 +74,15 @@ def plan_of(options: argparse.Namespace) -> Plan:
     for operation in chosen:
         if operation not in OPERATIONS:
             raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}")
-    names = ("ranks", "dtype", "device", "repeats", "timeout_seconds")
-    return Plan(sizes=sizes, operations=chosen, **{name: getattr(options, name) for name in names})
+    return Plan(
+        ranks=options.ranks,
+        sizes=sizes,
+        dtype=options.dtype,
+        device=options.device,
+        repeats=options.repeats,
+        operations=chosen,
+        timeout_seconds=options.timeout_seconds,
+    )
 
 
 def show(rows: list[Row], plan: Plan, console: Console) -> None:

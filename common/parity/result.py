@@ -30,10 +30,8 @@ class Result:
     @property
     def verdict(self) -> Verdict:
         """The worst of the comparisons: one divergent pair is enough."""
-        verdicts = {comparison.verdict for comparison in self.comparisons}
-        if "divergent" in verdicts:
-            return "divergent"
-        return "inconclusive" if "inconclusive" in verdicts else "parity"
+        order: tuple[Verdict, ...] = ("parity", "inconclusive", "divergent")
+        return max((comparison.verdict for comparison in self.comparisons), key=order.index)
 
     @property
     def exit_code(self) -> int:

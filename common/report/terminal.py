@@ -125,11 +125,11 @@ def _unplanned_line(result: Result) -> str:
 
 def _speedup_line(ratio: Ratio) -> str:
     low, high = ratio.expected or (None, None)
-    usual = "" if low is None else f", usual ~{low:g}x" if low == high else f", usual ~{low:g}-{high:g}x"
+    expected = "" if low is None else f", usual ~{low:g}x" if low == high else f", usual ~{low:g}-{high:g}x"
     unknown = "" if ratio.conclusion == "conclusive" else f" ({ratio.conclusion})"
     return (
         f"{ratio.replicas}: {escape(ratio.name)} {ratio.median:.2f}x"
-        f" \\[{ratio.low:.2f}, {ratio.high:.2f}], efficiency {ratio.efficiency:.0%}{usual}{unknown}"
+        f" \\[{ratio.low:.2f}, {ratio.high:.2f}], efficiency {ratio.efficiency:.0%}{expected}{unknown}"
     )
 
 
