@@ -103,20 +103,17 @@ def _budget_band(comparison: Comparison, named: bool) -> list[Trace]:
     rows = thin(comparison.loss_budget)
     x = comparison.steps[rows]
     # The band starts below the axis' lower end, where a log axis has no zero to fill to.
-    floor = {"x": x, "y": np.full(len(x), SMALLEST / 10), "mode": "lines", "line": {"width": 0}}
+    floor = {"type": "scatter", "x": x, "y": np.full(len(x), SMALLEST / 10), "mode": "lines"}
+    budget = "budget" + (f" of {comparison.candidate}" if named else "")
     ceiling = {
-        "x": x,
-        "y": comparison.loss_budget[rows],
-        "name": "budget" + (f" of {plot_text(comparison.candidate)}" if named else ""),
-        "mode": "lines",
         "line": {"width": 2.5, "color": "#7A7A7A"},
         "fill": "tonexty",
         "fillcolor": "rgba(0, 158, 115, 0.10)",
         "hovertemplate": "%{y:.3g}",
     }
     return [
-        {"type": "scatter", **floor, "hoverinfo": "skip", "showlegend": False},
-        {"type": "scatter", **ceiling},
+        floor | {"line": {"width": 0}, "hoverinfo": "skip", "showlegend": False},
+        scatter(budget, "lines", x, comparison.loss_budget[rows]) | ceiling,
     ]
 
 
@@ -134,9 +131,14 @@ def in_script(text: str) -> str:
     return text
 
 
+def scatter(name: str, mode: str, x: Sequence[float] | Rows, y: Sequence[float] | Curve) -> Trace:
+    """Points or lines at x and y, (points,) each."""
+    return {"type": "scatter", "mode": mode, "name": plot_text(name), "x": x, "y": y}
+
+
 def _line(number: int, name: str, x: Rows, y: Curve, width: float) -> Trace:
     style = {"color": PALETTE[number % len(PALETTE)], "dash": DASHES[number % len(DASHES)], "width": width}
-    return {"type": "scatter", "mode": "lines", "name": plot_text(name), "x": x, "y": y, "line": style}
+    return scatter(name, "lines", x, y) | {"line": style}
 
 
 def axis(title: str) -> dict[str, Any]:

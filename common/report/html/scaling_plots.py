@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from parity.common.report.html.plots import DASHES, PALETTE, SYMBOLS, Figure, Trace, axis, framed, plot_text
+from parity.common.report.html.plots import (
+    DASHES,
+    PALETTE,
+    SYMBOLS,
+    Figure,
+    Trace,
+    axis,
+    framed,
+    plot_text,
+    scatter,
+)
 from parity.common.report.html.scaling import titled
 from parity.common.scaling.result import EXPECTATION, Configuration, Mode, Projection, Ratio, Scaling
 
@@ -51,12 +61,8 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
         symbol = SYMBOLS[number % len(SYMBOLS)] + ("-open" if ratios[0].mode == "weak" else "")
         finite = [r for r in ratios if math.isfinite(r.median)]
         traces.append(
-            {
-                "type": "scatter",
-                "name": plot_text(name),
-                "mode": "markers",
-                "x": [r.replicas + shift for r in finite],
-                "y": [r.median for r in finite],
+            scatter(name, "markers", [r.replicas + shift for r in finite], [r.median for r in finite])
+            | {
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
@@ -88,19 +94,13 @@ def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
 
 def _ideal(first: float, last: float) -> Trace:
     line = {"dash": "dash", "color": _GREY}
-    ends = {"x": [first, last], "y": [first, last]}
-    return {"type": "scatter", "name": "ideal", "mode": "lines", "hoverinfo": "skip", "line": line, **ends}
+    return scatter("ideal", "lines", [first, last], [first, last]) | {"hoverinfo": "skip", "line": line}
 
 
 def _usual(most: int) -> Trace:
     usual = sorted(n for n in EXPECTATION if n <= most * 1.01)
     lows, highs = ([EXPECTATION[n][side] for n in usual] for side in (0, 1))
-    return {
-        "type": "scatter",
-        "name": "usually reached",
-        "mode": "lines+markers",
-        "x": usual + usual[::-1],
-        "y": highs + lows[::-1],
+    return scatter("usually reached", "lines+markers", usual + usual[::-1], highs + lows[::-1]) | {
         "fill": "toself",
         "line": {"color": "#009E73", "width": 5},
         "marker": {"size": 9},
@@ -177,14 +177,11 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
             points = [p for p in projection.points if p.mode == mode]
             if not points:
                 continue
+            named = f"{name}, {mode}"
             colour, dash = PALETTE[number % len(PALETTE)], DASHES[number % len(DASHES)]
             traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": plot_text(f"{name}, {mode}"),
-                    "x": [p.devices for p in points],
-                    "y": [p.speedup for p in points],
+                scatter(named, "lines", [p.devices for p in points], [p.speedup for p in points])
+                | {
                     "line": {"color": colour, "dash": dash, "width": 2.5},
                     "customdata": [[p.efficiency, p.algorithm] for p in points],
                     "hovertemplate": "%{x} devices: %{y:.1f}x, efficiency %{customdata[0]:.0%}, %{customdata[1]}",
@@ -192,8 +189,10 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
             )
             measured = _measured(scaling, projection, mode)
             if measured:
+                seen = [r.replicas for r in measured], [r.median for r in measured]
                 marker = {"size": 10, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]}
-                traces.append(measured | {"name": plot_text(f"{name}, {mode}"), "marker": marker})
+                quiet = {"showlegend": False, "hovertemplate": "measured: %{y:.2f}x"}
+                traces.append(scatter(named, "markers", *seen) | quiet | {"marker": marker})
             number += 1
     ticks = {"type": "log", "tickvals": [2**power for power in range(int(math.log2(most)) + 1)]}
     top = math.log10(most)
@@ -202,18 +201,8 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
     return framed(traces, x, y, 460, _CLOSEST, _BELOW_BUTTONS)
 
 
-def _measured(scaling: Scaling, projection: Projection, mode: Mode) -> Trace:
-    """The measured speedups of what a projection is of; empty where there are none."""
+def _measured(scaling: Scaling, projection: Projection, mode: Mode) -> list[Ratio]:
+    """The measured speedups of what a projection is of."""
     which = (projection.framework, projection.strategy, mode)
     mine = {c.label for c in scaling.configurations if (c.framework, c.strategy, c.mode) == which}
-    found = [r for r in scaling.speedups if r.name in mine and r.mode == mode and math.isfinite(r.median)]
-    if not found:
-        return {}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [r.replicas for r in found],
-        "y": [r.median for r in found],
-        "showlegend": False,
-        "hovertemplate": "measured: %{y:.2f}x",
-    }
+    return [r for r in scaling.speedups if r.name in mine and r.mode == mode and math.isfinite(r.median)]
