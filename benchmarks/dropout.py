@@ -45,7 +45,7 @@ def torch_pieces(folder: Path) -> dict[str, Piece]:
     import torch.nn.functional as F
 
     from benchmarks.torch_loops import Ours
-    from parity.torch_impl.context import Context
+    from parity.common.execution.pass_context import Context
     from parity.torch_impl.layers.random import keep_mask
 
     dist.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=0, world_size=1)
@@ -82,7 +82,7 @@ def tensorflow_pieces(folder: Path) -> dict[str, Piece]:
     import tensorflow as tf
 
     from benchmarks.tf_loops import Ours
-    from parity.tf_impl.context import Context
+    from parity.common.execution.pass_context import Context
     from parity.tf_impl.layers.random import keep_mask
 
     x = tf.Variable(tf.ones(SHAPE))

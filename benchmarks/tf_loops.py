@@ -43,7 +43,7 @@ from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, Train
 from parity.common.spec import layers as layer_specs
 from parity.common.state.canonical import initial_state
 from parity.tf_impl import runtime, train
-from parity.tf_impl.graphs.ahead import launching_ahead
+from parity.tf_impl.graphs.steps import launching_ahead
 from parity.tf_impl.probe import Probe
 from parity.tf_impl.strategy import open_strategy
 

@@ -208,8 +208,6 @@ EQUAL_SHARE = 0.95
 
 # Known differences between the twins, each with its reason. An entry that is no longer true fails.
 LEDGER: dict[str, str] = {
-    "context.py: Context": "only torch's layers may be computed again for the backward pass",
-    "context.py: Context.again": "as Context",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "layers/registry.py: register": "torch's also takes the native layout of each tensor",
     "optimizers/base.py: Update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",
@@ -217,7 +215,6 @@ LEDGER: dict[str, str] = {
     "recorder.py: Recorder.step": "a TensorFlow loop without an optimizer of Keras's has its gradients at hand; in torch parameters have them",
     "recorder.py: Recorder.gradients": "a torch loop clips before its optimizer, Keras's optimizer clips itself",
     "recorder.py: Recorder.before_update": "only torch's optimizers take a closure",
-    "collectives.py: Group.__init__": "TensorFlow's collectives take the time limit with each call",
     "recorder.py: Recorder.__init__": "a torch recorder is told whether its ranks train together; a TensorFlow strategy says so",
     "step.py: Step.finish": "a torch engine with a loop of its own makes the passes; TensorFlow's makes the whole step",
 }

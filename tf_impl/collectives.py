@@ -35,10 +35,9 @@ _GROUP_KEY = 1
 class Group:
     """This rank's end of the group; see `parity.common.planning.collectives.bench.Group`."""
 
-    def __init__(self, rank: int, ranks: int, device: str, timeout_seconds: float) -> None:
-        self.rank, self.ranks, self.device = rank, ranks, device
-        self._gpu = device.startswith("GPU")
-        self._timeout = timeout_seconds
+    def __init__(self, rank: int, plan: Plan, device: str) -> None:
+        self.rank, self.ranks, self.device = rank, plan.ranks, device
+        self._gpu, self._timeout = device.startswith("GPU"), plan.timeout_seconds
         # All ranks run the same operations in the same order, so counting is agreeing.
         self._instances = 0
         self._one = self.tensor(np.ones(1, np.float32))
@@ -127,7 +126,7 @@ def measure(plan: Plan, folder: Path) -> None:
     devices = runtime.device_names(placement)
 
     def rank(number: int) -> None:
-        conduct(plan, Group(number, plan.ranks, devices[number], plan.timeout_seconds), folder)
+        conduct(plan, Group(number, plan, devices[number]), folder)
 
     with ThreadPoolExecutor(plan.ranks) as threads:
         for done in [threads.submit(rank, number) for number in range(plan.ranks)]:

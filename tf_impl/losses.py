@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import losses as spec
 from parity.common.spec.losses import LossBase
-from parity.tf_impl.context import Context
 
 
 def loss_sum_and_count(

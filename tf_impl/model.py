@@ -8,10 +8,10 @@ import keras
 import tensorflow as tf
 
 from parity.common.data.plan import BatchPlan
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node, Placement, TrainSpec
 from parity.common.state.canonical import canonical_name, parameter_specs
 from parity.tf_impl import runtime
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers import EmptySafe, build_layer, imported
 from parity.tf_impl.layers.normalization import BatchNorm
 from parity.tf_impl.layers.products import low_of, set_low

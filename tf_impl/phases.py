@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any
 
 import tensorflow as tf
 
-from parity.common.data.plan import BatchPlan
-from parity.common.data.samples import Samples
-from parity.common.execution.phases import (
-    PASSES,
-    REDUCED,
-    Message,
-    Probe,
-    conduct,
-    facts_of,
-    synchronised_channels,
-)
-from parity.tf_impl import data
+from parity.common.execution.phases import PASSES, REDUCED, Message, Probe, synchronised_channels
 from parity.tf_impl.runtime import uses_gpu
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
@@ -29,25 +17,14 @@ _NUMBER = 0
 _Shape = tuple[int, ...]
 
 
-def measure(step: Step, samples: Samples, scalars: dict[str, float], repeats: int) -> dict[str, Any]:
-    """Time each phase `repeats` times; changes the model and the optimizer. Collective.
-
-    Each part of a step is a graph of its own, traced here. The messages of batch norm are part of the passes
-    in any case.
-
-    Returns:
-        As `RecordWriter.phases` takes it; messages are counted in `_messages`.
-    """
-    strategy = step.strategy
-    plan = BatchPlan.of(step.spec, strategy.placement)
-    wait = tf.test.experimental.sync_devices if uses_gpu(strategy.placement) else lambda: None
-    with closing(data.batches(plan, samples, strategy, range(repeats + 2))) as batches:
-        probes = {"data": Probe(lambda: next(batches)), **_probes(step, next(batches), scalars)}
-        measured = conduct(probes, repeats, strategy.barrier, wait)
-    return facts_of(measured, _messages(step))
+def wait(strategy: Strategy) -> None:
+    """Wait for the devices of this process."""
+    if uses_gpu(strategy.placement):
+        tf.test.experimental.sync_devices()
 
 
-def _probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
+def probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
+    """What is timed of a step. Each part is a graph of its own, traced here."""
     strategy, number = step.strategy, tf.constant(_NUMBER, tf.int64)
     micro_batches = strategy.placement.micro_batches(0)
     scaled = {
@@ -129,7 +106,7 @@ def _sums(step: Step) -> list[list[_Shape]]:
     return [*found, [*gradients, (), (), *[()] * len(step.fingerprint())]]
 
 
-def _messages(step: Step) -> list[Message]:
+def messages(step: Step) -> list[Message]:
     """What a replica sends in a step, one after another.
 
     MirroredStrategy reduces tensor by tensor; between processes what is summed in one call is packed into

@@ -15,12 +15,13 @@ import tensorflow as tf
 
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.hooks import Hook, Hooks, attached
+from parity.common.execution.pass_context import Context
+from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
-from parity.tf_impl.context import Context
 from parity.tf_impl.model import Model
-from parity.tf_impl.step import LocalGradients, Reduced, Step, StepResult
+from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
 
 # As a batch has them.
@@ -31,7 +32,7 @@ class Probe:
     """Looks into single steps of a run, each on its own.
 
     layers: of the step or evaluation last looked into, {path of a layer: name of what was its input}.
-    injects: whether something will be injected into some step; set it before the first. Without, graphs are smaller.
+    injects: whether something will be injected into some step; set before the first. Without, graphs are smaller.
     """
 
     def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:

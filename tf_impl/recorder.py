@@ -17,7 +17,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import keras
@@ -25,7 +24,15 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import RecordError
-from parity.common.record.script import ALWAYS, NAN, ScriptRecorder, Sums, check_settings, mapping_of
+from parity.common.record.script import (
+    ALWAYS,
+    NAN,
+    ScriptRecorder,
+    Sums,
+    check_settings,
+    mapping_of,
+    precision_of,
+)
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
@@ -39,7 +46,6 @@ _LAG = 1
 # Reading a variable takes 0.1 ms and more, so what updates left is read for so many steps together, once each step
 # was seen to have one update.
 _TOGETHER = 8
-_PRECISIONS = {"float64": "float64", "float32": "float32"}
 # States of random generators are no part of a model.
 _SEEDS = "seed_generator_state"
 
@@ -101,7 +107,7 @@ class Recorder(ScriptRecorder):
             {
                 "kind": "script",
                 "name": name,
-                "precision": precision or _precision(self._live),
+                "precision": precision or precision_of(variable.dtype.name for variable in self._live),
                 "framework": "tensorflow",
                 "naming": "keras",
                 "global_batch_size": global_batch_size,
@@ -115,7 +121,7 @@ class Recorder(ScriptRecorder):
             "threads": runtime.thread_counts(),
         }
         super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0)
-        self._state("initial", self._state_now())
+        self._state("initial", self._final_state())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0
         self._before: list[tf.Variable] = []
@@ -187,27 +193,6 @@ class Recorder(ScriptRecorder):
         self._cost = 0.0
         self._keep_parameters()
 
-    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
-        """Write the final state and mark the record complete.
-
-        evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
-        """
-        self._unwatch()
-        self._finish(self._state_now, evaluation)
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # What an exception has ended did not finish.
-        if kind is None:
-            self.finish()
-        else:
-            self._unwatch()
-            self._abandon()
-
     def _watch(self, optimizer: Any) -> None:
         """Be told the gradients that the optimizer is given."""
         if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -234,10 +219,9 @@ class Recorder(ScriptRecorder):
         optimizer.apply = watched
 
     def _unwatch(self) -> None:
+        super()._unwatch()
         if self._optimizer is not None:
             self._optimizer.__dict__.pop("apply", None)
-        if self._layers is not None:
-            self._layers.close()
 
     def _watched(self, taps: bool | Sequence[str]) -> LayerTaps | None:
         if taps is False:
@@ -351,7 +335,7 @@ class Recorder(ScriptRecorder):
         self._chunk = _TOGETHER if new == steps and self.count >= ALWAYS and not self._lag else 1
         return updates[:steps][::-1] if known else [[NAN, NAN]] * steps
 
-    def _state_now(self) -> State:
+    def _final_state(self) -> State:
         tensors = names.tensors(self._model)
         return self._named({name: np.array(variable) for name, variable in tensors.items()})
 
@@ -380,14 +364,6 @@ def _norm(tensors: list[Any]) -> tf.Tensor:
     ]
     total = tf.sqrt(2 * tf.add_n([tf.reduce_sum(half) for half in halves]))
     return tf.where(tf.math.is_nan(total), tf.constant(math.inf, tf.float64), total)
-
-
-def _precision(variables: list[Any]) -> str:
-    kinds = {variable.dtype.name for variable in variables}
-    if len(kinds) != 1 or not kinds <= _PRECISIONS.keys():
-        types = ", ".join(sorted(kinds)) or "none at all"
-        raise RecordError(f"the parameters' types are {types}: say precision=, such as 'bfloat16_mixed'")
-    return _PRECISIONS[kinds.pop()]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,74 +1,26 @@
-"""One training step: local gradients -> reduce -> clip -> update -> read out (`Step.take`).
-
-How replicas are summed over is the business of `strategy/`.
-"""
+"""One training step: local gradients -> reduce (`reduction.py`) -> clip -> update -> read out (`Step.take`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import hooks
+from parity.common.execution.pass_context import Context
+from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.spec import TrainSpec
 from parity.tf_impl import losses
-from parity.tf_impl.context import Context
-from parity.tf_impl.graphs.steps import SeveralStepsGraph, StepGraph
+from parity.tf_impl.graphs.steps import StepGraph
 from parity.tf_impl.model import Model
 from parity.tf_impl.optimizers import Optimizer
+from parity.tf_impl.reduction import Reduction
 from parity.tf_impl.strategy import Strategy
 from parity.tf_impl.taps import StepTaps
 
 
-class StepResult(NamedTuple):
-    """What a step leaves behind, still on the device.
-
-    numbers: loss sum, count, norms of gradient, parameters and update, all global. Then, by which replicas are
-        compared, fingerprints of several local ones after the step, and of several processes what
-        `Step.compared` gave before it.
-    ids: the sample ids of each local replica.
-    gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
-    updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
-    taps: of each local replica, [names, 2]; empty where nothing is tapped.
-    """
-
-    numbers: Any
-    ids: list[Any]
-    gradients: list[Any]
-    updated: Any = True
-    taps: Any = ()
-
-
-class LocalGradients(NamedTuple):
-    """What a replica's passes leave: gradients of its loss sum (times the loss scale), that sum, and its count.
-
-    rest: the fingerprints of its activations, where the step is tapped.
-    """
-
-    gradients: list[Any]
-    loss_sum: Any
-    count: Any
-    rest: Any = ()
-
-
-class Reduced(NamedTuple):
-    """A step's gradients, loss sum and count, all global.
-
-    compared: what replicas are compared by: its sum over all, and this replica's. finite: whether all gradients are.
-    taps: as of `StepResult`, of this replica.
-    """
-
-    gradients: list[Any]
-    loss_sum: Any
-    count: Any
-    compared: list[Any]
-    finite: Any = True
-    taps: Any = ()
-
-
-class Step(StepGraph):
+class Step(Reduction, StepGraph):
     """One training step; changes the model and the optimizer in place.
 
     What is called is a graph of `take`. pieces: how many micro-batches the graph that is being traced cuts a local
@@ -182,51 +134,6 @@ class Step(StepGraph):
         """Sum and count of the losses of this replica's samples."""
         return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
 
-    def reduce(self, local: LocalGradients, scalars: dict[str, tf.Tensor]) -> Reduced:
-        """The global batch's mean gradients: summed over the replicas, divided once by the global count."""
-        reduced = self.divide(self.sum_over_replicas(local), scalars)
-        taps: Any = ()
-        if self.taps is not None:
-            taps = self.taps.values(local, reduced.gradients, scalars.get("loss_scale"))
-        return reduced._replace(finite=self.finite(reduced.gradients, scalars), taps=taps)
-
-    def sum_over_replicas(self, local: LocalGradients) -> Reduced:
-        """The sums over the replicas of gradients, loss sums and counts; with the loss sum travels the fingerprint."""
-        own, loss_sum = self.fingerprint(), local.loss_sum
-        if own:
-            loss_sum = tf.stack([loss_sum, *own])
-        *gradients, loss_sum, count = self.strategy.sum([*local.gradients, loss_sum, local.count])
-        compared: list[tf.Tensor] = []
-        if own:
-            loss_sum, *compared = [*tf.unstack(loss_sum), *own]
-        return Reduced(gradients, loss_sum, count, compared)
-
-    def divide(self, sums: Reduced, scalars: dict[str, tf.Tensor]) -> Reduced:
-        """The mean gradients from the sums, and what the loss's penalties on the weights add."""
-        scale = scalars.get("loss_scale")
-        divisor = sums.count if scale is None else sums.count * scale
-        gradients = [gradient / divisor for gradient in sums.gradients]
-        return self.penalized(sums._replace(gradients=gradients), self._weights)
-
-    def penalized(self, means: Reduced, weights: list[Any]) -> Reduced:
-        """The global loss sum and the mean gradients with the loss's penalties on the weights."""
-        loss, (gradients, loss_sum, count, *_) = self.spec.loss, means
-        if not (loss.l1 or loss.l2):
-            return means
-        gradients = list(gradients)
-        for place, weight in enumerate(weights):
-            if loss.penalize == "all" or weight.shape.rank >= 2:
-                size = loss.l1 * tf.reduce_sum(tf.abs(weight)) + loss.l2 * tf.reduce_sum(tf.square(weight))
-                loss_sum += count * size
-                gradients[place] += loss.l1 * tf.sign(weight) + 2 * loss.l2 * weight
-        return means._replace(gradients=gradients, loss_sum=loss_sum)
-
-    def finite(self, gradients: list[tf.Tensor], scalars: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Whether all gradients are finite; asked only where the loss is scaled."""
-        if "loss_scale" not in scalars:
-            return tf.constant(True)
-        return tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-
     def clip(self, reduced: Reduced) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The gradients as the spec limits them, and their norm before that, where something needs it."""
         gradients = reduced.gradients
@@ -281,30 +188,3 @@ class Step(StepGraph):
         start = place * rows + tf.minimum(place, more)
         stop = start + rows + tf.cast(place < more, tf.int32)
         return tuple(tensor[start:stop] for tensor in batch)
-
-    def fingerprint(self) -> list[tf.Tensor]:
-        """That of this replica before the step, by which equal ones are told; none in one process alone."""
-        return [] if self._own is None else [self._own.read_value()]
-
-    def compared(self) -> list[float]:
-        """The sum of `fingerprint` over all replicas as they are, and this one's; none where there is none."""
-
-        def summed() -> list[tf.Tensor]:
-            own = self.fingerprint()
-            return [*self.strategy.sum(own), *own]
-
-        found = [] if self._own is None else self.strategy.native.run(summed)
-        return [float(self.strategy.unpack(norm)[0]) for norm in found]
-
-
-def build_step(
-    spec: TrainSpec,
-    model: Model,
-    optimizer: Optimizer,
-    strategy: Strategy,
-    recording: bool,
-    taps: bool = False,
-) -> Callable[[Any, Any, Any], StepResult]:
-    """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
-    kinds = (Step,) if strategy.placement.steps_per_call == 1 else (SeveralStepsGraph, Step)
-    return type("Step", kinds, {})(spec, model, optimizer, strategy, recording, taps)

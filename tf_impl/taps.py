@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.record import taps
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
-from parity.tf_impl.context import Context
 from parity.tf_impl.graphs.taps import ActivationGraph, unscaled
 from parity.tf_impl.model import Model
 from parity.tf_impl.optimizers import Optimizer

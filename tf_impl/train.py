@@ -8,26 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from parity.common.execution.checks import check_run
 from parity.common.execution.hooks import around, rank_function, scope
 from parity.common.execution.process_context import starts_ranks
+from parity.common.execution.rank_failures import lost_workers
 from parity.common.execution.ranks import arrive, run_ranks
-from parity.common.execution.run import Run, Side, StepNumbers, train_steps
+from parity.common.execution.run import Run, Side, StepNumbers, claimed_before
+from parity.common.execution.step import StepResult
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
-from parity.tf_impl import data, engines, phases, runtime, state, taps
-from parity.tf_impl.graphs.ahead import launching_ahead
-from parity.tf_impl.graphs.data import joined
-from parity.tf_impl.graphs.steps import apart
+from parity.tf_impl import data, engines, phases, probe, runtime, state, taps
+from parity.tf_impl.graphs.steps import SeveralStepsGraph, apart, joined, launching_ahead
 from parity.tf_impl.model import build_model
 from parity.tf_impl.optimizers import build_optimizer
-from parity.tf_impl.replay import replay
-from parity.tf_impl.step import StepResult, build_step
-from parity.tf_impl.strategy import Strategy, open_strategy
-from parity.tf_impl.strategy.cluster import lost_peers
+from parity.tf_impl.step import Step
+from parity.tf_impl.strategy import open_strategy
 
 _PRELOAD = ["parity.tf_impl.train", "sklearn.datasets"]
+# What TensorFlow raises where another process of a run has gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
 
 
 def train(
@@ -50,7 +56,7 @@ def train(
     engines.check(spec, placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, run_options, instrumentation)
-    if placement.processes == 1 or starts_ranks(placement):
+    if claimed_before(placement):
         claim_folder(out_dir)
     if placement.processes == 1 or not starts_ranks(placement):
         train_rank(*arguments)
@@ -77,52 +83,33 @@ def train_rank(
 ) -> None:
     runtime.configure(placement)
     arrive()
-    with lost_peers(placement, out_dir):
-        run = Training(spec, placement, out_dir, run_options, instrumentation)
-        with run.checkpoints:
-            if instrumentation.replay is not None:
-                replay(run)
-            else:
-                if engines.owns_loop(placement):
-                    run.step.train(run.plan, run.samples, run.steps, run.rates.scalars, run.record)
-                else:
-                    with launching_ahead(run.behind):
-                        train_steps(run)
-                if not run.checkpoints.stopping:
-                    run.finish()
-        run.close()
+    with lost_workers(placement, out_dir, _LOST, tf.errors.DeadlineExceededError):
+        Training(spec, placement, out_dir, run_options, instrumentation).train()
 
 
 class Training(Run):
     """One process's training, with one replica or several."""
 
-    side = Side(data, state, taps, phases, runtime)
+    side = Side(data, state, taps, phases, probe, runtime)
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        placement: Placement,
-        out_dir: Path,
-        run_options: RunOptions,
-        instrumentation: Instrumentation,
-        strategy: Strategy | None = None,
-    ) -> None:
+    def open_strategy(self) -> Any:
         # The order of samples is no part of what was traced.
-        traced = placement.model_copy(update={"sample_order_seed": None})
-        key = (spec, traced, run_options.recording == "full", run_options.taps)
+        traced = self.placement.model_copy(update={"sample_order_seed": None})
+        key = (self.spec, traced, self.run_options.recording == "full", self.run_options.taps)
         # Tracing costs seconds, so the next run of the same spec in this process uses it again; not one that
         # runs inside another context, or under other hooks.
-        if strategy is None:
-            strategy, *self._built = scope().cached(key, lambda: _build(*key))
-        else:
-            _, *self._built = _build(*key, strategy)
-        super().__init__(spec, placement, out_dir, run_options, instrumentation, strategy)
-
-    def claims(self) -> bool:
-        return self.placement.processes > 1 and not starts_ranks(self.placement)
+        strategy, *self._built = scope().cached(key, lambda: _build(*key))
+        return strategy
 
     def build(self) -> tuple[Any, ...]:
         return tuple(self._built)
+
+    def loop(self) -> None:
+        if engines.owns_loop(self.placement):
+            self.step.train(self.plan, self.samples, self.steps, self.rates.scalars, self.record)
+        else:
+            with launching_ahead(self.behind):
+                super().loop()
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         size = self.placement.steps_per_call
@@ -160,14 +147,16 @@ class Training(Run):
         return super().evaluated()
 
 
-def _build(
-    spec: TrainSpec, placement: Placement, recording: bool, taps: bool, strategy: Strategy | None = None
-) -> tuple[Any, ...]:
+class _SeveralSteps(SeveralStepsGraph, Step):
+    """A step whose graph takes several."""
+
+
+def _build(spec: TrainSpec, placement: Placement, recording: bool, taps: bool) -> tuple[Any, ...]:
     """(strategy, model, optimizer, step) of a placement."""
-    strategy = strategy or open_strategy(placement)
+    strategy = open_strategy(placement)
     model = build_model(spec, strategy)
     if engines.owns_loop(placement):
         return strategy, model, *engines.engine_of(placement).build(spec, model, strategy)
     optimizer = around("optimizer", build_optimizer)(spec.optimizer, model, strategy)
-    step = build_step(spec, model, optimizer, strategy, recording, taps)
-    return strategy, model, optimizer, step
+    kind = Step if placement.steps_per_call == 1 else _SeveralSteps
+    return strategy, model, optimizer, kind(spec, model, optimizer, strategy, recording, taps)

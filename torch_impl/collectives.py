@@ -32,8 +32,8 @@ _CALLS = {
 class Group:
     """This rank's end of the process group; see `parity.common.planning.collectives.bench.Group`."""
 
-    def __init__(self, rank: int, ranks: int, device: str) -> None:
-        self.rank, self.ranks, self.device = rank, ranks, device
+    def __init__(self, rank: int, plan: Plan, device: str) -> None:
+        self.rank, self.ranks, self.device = rank, plan.ranks, device
 
     def tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(array)).to(self.device)
@@ -101,7 +101,7 @@ def measure(plan: Plan, folder: Path) -> None:
     runtime.configure(placement)
     strategy = open_strategy(placement)
     try:
-        conduct(plan, Group(strategy.rank, plan.ranks, strategy.device), folder)
+        conduct(plan, Group(strategy.rank, plan, strategy.device), folder)
         dist.barrier()
     finally:
         dist.destroy_process_group()

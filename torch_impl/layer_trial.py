@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
-from parity.common.record.trials import run_trials
-from parity.common.spec.layers import AnyLayer
+from parity.common.execution.pass_context import Context
+from parity.common.spec import Node
 from parity.common.state.canonical import State
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers import build_layer
 from parity.torch_impl.layers.registry import call
 from parity.torch_impl.model import tensors_of
 
-_LAYER: TypeAdapter[Any] = TypeAdapter(AnyLayer)
 
-
-def run(folder: Path) -> None:
-    """Try the layers described in a folder, and leave there what they make (`common/record/trials.py`)."""
-    run_trials(folder, _tried)
-
-
-def _tried(facts: dict[str, Any], arrays: State) -> State:
-    """One layer's output, and what a backward pass gives."""
+def tried(node: Node, facts: dict[str, Any], arrays: State) -> State:
+    """One layer's output, and what a backward pass gives (`common/record/trials.py`)."""
     dtype = getattr(torch, facts["dtype"])
-    node = _LAYER.validate_python(facts["spec"]).node(facts["path"], tuple(facts["input_shape"]))
     layer = build_layer(node).to(dtype)
     tensors = tensors_of(node, layer)
     with torch.no_grad():

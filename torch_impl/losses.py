@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import losses as spec
 from parity.common.spec.losses import LossBase
-from parity.torch_impl.context import Context
 
 
 def loss_sum_and_count(

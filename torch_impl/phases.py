@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,90 +12,73 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from parity.common.data.plan import BatchPlan
-from parity.common.data.samples import Samples
-from parity.common.execution.phases import PASSES, REDUCED, Probe, conduct, facts_of, synchronised_channels
-from parity.torch_impl import data
+from parity.common.execution.phases import PASSES, REDUCED, Message, Probe, synchronised_channels
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.step import Step
-from parity.torch_impl.strategy.groups import added
+from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.strategy.sharded import FSDP2
 
 # (operation, bytes, the group of ranks that takes part)
-_Message = tuple[str, int, Any]
+_Sent = tuple[str, int, Any]
 _NUMBER = 0
 
 
-def measure(step: Step, samples: Samples, scalars: dict[str, float], repeats: int) -> dict[str, Any]:
-    """Time each phase `repeats` times; changes the model and the optimizer. Collective.
-
-    The passes of FSDP2 are also run with parameters that stay gathered and gradients that stay where they are,
-    so that what is exposed is the gathering too. The messages of batch norm are part of the passes in any
-    case, and so is an optimizer's that has any (ZeroRedundancyOptimizer). FSDP1's passes cannot be had
-    without its messages: forward, backward, communication and exposed_communication are left out.
-
-    Returns:
-        As `RecordWriter.phases` takes it; messages are counted in `_messages`.
-    """
-    strategy = step.strategy
-    plan = BatchPlan.of(step.spec, strategy.placement)
-    with closing(data.batches(plan, samples, strategy, range(repeats + 2))) as batches:
-        probes = {"data": Probe(lambda: next(batches)), **_probes(step, next(batches), scalars)}
-        measured = conduct(probes, repeats, strategy.barrier, lambda: _wait(strategy.device))
-    messages = _messages(step) if "communication" in probes else []
-    return facts_of(measured, [(operation, size) for operation, size, _ in messages])
-
-
-def _wait(device: str) -> None:
-    if device != "cpu":
+def wait(strategy: Strategy) -> None:
+    """Wait for the device of this rank."""
+    if strategy.device != "cpu":
         torch.cuda.synchronize()
 
 
-def _probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
+def probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe]:
+    """What is timed of a step.
+
+    The passes of FSDP2 are also run with parameters that stay gathered and gradients that stay where they are,
+    so that what is exposed is the gathering too. The messages of an optimizer that has any (ZeroRedundancyOptimizer)
+    are part of its update. FSDP1's passes cannot be had without its messages: forward, backward, communication and
+    exposed_communication are left out.
+    """
     whole = Probe(lambda: step(batch, scalars, _NUMBER))
     gradients = step(batch, scalars, _NUMBER).gradients
-    update = {"step": whole, "optimizer": Probe(_Update(step, gradients, scalars))}
+    update = {"step": whole, "optimizer": Probe(_update(step, gradients, scalars))}
     placement = step.strategy.placement
     if placement.strategy == "fsdp1" or getattr(placement.options, "static_graph", False):
         # Neither lets a pass be made that sends nothing.
         return update
-    passes = _Passes(step, batch, scalars.get("loss_scale", 1.0))
+    passes = _Passes(step, batch, scalars)
     alone = {
         **update,
         "forward": Probe(passes.forward, passes.silent),
         PASSES: Probe(lambda: passes.both(reduce=False), passes.silent),
     }
-    messages = _messages(step)
-    if not messages:
+    sent = _sent(step)
+    if not sent:
         return alone
     return {
         **alone,
         REDUCED: Probe(lambda: passes.both(reduce=True), passes.cleared),
-        "communication": Probe(_sender(messages, step)),
+        "communication": Probe(_sender(sent, step)),
     }
 
 
-class _Update:
+def _update(step: Step, gradients: list[Tensor], scalars: dict[str, float]) -> Callable[[], None]:
     """The optimizer's clipping and update, by the same gradients each time."""
-
-    def __init__(self, step: Step, gradients: list[Tensor], scalars: dict[str, float]) -> None:
-        self._optimizer, self._scalars = step.optimizer, scalars
-        self._gradients = [gradient.clone() for gradient in gradients]
-        self._norm = step.strategy.norms(self._optimizer.join(self._gradients))[0]
+    optimizer, kept = step.optimizer, [gradient.clone() for gradient in gradients]
+    norm = step.strategy.norms(optimizer.join(kept))[0]
 
     @torch.no_grad()
-    def __call__(self) -> None:
-        optimizer = self._optimizer
+    def update() -> None:
         # Joined they are copies, else an update may take their memory.
-        pieces = [piece.clone() for piece in optimizer.join(self._gradients)]
-        optimizer.update(optimizer.clip(pieces, self._norm), self._scalars)
+        pieces = [piece.clone() for piece in optimizer.join(kept)]
+        optimizer.update(optimizer.clip(pieces, norm), scalars)
+
+    return update
 
 
 class _Passes:
     """A step's passes over one batch, with and without their messages."""
 
-    def __init__(self, step: Step, batch: Any, scale: float) -> None:
-        self._step, self._strategy, self._scale = step, step.strategy, scale
+    def __init__(self, step: Step, batch: Any, scalars: dict[str, float]) -> None:
+        self._step, self._strategy, self._scalars = step, step.strategy, scalars
         self._parameters = [tensor.live for tensor in step.model.parameters.values()]
         self._pieces = step.micro_batches(batch, _NUMBER)
 
@@ -105,18 +88,10 @@ class _Passes:
                 self._step.pass_forward(piece, _NUMBER)
 
     def both(self, reduce: bool) -> None:
-        """As `Step.__call__` up to the reduced gradients."""
-        strategy, total = self._strategy, []
-        for place, piece in enumerate(self._pieces, start=1):
-            last = reduce and place == len(self._pieces)
-            with strategy.accumulating(self._step.model, last=last):
-                loss_sum, count = self._step.pass_forward(piece, _NUMBER)
-                total = added(total, loss_sum, count)
-                if last:
-                    sums = strategy.begin_sum_with_gradients(total)
-                strategy.backward(loss_sum if self._scale == 1 else loss_sum * self._scale)
+        """As `Step.take` up to the reduced gradients."""
+        _, sums = self._step._passes(self._pieces, self._scalars, _NUMBER, reduce)
         if reduce:
-            strategy.reduced([local(parameter.grad) for parameter in self._parameters])
+            self._strategy.reduced([local(parameter.grad) for parameter in self._parameters])
             sums()
 
     @contextmanager
@@ -148,20 +123,26 @@ class _Passes:
             parameter.grad = None
 
 
-def _messages(step: Step) -> list[_Message]:
-    """What this rank sends in a step, one after another as without overlap.
+def messages(step: Step) -> list[Message]:
+    """What this rank sends in a step, one after another as without overlap."""
+    return [(operation, size) for operation, size, _ in _sent(step)]
+
+
+def _sent(step: Step) -> list[_Sent]:
+    """As `messages`, with the groups.
 
     DDP: its buckets, as it says itself. FSDP2: of each unit an all-gather for the forward pass, one for the
     backward pass where its parameters were freed in between, and a reduce-scatter, each padded to a
-    multiple of the ranks; with groups also the all-reduce between them. Besides: loss sum and count, where the gradients do not take them along; norms,
-    where a rank has only parts; the statistics of batch norm, in the forward and in the backward pass.
+    multiple of the ranks; with groups also the all-reduce between them. Besides: loss sum and count, where the
+    gradients do not take them along; norms, where a rank has only parts; the statistics of batch norm, in the
+    forward and in the backward pass.
     """
     strategy, spec = step.strategy, step.spec
     if strategy.placement.processes == 1:
         return []
     size, ranks = getattr(torch, spec.master_dtype).itemsize, strategy.placement.processes
     passes = strategy.placement.micro_batches(0)
-    found: list[_Message] = []
+    found: list[_Sent] = []
     for channels in synchronised_channels(spec):
         found.append(("all_gather", ranks * (2 * channels + 1) * size, None))
         found.append(("all_reduce", 2 * channels * size, None))
@@ -197,7 +178,7 @@ def _units(step: Step) -> list[tuple[FSDPModule, bool]]:
     return [(unit, unit is not units[0] if reshard is None else reshard) for unit in units]
 
 
-def _of_shards(step: Step, passes: int) -> list[_Message]:
+def _of_shards(step: Step, passes: int) -> list[_Sent]:
     mesh, units = step.strategy.mesh, _units(step)
     group, root = mesh.get_group("shard"), units[0][0]
     ranks, found = dist.get_world_size(group), []
@@ -215,7 +196,7 @@ def _of_shards(step: Step, passes: int) -> list[_Message]:
     return found
 
 
-def _sender(messages: list[_Message], step: Step) -> Callable[[], None]:
+def _sender(messages: list[_Sent], step: Step) -> Callable[[], None]:
     """A function that sends messages of the same sizes, and does nothing else."""
     dtype = getattr(torch, step.spec.master_dtype)
     calls: list[Callable[[], Any]] = []

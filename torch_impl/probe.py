@@ -18,14 +18,15 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from parity.common.execution.hooks import Hook, Hooks, attached
+from parity.common.execution.pass_context import Context
+from parity.common.execution.step import Reduced, StepResult
 from parity.common.record import taps
 from parity.common.record.trace import SAMPLES
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State
-from parity.torch_impl.context import Context
 from parity.torch_impl.model import Model
 from parity.torch_impl.sharding.tensors import CanonicalTensor
-from parity.torch_impl.step import Reduced, Step, StepResult
+from parity.torch_impl.step import Step
 from parity.torch_impl.strategy import Strategy
 
 # As a batch has them.
@@ -35,8 +36,11 @@ _BATCH = ("inputs", "targets", "ids")
 class Probe:
     """Takes steps and evaluations of a run, and tells what was seen in them.
 
-    layers: of each layer's path, the name of the tensor that was its input in what was seen last.
+    layers: of each layer's path, the name of the tensor that was its input in what was seen last. injects: not needed
+    here; TensorFlow's twin has smaller graphs without.
     """
+
+    injects = True
 
     def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
         self._model = model

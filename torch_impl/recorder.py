@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,15 @@ from torch.distributed.tensor import DTensor
 
 from parity.common.base.errors import RecordError
 from parity.common.record.samples import Ids
-from parity.common.record.script import NAN, ScriptRecorder, Sums, check_settings, mapping_of, norm
+from parity.common.record.script import (
+    NAN,
+    ScriptRecorder,
+    Sums,
+    check_settings,
+    mapping_of,
+    norm,
+    precision_of,
+)
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping as TensorMapping
 from parity.common.state.canonical import State
@@ -39,7 +46,6 @@ from parity.torch_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
 _LAG = 8
-_PRECISIONS = {torch.float64: "float64", torch.float32: "float32"}
 
 
 class Recorder(ScriptRecorder):
@@ -105,7 +111,8 @@ class Recorder(ScriptRecorder):
             {
                 "kind": "script",
                 "name": name,
-                "precision": precision or _precision(list(self._trained.values())),
+                "precision": precision
+                or precision_of(str(tensor.dtype) for tensor in self._trained.values()),
                 "framework": "torch",
                 "naming": "torch" if self._mapping is None else "keras",
                 "global_batch_size": global_batch_size,
@@ -119,7 +126,7 @@ class Recorder(ScriptRecorder):
             "threads": runtime.thread_counts(),
         }
         lag = 0 if self._device.type == "cpu" else _LAG
-        initial = {} if self._sharded else self._state_now()
+        initial = self._final_state()
         super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag)
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
@@ -176,33 +183,10 @@ class Recorder(ScriptRecorder):
         if self._optimizer is None:
             self._keep_parameters()
 
-    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
-        """Write the final state and mark the record complete.
-
-        evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
-        """
-        self._unhook()
-        self._finish(dict if self._sharded else self._state_now, evaluation)
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # What an exception has ended did not finish.
-        if kind is None:
-            self.finish()
-        else:
-            self._unhook()
-            self._abandon()
-
-    def _unhook(self) -> None:
+    def _unwatch(self) -> None:
+        super()._unwatch()
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
-        if self._layers is not None:
-            self._layers.close()
 
     def _watched(self, model: nn.Module, taps: bool | Sequence[str]) -> LayerTaps | None:
         if taps is False:
@@ -343,7 +327,9 @@ class Recorder(ScriptRecorder):
         return [(loss_sum, 1.0, count)], ids
 
     @torch.no_grad()
-    def _state_now(self) -> State:
+    def _final_state(self) -> State:
+        if self._sharded:
+            return {}
         found = {name: _array(tensor) for name, tensor in names.tensors(self._model).items()}
         return _named(found if self._mapping is None else self._mapping.to_keras(found))
 
@@ -397,11 +383,3 @@ def _torch_optimizer(optimizer: Any) -> Any:
             )
         optimizer = inner
     return optimizer
-
-
-def _precision(tensors: list[Tensor]) -> str:
-    kinds = {tensor.dtype for tensor in tensors}
-    if len(kinds) != 1 or not kinds <= _PRECISIONS.keys():
-        types = ", ".join(sorted(map(str, kinds))) or "none at all"
-        raise RecordError(f"the parameters' types are {types}: say precision=, such as 'bfloat16_mixed'")
-    return _PRECISIONS[kinds.pop()]

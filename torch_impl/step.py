@@ -1,76 +1,28 @@
-"""One training step: local gradients -> reduce -> clip -> update -> read out (`Step.take`).
-
-How replicas are summed over is the business of `strategy/`.
-"""
+"""One training step: local gradients -> reduce (`reduction.py`) -> clip -> update -> read out (`Step.take`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import hooks
+from parity.common.execution.pass_context import Context
+from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.spec import TrainSpec
 from parity.torch_impl import losses
-from parity.torch_impl.context import Context
 from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
+from parity.torch_impl.reduction import Reduction
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import Strategy
-from parity.torch_impl.strategy.groups import Reading, Sums, added, norm_of
+from parity.torch_impl.strategy.all_reduce import Reading, Sums, added
 from parity.torch_impl.taps import StepTaps
 
 
-class StepResult(NamedTuple):
-    """What a step leaves behind, still on the device.
-
-    numbers: loss sum, count, norms of gradient, parameters and update, all global; `tolist` waits for them.
-        Then, where replicas are compared, the sum of `Step.fingerprint` over them, and this rank's own.
-    ids: the sample ids of each replica that this process speaks for.
-    gradients: the global batch's mean gradients before clipping, in the order of `model.parameters`.
-    updated: whether the weights were updated; float16 skips a step whose gradients overflowed.
-    taps: of each replica that this process speaks for, [names, 2]; empty where nothing is tapped.
-    """
-
-    numbers: Any
-    ids: list[Any]
-    gradients: list[Any]
-    updated: Any = True
-    taps: Any = ()
-
-
-class LocalGradients(NamedTuple):
-    """What this rank's passes leave: gradients of its loss sum (times the loss scale), that sum, and its count.
-
-    gradients: as the backward passes left them, which may have reduced them. rest: waits for the sums over the
-    replicas of loss sum, count and `Step.fingerprint`, which are on their way.
-    """
-
-    gradients: list[Any]
-    loss_sum: Any
-    count: Any
-    rest: Any = ()
-
-
-class Reduced(NamedTuple):
-    """A step's gradients, loss sum and count, all global.
-
-    gradients: this rank's parts, in pieces as of `Optimizer.join`. compared: what replicas are compared by: its sum
-    over all, and this rank's. finite: whether all gradients are. taps: as of `StepResult`.
-    """
-
-    gradients: list[Any]
-    loss_sum: Any
-    count: Any
-    compared: list[Any]
-    finite: Any = True
-    taps: Any = ()
-
-
-class Step:
+class Step(Reduction):
     """One training step; changes the model and the optimizer in place.
 
     Engines with a loop of their own call its parts themselves.
@@ -113,11 +65,19 @@ class Step:
 
     def local_gradients(self, batch: Any, scalars: dict[str, float], number: int) -> LocalGradients:
         """Gradients, loss sum and count of this rank's samples, added up over the micro-batches."""
+        total, sums = self._passes(self.micro_batches(batch, number), scalars, number)
+        with torch.no_grad():
+            return LocalGradients([local(parameter.grad) for parameter in self._parameters], *total, sums)
+
+    def _passes(
+        self, pieces: list[Any], scalars: dict[str, float], number: int, reduce: bool = True
+    ) -> tuple[list[Tensor], Sums]:
+        """The passes of some micro-batches: loss sum and count, and what waits for their sums over the ranks."""
         scale, strategy = scalars.get("loss_scale", 1.0), self.strategy
-        pieces = self.micro_batches(batch, number)
         total: list[Tensor] = []
+        sums: Sums = list
         for place, piece in enumerate(pieces, start=1):
-            last = place == len(pieces)
+            last = reduce and place == len(pieces)
             with strategy.accumulating(self.model, last=last):
                 loss_sum, count = self.pass_forward(piece, number)
                 total = added(total, loss_sum, count)
@@ -125,8 +85,7 @@ class Step:
                     # On their way while the backward pass computes, or with its gradients.
                     sums = strategy.begin_sum_with_gradients([*total, *self.fingerprint()])
                 strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
-        with torch.no_grad():
-            return LocalGradients([local(parameter.grad) for parameter in self._parameters], *total, sums)
+        return total, sums
 
     def pass_forward(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
         """Of one micro-batch the sum and the count of its losses, with the graph of the backward pass."""
@@ -148,53 +107,6 @@ class Step:
     def loss(self, outputs: Tensor, targets: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Sum and count of the losses of this rank's samples."""
         return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
-
-    def reduce(self, local: LocalGradients, scalars: dict[str, float]) -> Reduced:
-        """The global batch's mean gradients: summed over the replicas, divided once by the global count."""
-        reduced = self.divide(self.sum_over_replicas(local), scalars)
-        taps: Any = ()
-        if self.taps is not None:
-            gradients = self.optimizer.apart(reduced.gradients)
-            taps = [self.taps.values(local, gradients, scalars.get("loss_scale"))]
-        return reduced._replace(finite=self.finite(reduced.gradients, scalars), taps=taps)
-
-    def sum_over_replicas(self, local: LocalGradients) -> Reduced:
-        """The sums over the replicas of loss sums and counts, and of gradients, divided by `averages_over`."""
-        pieces = self.optimizer.join(self.strategy.reduced(local.gradients))
-        loss_sum, count, *compared = local.rest()
-        return Reduced(pieces, loss_sum, count, [*compared, *self._own[: len(compared)]])
-
-    def divide(self, sums: Reduced, scalars: dict[str, float]) -> Reduced:
-        """The mean gradients from the sums, and what the loss's penalties on the weights add."""
-        # The wrappers average over the ranks; the law asks for the sum over the global count.
-        divisor = sums.count * scalars.get("loss_scale", 1.0)
-        pieces = list(torch._foreach_mul(sums.gradients, self.strategy.averages_over / divisor))
-        means, optimizer = sums._replace(gradients=pieces), self.optimizer
-        if not (self.spec.loss.l1 or self.spec.loss.l2):
-            return means
-        means = self.penalized(
-            means._replace(gradients=optimizer.apart(pieces)), optimizer.apart(optimizer.weights)
-        )
-        return means._replace(gradients=optimizer.join(means.gradients))
-
-    def penalized(self, means: Reduced, weights: list[Any]) -> Reduced:
-        """The global loss sum and the mean gradients, not in pieces, with the loss's penalties on the weights."""
-        loss, strategy = self.spec.loss, self.strategy
-        gradients, size = list(means.gradients), torch.zeros_like(means.loss_sum)
-        for place, (weight, tensor) in enumerate(zip(weights, self.model.parameters.values(), strict=True)):
-            if loss.penalize == "all" or len(tensor.shape) >= 2:
-                if strategy.counts(tensor):
-                    size += loss.l1 * weight.abs().sum() + loss.l2 * weight.square().sum()
-                gradients[place] = gradients[place] + loss.l1 * weight.sign() + 2 * loss.l2 * weight
-        loss_sum = means.loss_sum + means.count * strategy.sum_shards([size])[0]
-        return means._replace(gradients=gradients, loss_sum=loss_sum)
-
-    def finite(self, gradients: list[Tensor], scalars: dict[str, float]) -> bool:
-        """Whether all gradients are finite, on every rank alike; asked only where the loss is scaled."""
-        if "loss_scale" not in scalars:
-            return True
-        wrong = torch.stack([(~gradient.isfinite()).sum() for gradient in gradients]).sum()
-        return not float(self.strategy.sum_shards([wrong.to(gradients[0].dtype)])[0])
 
     def clip(self, reduced: Reduced) -> tuple[list[Tensor], Tensor]:
         """The gradients as the spec limits them, and their norm before that, where clipping needs it."""
@@ -249,27 +161,3 @@ class Step:
         if count == 1:
             return [batch]
         return list(zip(*(torch.tensor_split(tensor, count) for tensor in batch), strict=True))
-
-    @torch.no_grad()
-    def fingerprint(self) -> list[Tensor]:
-        """The norm of this rank's parameters, by which equal replicas are told; none where none are compared."""
-        if self._compares and not self._own:
-            self._own = [norm_of(self.optimizer.weights)]
-        return self._own
-
-    def compared(self) -> list[float]:
-        """The sum of `fingerprint` over all replicas as they are, and this one's; none where there is none."""
-        own = self.fingerprint()
-        return [float(norm) for norm in (*self.strategy.sum(own), *own)] if own else []
-
-
-def build_step(
-    spec: TrainSpec,
-    model: Model,
-    optimizer: Optimizer,
-    strategy: Strategy,
-    recording: bool,
-    taps: bool = False,
-) -> Callable[[Any, Any, Any], StepResult]:
-    """step(batch, scalars, number) -> StepResult; changes the model and the optimizer in place."""
-    return Step(spec, model, optimizer, strategy, recording, taps)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from parity.common.execution.pass_context import Context
 from parity.common.record import taps
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_fingerprint, parameter_specs
-from parity.torch_impl.context import Context
 from parity.torch_impl.model import Model
 from parity.torch_impl.optimizers import Optimizer
 from parity.torch_impl.sharding.tensors import local

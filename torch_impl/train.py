@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,23 +13,22 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
-from parity.common.base.errors import ParityError, RunError
+from parity.common.base.errors import ParityError
 from parity.common.execution.checks import check_run
 from parity.common.execution.hooks import around, rank_function
 from parity.common.execution.operating_system import pin_to_cores
-from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
-from parity.common.execution.rank_failures import lost_peer, reached
+from parity.common.execution.process_context import process_context, starts_ranks
+from parity.common.execution.rank_failures import of_launched_rank
 from parity.common.execution.ranks import arrive, run_ranks
-from parity.common.execution.run import Run, Side, StepNumbers, train_steps
+from parity.common.execution.run import Run, Side, StepNumbers, claimed_before
+from parity.common.execution.step import StepResult
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
-from parity.torch_impl import data, engines, phases, runtime, state, taps
-from parity.torch_impl.engines import packages
+from parity.torch_impl import data, engines, phases, probe, runtime, state, taps
 from parity.torch_impl.model import Model, build_model
 from parity.torch_impl.optimizers import Optimizer, build_optimizer
-from parity.torch_impl.replay import replay
 from parity.torch_impl.sharding.checkpoint import ShardWriter
-from parity.torch_impl.step import Step, StepResult, build_step
+from parity.torch_impl.step import Step
 from parity.torch_impl.strategy import Strategy, open_strategy
 from parity.torch_impl.strategy.compiled import check_compile
 
@@ -67,12 +65,13 @@ def train(
     place = process_context(placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, run_options, instrumentation)
+    if claimed_before(placement):
+        claim_folder(out_dir)
     if not starts_ranks(placement):
         os.environ.update(place.variables())
-        _run_as_launched_rank(place, arguments)
+        _run_as_launched_rank(arguments)
         return out_dir
-    claim_folder(out_dir)
-    spawned = packages.starts_ranks(placement)
+    spawned = engines.starts_ranks(placement)
     run_ranks(
         *rank_function(f"parity.torch_impl.train:{'_start_ranks' if spawned else 'train_rank'}", *arguments),
         1 if spawned else placement.processes,
@@ -89,7 +88,7 @@ def _spawn(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) 
     return torch.multiprocessing.spawn(target, arguments, nprocs=ranks, join=False).processes
 
 
-def _run_as_launched_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> None:
+def _run_as_launched_rank(arguments: tuple[Any, ...]) -> None:
     """Train as the process that a launcher has started; what fails elsewhere ends in one line here."""
     try:
         train_rank(*arguments)
@@ -98,13 +97,10 @@ def _run_as_launched_rank(place: ProcessContext, arguments: tuple[Any, ...]) -> 
         raise
     except Exception as error:
         _leave_at_once()
-        said = lost_peer(error, dist.DistError, arguments[1].timeout_seconds)
-        if said is not None:
-            raise RunError(
-                f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said}; host:"
-                f" {platform.node()}{reached(arguments[2])}; the first rank to fail says why"
-            ) from None
-        raise
+        lost = of_launched_rank(error, arguments[1], arguments[2], dist.DistError)
+        if lost is None:
+            raise
+        raise lost from None
 
 
 def _leave_at_once() -> None:
@@ -134,15 +130,7 @@ def train_rank(
     if engines.owns_loop(placement):
         engines.engine_of(placement).run(spec, placement, run_options, begin)
     else:
-        run = begin()
-        with run.checkpoints:
-            if instrumentation.replay is not None:
-                replay(run)
-            else:
-                train_steps(run)
-                if not run.checkpoints.stopping:
-                    run.finish()
-        run.close()
+        begin().train()
 
 
 def _start_ranks(
@@ -161,39 +149,23 @@ def _start_ranks(
 class Training(Run):
     """One rank's training."""
 
-    side = Side(data, state, taps, phases, runtime)
+    side = Side(data, state, taps, phases, probe, runtime)
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        placement: Placement,
-        out_dir: Path,
-        run_options: RunOptions,
-        instrumentation: Instrumentation,
-        strategy: Strategy | None = None,
-    ) -> None:
-        super().__init__(
-            spec, placement, out_dir, run_options, instrumentation, strategy or open_strategy(placement)
-        )
-        sharded = run_options.save is not None and run_options.save.sharded
-        self._shards = ShardWriter(self.model, self.optimizer, self.strategy) if sharded else None
-
-    def claims(self) -> bool:
-        return not starts_ranks(self.placement)
+    def open_strategy(self) -> Strategy:
+        return open_strategy(self.placement)
 
     def build(self) -> tuple[Model, Optimizer, Step]:
-        model = build_model(self.spec, self.strategy)
-        optimizer = around("optimizer", build_optimizer)(self.spec.optimizer, model, self.strategy)
-        full = self.run_options.recording == "full"
-        return (
-            model,
-            optimizer,
-            build_step(self.spec, model, optimizer, self.strategy, full, self.run_options.taps),
-        )
+        spec, strategy, options = self.spec, self.strategy, self.run_options
+        model = build_model(spec, strategy)
+        optimizer = around("optimizer", build_optimizer)(spec.optimizer, model, strategy)
+        sharded = options.save is not None and options.save.sharded
+        self._shards = ShardWriter(model, optimizer, strategy) if sharded else None
+        step = Step(spec, model, optimizer, strategy, options.recording == "full", options.taps)
+        return model, optimizer, step
 
     def facts(self) -> dict[str, Any]:
         facts = super().facts()
-        versions = {**facts["versions"], **packages.versions(self.placement)}
+        versions = {**facts["versions"], **engines.versions(self.placement)}
         return {**facts, "versions": versions, "threads": {**facts["threads"], "pinned": int(_PINNED[0])}}
 
     def may_wait(self) -> bool:

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from parity.common.base import rng
+from parity.common.data.samples import Samples
 from parity.common.spec import TrainSpec, walk
 from parity.common.spec.layers import BatchNorm
+
+if TYPE_CHECKING:
+    from parity.common.execution.run import Side
 
 Message = tuple[str, int]
 # Timed as they are, and recorded under the same name.
@@ -36,6 +40,23 @@ class Probe:
 
     run: Callable[[], Any]
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def measure(
+    side: Side, step: Any, samples: Samples, scalars: dict[str, float], repeats: int
+) -> dict[str, Any]:
+    """Time each phase of a step `repeats` times; changes the model and the optimizer. Every process must call it.
+
+    The messages of batch norm are part of the passes in any case.
+
+    Returns:
+        As `RecordWriter.phases` takes it; messages are counted in the side's `phases.messages`.
+    """
+    strategy, phases = step.strategy, side.phases
+    with closing(side.data.batches(step.plan, samples, strategy, range(repeats + 2))) as batches:
+        probes = {"data": Probe(lambda: next(batches)), **phases.probes(step, next(batches), scalars)}
+        measured = conduct(probes, repeats, strategy.barrier, lambda: phases.wait(strategy))
+    return facts_of(measured, phases.messages(step) if "communication" in probes else [])
 
 
 def conduct(

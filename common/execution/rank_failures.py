@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import socket
 import sys
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from parity.common.base.errors import ParityError, StoppedError
+from parity.common.base.errors import ParityError, RunError, StoppedError
+from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.child import last_line
 from parity.common.execution.processes.user_errors import described
 from parity.common.record.header import steps_in
+from parity.common.spec import Placement
 
 # Characters of an error, so that it is short enough to be written at once.
 _LONGEST = 600
@@ -98,3 +103,47 @@ class Failures:
     def said(self, rank: int) -> str:
         """As `text`, and where the log is."""
         return f"{self.text(rank)} (log: {log_of(self._log_dir, rank)})"
+
+
+@contextmanager
+def lost_workers(
+    placement: Placement, record: Path, kinds: tuple[type[Exception], ...], late: type[Exception]
+) -> Iterator[None]:
+    """Around a TensorFlow process's part of a run: a peer that has gone, or is silent, ends it with one line.
+
+    kinds: TensorFlow's exceptions for it. late: that of them for a peer that is silent.
+
+    Raises:
+        RunError: names this rank, the peer where TensorFlow knows it, and the last step of the run's record.
+    """
+    try:
+        yield
+    except kinds as error:
+        if placement.processes == 1:
+            raise
+        said = str(error)
+        peer = re.search(r"/job:worker/(?:replica:0/)?task:(\d+)", said)
+        silent = isinstance(error, late)
+        what = f"waited {placement.timeout_seconds} s in a collective for" if silent else "lost"
+        cause = re.search(
+            r"(Collective ops is aborted by|Collective has timed out|recvmsg|Socket)[^\n]*", said
+        )
+        raise RunError(
+            f"rank {process_context(placement).rank} on {socket.gethostname()} {what}"
+            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__})"
+            f"{'' if starts_ranks(placement) else reached(record)}; the first rank to fail says why"
+        ) from None
+
+
+def of_launched_rank(
+    error: Exception, placement: Placement, record: Path, kinds: type[Exception]
+) -> RunError | None:
+    """Return the one line of a PyTorch rank that a launcher has started and whose peer has gone; None as `lost_peer`."""
+    said = lost_peer(error, kinds, placement.timeout_seconds)
+    if said is None:
+        return None
+    place = process_context(placement)
+    return RunError(
+        f"rank {place.rank} of {place.processes}, met at {place.meeting_point}: {said}; host:"
+        f" {platform.node()}{reached(record)}; the first rank to fail says why"
+    )

@@ -17,7 +17,9 @@ from parity.common.data.plan import BatchPlan, Ids
 from parity.common.data.samples import Samples
 from parity.common.execution import hooks
 from parity.common.execution.checks import steps_behind
-from parity.common.execution.process_context import find_folder
+from parity.common.execution.phases import measure
+from parity.common.execution.process_context import find_folder, starts_ranks
+from parity.common.execution.trace_replay import TraceReplay
 from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
@@ -89,6 +91,7 @@ class Side(NamedTuple):
     state: StateModule
     taps: TapsModule
     phases: Any
+    probe: Any
     runtime: Any
 
 
@@ -107,10 +110,10 @@ class StepNumbers(NamedTuple):
 
 
 class Run(ABC):
-    """One process's training but for the loop: what is built before it, recorded within it and written after it.
+    """One process's training: what is built before the loop, recorded within it and written after it.
 
-    step: the training step, a callable (batch, scalars, number) -> StepResult. behind: how many steps may have been
-    launched since the one that is read.
+    strategy: None opens the placement's. step: the training step, a callable (batch, scalars, number) -> StepResult.
+    behind: how many steps may have been launched since the one that is read.
     """
 
     side: Side
@@ -122,12 +125,13 @@ class Run(ABC):
         out_dir: Path,
         run_options: RunOptions,
         instrumentation: Instrumentation,
-        strategy: Any,
+        strategy: Any = None,
     ) -> None:
         self.run_options, self.replay = run_options, instrumentation.replay
-        self.spec, self.placement, self.out_dir, self.strategy = spec, placement, out_dir, strategy
+        self.spec, self.placement, self.out_dir = spec, placement, out_dir
+        self.strategy = strategy = strategy or self.open_strategy()
         self.primary = strategy.rank == 0
-        claims = self.claims()
+        claims = not claimed_before(placement)
         if claims and self.primary:
             claim_folder(out_dir)
         strategy.barrier()
@@ -156,11 +160,10 @@ class Run(ABC):
             run_of(out_dir), spec, placement, self.steps.start, self.primary, strategy.agreed, run_options
         )
         self.behind = steps_behind(spec, run_options) if self.side.runtime.launches_ahead(placement) else 0
-        self._writer.start_clock()
 
     @abstractmethod
-    def claims(self) -> bool:
-        """Whether this process, and not the one that started it, makes the run's folder."""
+    def open_strategy(self) -> Any:
+        """The placement's strategy; meets the other processes."""
 
     @abstractmethod
     def build(self) -> tuple[Any, Any, Any]:
@@ -169,6 +172,22 @@ class Run(ABC):
     @abstractmethod
     def read(self, result: Any) -> StepNumbers:
         """A step's result on the host; waits for it."""
+
+    def train(self) -> None:
+        """Do all of the run: train it, or what its replay asks for, and write its record to the end."""
+        with self.checkpoints:
+            if self.replay is not None:
+                probe = self.side.probe.Probe(self.spec, self.model, self.strategy)
+                TraceReplay(self, self.replay, probe).replay()
+            else:
+                self.loop()
+                if not self.checkpoints.stopping:
+                    self.finish()
+        self.close()
+
+    def loop(self) -> None:
+        """Train all steps."""
+        train_steps(self)
 
     def facts(self) -> dict[str, Any]:
         """What the record's header says of this process."""
@@ -254,7 +273,7 @@ class Run(ABC):
         if repeats := self.run_options.phase_repeats:
             # Last, since it goes on training.
             scalars = self.rates.scalars(max(0, self.steps.stop - 1))
-            measured = self.side.phases.measure(self.step, self.samples, scalars, repeats)
+            measured = measure(self.side, self.step, self.samples, scalars, repeats)
             self._writer.phases(rank, measured)
         self._writer.finish(evaluated)
 
@@ -270,6 +289,11 @@ class Run(ABC):
         held = self.side.state.export(self.model, self.optimizer, step)
         if self.primary:
             save_state(self.out_dir / f"{name}.safetensors", held)
+
+
+def claimed_before(placement: Placement) -> bool:
+    """Whether a run's folder is made by the process that the user has started, before there are ranks."""
+    return placement.processes == 1 or starts_ranks(placement)
 
 
 def train_steps(run: Run) -> None:

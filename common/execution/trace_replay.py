@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from parity.common.execution.run import Batch, Run, Scalars
 from parity.common.record.files import write_json
 from parity.common.record.history import rates_at
 from parity.common.record.trace import (
@@ -22,30 +21,40 @@ from parity.common.record.trace import (
     step_folder,
     write_replica,
 )
+from parity.common.spec import Replay
 from parity.common.state.canonical import State, load_state, save_state
+
+if TYPE_CHECKING:
+    from parity.common.execution.run import Batch, Run, Scalars
+
+# In TensorFlow up to as many untraced steps are taken in the graph of those that are traced: each takes up to twice
+# as long, but to trace another graph takes as long as some thousand.
+_FEW_STEPS = 500
 
 
 class Probe(Protocol):
     """Takes a step, or evaluates a batch, and keeps every tensor of it: `probe.py` of either side.
 
-    layers: of each layer's path, the name of the tensor that was its input in what was traced last.
+    layers: of each layer's path, the name of the tensor that was its input in what was traced last. injects: whether
+    something will be injected into some step.
     """
 
     layers: dict[str, str]
+    injects: bool
 
     def traced(
         self, step: Any, batch: Batch, scalars: Scalars, number: int, injected: list[State], /
     ) -> tuple[Any, list[State]]: ...
+    def taken(self, step: Any, batch: Batch, scalars: Scalars, number: int, /) -> Any: ...
     def evaluated(self, step: Any, batch: Batch, injected: list[State], /) -> list[State]: ...
 
 
 class TraceReplay:
     """Does with a run what its replay asks for. probe: traces its steps."""
 
-    def __init__(self, run: Run, probe: Probe) -> None:
-        assert run.replay is not None
-        self.run, self.request, self.strategy = run, run.replay, run.strategy
-        self.probe = probe
+    def __init__(self, run: Run, request: Replay, probe: Probe) -> None:
+        self.run, self.request, self.strategy, self.probe = run, request, run.strategy, probe
+        probe.injects = request.forced is not None
         # Of the steps trained: what the run's own loader and schedule gave.
         self.given: dict[int, tuple[Batch, Scalars]] = {}
 
@@ -85,10 +94,10 @@ class TraceReplay:
 
     def taken(self, number: int, batch: Batch, scalars: Scalars) -> Any:
         """Take a step without tracing it."""
+        request = self.request
+        if (request.trace or request.forced) and request.stop - request.first_step <= _FEW_STEPS:
+            return self.probe.taken(self.run.step, batch, scalars, number)
         return self.run.step(batch, scalars, number)
-
-    def wait(self, result: Any) -> None:
-        """Wait for what a step that nobody records has still on its way."""
 
     def keep_state(self, number: int) -> None:
         run = self.run
@@ -110,7 +119,9 @@ class TraceReplay:
         self.load(step_folder(forced, number) / "state.safetensors")
         injected = read_injected(forced, number, self.strategy.recorded_replicas)
         folder = step_folder(self.run.out_dir / FORCED, number)
-        self.wait(self.traced(folder, number, batch, scalars, injected))
+        result = self.traced(folder, number, batch, scalars, injected)
+        # What is on its way between the ranks must arrive before the next step sends.
+        self.run.read(result)
 
     def draw(self, number: int) -> tuple[Batch, Scalars]:
         """Of a step that was not trained: batch and scalars. The batch before it comes first, as in training."""

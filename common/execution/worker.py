@@ -17,6 +17,7 @@ from parity.common.execution.hooks import entered
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.liveness import OUTER, growth, silence_limit
 from parity.common.execution.processes.service import Service
+from parity.common.record.trials import run_trials
 from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity.common.spec.strategies import Framework
 
@@ -156,7 +157,7 @@ class Trainings(Service):
 
     def trial(self, placement: Any, folder: str) -> None:
         self._configure(Placement.parse(placement))
-        self._part("layer_trial").run(Path(folder))
+        run_trials(Path(folder), self._part("layer_trial").tried)
 
     def describe(self) -> Any:
         return self._part("runtime").describe()

@@ -10,10 +10,11 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
 
 import numpy as np
 
@@ -207,6 +208,36 @@ class ScriptRecorder:
         """(loss sum, count, learning rate, norms of gradient, parameters, update) of a handle; waits for them."""
         raise NotImplementedError
 
+    def _final_state(self) -> State:
+        """The model's state after the last step."""
+        raise NotImplementedError
+
+    def _unwatch(self) -> None:
+        """Leave the model and the optimizer as they were."""
+        if self._layers is not None:
+            self._layers.close()
+
+    def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
+        """Write the final state and mark the record complete.
+
+        evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
+        """
+        self._unwatch()
+        self._finish(self._final_state, evaluation)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What an exception has ended did not finish.
+        if kind is None:
+            self.finish()
+        else:
+            self._unwatch()
+            self._abandon()
+
     def _state(self, which: str, state: State) -> None:
         """Write a state: 'initial', 'first_gradients' or 'final'."""
         if self.writes and self._folder is not None:
@@ -345,6 +376,20 @@ def chosen_layers(known: Sequence[str], wanted: bool | Sequence[str]) -> list[st
     if missing:
         raise RecordError(f"taps: the model has no layer {missing[0]!r}; it has {', '.join(known) or 'none'}")
     return [name for name in known if name in names]
+
+
+def precision_of(types: Iterable[str]) -> str:
+    """The precision of a TrainSpec by the types of all parameters, as the framework writes them.
+
+    Raises:
+        RecordError: they are of several types, or of one that is no precision by itself.
+    """
+    found = {*types}
+    precision = "".join(found).removeprefix("torch.")
+    if len(found) != 1 or precision not in ("float64", "float32"):
+        shown = ", ".join(sorted(found)) or "none at all"
+        raise RecordError(f"the parameters' types are {shown}: say precision=, such as 'bfloat16_mixed'")
+    return precision
 
 
 def norm(value: float) -> float:

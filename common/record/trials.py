@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from parity.common.record.files import write_json
+from parity.common.spec import Node
+from parity.common.spec.layers import AnyLayer
 from parity.common.state.canonical import State, load_state, save_state
 
 # What a layer makes, of what `parity.common.diagnosis.explain.counterfactuals.Variant` describes and of its arrays.
-Tried = Callable[[dict[str, Any], State], State]
+Tried = Callable[[Node, dict[str, Any], State], State]
+_LAYER: TypeAdapter[Any] = TypeAdapter(AnyLayer)
 
 
 def run_trials(folder: Path, tried: Tried) -> None:
@@ -29,7 +34,8 @@ def run_trials(folder: Path, tried: Tried) -> None:
         head = f"{number}/"
         arrays = {n.removeprefix(head): array for n, array in given.items() if n.startswith(head)}
         try:
-            found = tried(facts, arrays)
+            layer = _LAYER.validate_python(facts["spec"])
+            found = tried(layer.node(facts["path"], tuple(facts["input_shape"])), facts, arrays)
         # Whatever is wrong with one, the others are tried.
         except Exception as error:
             errors[str(number)] = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"

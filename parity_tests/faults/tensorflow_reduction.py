@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.execution.hooks import Hook, hooked
-from parity.tf_impl.step import LocalGradients, Reduced, Step
+from parity.common.execution.step import LocalGradients, Reduced
+from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
 from parity_tests.faults.tensorflow_base import fault
 

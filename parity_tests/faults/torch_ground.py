@@ -12,7 +12,7 @@ import torch
 
 from parity.common.execution.hooks import Hook, hooked, in_ranks
 from parity.torch_impl.sharding.tensors import local
-from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
+from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce
 
 Manager = Callable[[], AbstractContextManager[None]]
 _IN_RANK: dict[str, Manager] = {}

@@ -16,7 +16,7 @@ from parity.common.execution.hooks import Hook, hooked
 from parity.torch_impl import state, strategy
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import replicated, sharded, tensor_parallel
-from parity.torch_impl.strategy.groups import begin_sum
+from parity.torch_impl.strategy.all_reduce import begin_sum
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, sums_by_themselves
 
 

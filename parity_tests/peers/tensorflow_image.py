@@ -9,8 +9,8 @@ import tensorflow as tf
 
 # Sets the number of threads, which must come before TensorFlow's first operation.
 import parity_tests.peers.tensorflow_layers  # noqa: F401
+from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers import EmptySafe, build_layer
 from parity.tf_impl.model import tensors_of
 from parity_tests.peers import Arrays

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from parity.common.base.errors import ParityError
 from parity.common.checkpoint.weights import Weights
+from parity.common.execution.pass_context import Context
 from parity.common.spec.layers import Dense
 from parity.tf_impl import convert, losses
-from parity.tf_impl.context import Context
 from parity.tf_impl.inference import load
 from parity.tf_impl.stock import model as stock_layers
 from parity_tests.peers import Arrays

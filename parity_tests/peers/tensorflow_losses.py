@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec.losses import LossBase, parse_loss
-from parity.tf_impl.context import Context
 from parity.tf_impl.losses import correct, loss_sum_and_count
 from parity_tests.peers import Arrays
 

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers import build_layer
 from parity.tf_impl.model import tensors_of
 from parity_tests import published

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from parity.common.base.errors import ParityError
+from parity.common.execution.pass_context import Context
 from parity.torch_impl import convert, losses
-from parity.torch_impl.context import Context
 from parity.torch_impl.inference import load
 from parity_tests.peers import Arrays
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers import build_layer
 from parity.torch_impl.model import tensors_of
 from parity.torch_impl.random import sample_words

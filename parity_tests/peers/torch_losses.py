@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec.losses import LossBase, parse_loss
-from parity.torch_impl.context import Context
 from parity.torch_impl.losses import correct, loss_sum_and_count
 from parity_tests.peers import Arrays
 

@@ -23,7 +23,7 @@ from parity.torch_impl.layers import attention
 from parity.torch_impl.model import build_model
 from parity.torch_impl.optimizers import build_optimizer
 from parity.torch_impl.sharding.tensors import local
-from parity.torch_impl.step import build_step
+from parity.torch_impl.step import Step
 from parity.torch_impl.strategy import open_strategy, replicated, sharded
 
 STEPS = 2
@@ -46,7 +46,7 @@ def observe(spec_data: dict[str, Any], placement_data: dict[str, Any], folder: P
     optimizer = build_optimizer(spec.optimizer, model, strategy)
     state.load(initial_state(spec), model, optimizer)
     _spy_on(strategy, model, facts)
-    step = build_step(spec, model, optimizer, strategy, recording=True)
+    step = Step(spec, model, optimizer, strategy, recording=True)
     samples, eval_samples = sources.load_for(spec)
     plan, rates = BatchPlan.of(spec, placement), StepScalars(spec)
     for number, batch in enumerate(data.batches(plan, samples, strategy, range(STEPS))):

@@ -22,11 +22,11 @@ import tensorflow as tf
 from parity.common.base.errors import SpecError
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.data.samples import Samples
+from parity.common.execution.step import StepResult
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.model import walk
 from parity.tf_impl.engines import stock
 from parity.tf_impl.model import Model
-from parity.tf_impl.step import StepResult
 from parity.tf_impl.strategy import Strategy
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import tensorflow as tf
 from keras.src import backend
 
+from parity.common.execution.pass_context import Context
 from parity.common.external.process import tapping
 from parity.common.external.process.calling import check_target, chosen_outputs
 from parity.common.external.process.pass_result import Array, Arrays, PassResult, same, tensors_in
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.losses import LossBase
-from parity.tf_impl.context import Context
 from parity.tf_impl.external import floating_point, load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.tf_impl.external.settings import argument_of

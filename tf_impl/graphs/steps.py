@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from parity.common import reference
+from parity.common.data.plan import BatchPlan
+from parity.common.data.samples import Samples
+from parity.common.execution.step import StepResult
 from parity.common.spec import TrainSpec
-
-if TYPE_CHECKING:
-    from parity.tf_impl.step import StepResult
+from parity.tf_impl.data import _distributed
+from parity.tf_impl.strategy import Strategy
 
 
 class StepGraph:
@@ -101,8 +104,6 @@ class SeveralStepsGraph(StepGraph):
         return result._replace(updated=True)
 
     def _trace(self, micro_batches: int) -> Callable[..., StepResult]:
-        from parity.tf_impl.step import StepResult
-
         step, replicas = self.body(micro_batches), len(self.strategy.local_replicas)
         sizes, width = tf.TensorSpec([None], tf.int64), len(_local_batch(self.spec)) + 1
 
@@ -137,11 +138,34 @@ class SeveralStepsGraph(StepGraph):
         return tf.function(calls, signature, autograph=False).get_concrete_function()
 
 
+def joined(plan: BatchPlan, samples: Samples, strategy: Strategy, calls: Iterable[range]) -> Iterator[Any]:
+    """Per call: its steps' batches, one after another, and how many samples of a replica each step has."""
+    items = ([(plan.global_ids(step), plan.epoch(step)) for step in steps] for steps in calls)
+    return _distributed(items, plan, samples, strategy, sizes=True)
+
+
 def apart(result: StepResult) -> list[StepResult]:
     """What each step of a call did."""
     received = [np.split(joined.numpy(), np.cumsum(sizes.numpy())[:-1]) for joined, sizes in result.ids]
     steps = zip(result.numbers.numpy(), *received, strict=True)
     return [result._replace(numbers=numbers, ids=ids) for numbers, *ids in steps]
+
+
+@contextmanager
+def launching_ahead(steps: int) -> Iterator[None]:
+    """Within it calls return before they are done, on CPU as on a GPU, where `steps` are to be launched ahead."""
+    if not steps:
+        yield
+        return
+    tf.config.experimental.set_synchronous_execution(False)
+    try:
+        yield
+    except BaseException:
+        # It would be raised again by whatever this process does next.
+        tf.experimental.async_clear_error()
+        raise
+    finally:
+        tf.config.experimental.set_synchronous_execution(True)
 
 
 def _local_batch(spec: TrainSpec) -> list[tf.TensorSpec]:

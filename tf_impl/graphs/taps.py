@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.record import taps
-from parity.tf_impl.context import Context
 
 
 class ActivationGraph:

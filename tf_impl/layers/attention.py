@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers.containers import Children
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask

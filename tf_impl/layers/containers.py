@@ -5,9 +5,9 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, Function, NodeLayer, build_layer, call, register
 

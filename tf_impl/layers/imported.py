@@ -8,13 +8,13 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
-from parity.tf_impl.context import Context
 from parity.tf_impl.external import names
 from parity.tf_impl.layers.registry import Contextual
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 

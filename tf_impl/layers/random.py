@@ -7,10 +7,10 @@ import math
 import tensorflow as tf
 
 from parity.common.base import rng
+from parity.common.execution.pass_context import Context
 from parity.common.spec import layers as spec
 from parity.common.spec.layers import Shape
 from parity.common.spec.layers.random import threshold
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 from parity.tf_impl.random import sample_words
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.tf_impl.context import Context
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from parity.common.execution.hooks import around
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
-from parity.tf_impl.context import Context
 
 _BUILDERS: dict[type, Callable[[Node], keras.layers.Layer]] = {}
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 from parity.common.spec import Placement
 from parity.tf_impl import runtime
 from parity.tf_impl.strategy.base import Strategy
-from parity.tf_impl.strategy.cluster import WorkerRendezvous
 from parity.tf_impl.strategy.loopback import accept_only_this_machine
+from parity.tf_impl.strategy.rendezvous import WorkerRendezvous
 from parity.tf_impl.strategy.watchdog import listens
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from torch import Tensor
 from parity.common.data.plan import BatchPlan
 from parity.common.spec import Placement
 from parity.torch_impl.engines.joining import describe_group
+from parity.torch_impl.strategy.all_reduce import timeout_of
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
-from parity.torch_impl.strategy.groups import timeout_of
 from parity.torch_impl.strategy.replicated import ddp_options
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from parity.common.spec import Placement
 from parity.torch_impl.engines.environment import RankEnvironment
 from parity.torch_impl.engines.joining import quiet
+from parity.torch_impl.strategy.all_reduce import timeout_of
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
-from parity.torch_impl.strategy.groups import timeout_of
 from parity.torch_impl.strategy.replicated import ddp_options
 from parity.torch_impl.strategy.sharded import FSDP2
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from parity.common.execution.process_context import ProcessContext
 from parity.common.spec import Placement
-from parity.torch_impl.strategy.groups import timeout_of
+from parity.torch_impl.strategy.all_reduce import timeout_of
 
 # The store that rank 0 serves must live as long as the process group.
 _served: list[dist.Store] = []

@@ -28,16 +28,16 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from parity.common.base.errors import RunError
 from parity.common.execution.process_context import process_context
+from parity.common.execution.step import LocalGradients
 from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.torch_impl import runtime
 from parity.torch_impl.engines.environment import RankEnvironment
 from parity.torch_impl.engines.joining import local_store, quiet
 from parity.torch_impl.sharding.tensors import local
-from parity.torch_impl.step import LocalGradients
 from parity.torch_impl.strategy import STRATEGIES
+from parity.torch_impl.strategy.all_reduce import added, timeout_of
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
-from parity.torch_impl.strategy.groups import added, timeout_of
 from parity.torch_impl.strategy.replicated import ddp_options
 
 Begin = Callable[[Strategy], Any]

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from parity.common.execution.pass_context import Context
 from parity.common.external.process import tapping
 from parity.common.external.process.calling import check_target, chosen_outputs
 from parity.common.external.process.pass_result import Array, Arrays, PassResult, same, tensors_in
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.losses import LossBase
-from parity.torch_impl.context import Context
 from parity.torch_impl.external import load, names
 from parity.torch_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.torch_impl.losses import loss_sum_and_count

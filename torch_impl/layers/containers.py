@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, build_layer, call, register
 

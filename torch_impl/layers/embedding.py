@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.containers import Children
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.registry import Function, NodeLayer, call, register

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
-from parity.torch_impl.context import Context
 from parity.torch_impl.external import load, names
 from parity.torch_impl.layers.registry import Contextual
 

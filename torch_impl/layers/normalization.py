@@ -9,9 +9,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
 

@@ -7,10 +7,10 @@ import math
 from torch import Tensor
 
 from parity.common.base import rng
+from parity.common.execution.pass_context import Context
 from parity.common.spec import layers as spec
 from parity.common.spec.layers import Shape
 from parity.common.spec.layers.random import threshold
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 from parity.torch_impl.random import sample_words
 

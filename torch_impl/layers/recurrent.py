@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register

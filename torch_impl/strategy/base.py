@@ -15,15 +15,14 @@ from torch import Tensor
 from parity.common.execution.process_context import process_context
 from parity.common.spec import Placement
 from parity.torch_impl import runtime
-from parity.torch_impl.strategy.groups import device_of, timeout_of
-from parity.torch_impl.strategy.passes import WrappedPasses
-from parity.torch_impl.strategy.shards import ShardSums
+from parity.torch_impl.strategy.all_reduce import device_of, timeout_of
+from parity.torch_impl.strategy.gradient_reduction import GradientReduction
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
 
 
-class Strategy(WrappedPasses, ShardSums):
+class Strategy(GradientReduction):
     """This rank's place among the replicas, and the few things that training needs of it."""
 
     def __init__(self, placement: Placement) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Placement
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.registry import Contextual, call
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Placement
-from parity.torch_impl.context import Context
 from parity.torch_impl.layers.registry import Contextual, call
 from parity.torch_impl.strategy.base import Strategy
 

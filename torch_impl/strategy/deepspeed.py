@@ -20,8 +20,8 @@ from torch import Tensor
 from parity.common.spec import Placement
 from parity.common.spec.deepspeed import deepspeed_config
 from parity.torch_impl import runtime
+from parity.torch_impl.strategy.all_reduce import Sums
 from parity.torch_impl.strategy.base import Strategy
-from parity.torch_impl.strategy.groups import Sums
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from parity.common.spec import Placement, strategies
+from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
-from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model

@@ -21,10 +21,9 @@ from torch.distributed.fsdp import (
 )
 
 from parity.common.spec import Placement
+from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce, Sums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
-from parity.torch_impl.strategy.groups import Sums, begin_sum
-from parity.torch_impl.strategy.piggyback import PiggybackedAllReduce
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model

@@ -15,8 +15,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from parity.common.spec import Node, Placement
 from parity.common.spec.tensor_parallel import division
 from parity.torch_impl.layers.attention import AllHeads
+from parity.torch_impl.strategy.all_reduce import Sums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
-from parity.torch_impl.strategy.groups import Sums, begin_sum
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-import tensorflow as tf
 
 from parity.common.base.errors import RunError
 from parity.common.base.files import replacing
-from parity.common.execution.process_context import ProcessContext, process_context, starts_ranks
-from parity.common.execution.rank_failures import reached
+from parity.common.execution.process_context import ProcessContext
 from parity.common.spec import Placement
 from parity.tf_impl.strategy import watchdog
 
 _POLL_SECONDS = 0.02
-_LOST = (
-    tf.errors.UnavailableError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-)
 
 
 class WorkerRendezvous:
@@ -73,32 +61,6 @@ class WorkerRendezvous:
                 raise RunError(watchdog.waited(self._place.rank, self._seconds, missing))
             time.sleep(_POLL_SECONDS)
         return [file.read_text() for file in files]
-
-
-@contextmanager
-def lost_peers(placement: Placement, record: Path) -> Iterator[None]:
-    """Around a process's part of a run: a peer that has gone, or is silent, ends it with one line.
-
-    Raises:
-        RunError: names this rank, the peer where TensorFlow knows it, and the last step of the run's record.
-    """
-    try:
-        yield
-    except _LOST as error:
-        if placement.processes == 1:
-            raise
-        said = str(error)
-        peer = re.search(r"/job:worker/(?:replica:0/)?task:(\d+)", said)
-        late = isinstance(error, tf.errors.DeadlineExceededError)
-        what = f"waited {placement.timeout_seconds} s in a collective for" if late else "lost"
-        cause = re.search(
-            r"(Collective ops is aborted by|Collective has timed out|recvmsg|Socket)[^\n]*", said
-        )
-        raise RunError(
-            f"rank {process_context(placement).rank} on {socket.gethostname()} {what}"
-            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__})"
-            f"{'' if starts_ranks(placement) else reached(record)}; the first rank to fail says why"
-        ) from None
 
 
 def _held_port() -> socket.socket:
