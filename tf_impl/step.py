@@ -6,21 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from parity.common.data.plan import BatchPlan
-from parity.common.execution import hooks
-from parity.common.execution.pass_context import Context
-from parity.common.execution.step import LocalGradients, Reduced, StepResult
-from parity.common.spec import TrainSpec
+from parity.common.execution.step import LocalGradients, Reduced, StepBase, StepResult
 from parity.tf_impl import losses
 from parity.tf_impl.graphs.steps import StepGraph
-from parity.tf_impl.model import Model
-from parity.tf_impl.optimizers import Optimizer
 from parity.tf_impl.reduction import Reduction
-from parity.tf_impl.strategy import Strategy
 from parity.tf_impl.taps import StepTaps
 
 
-class Step(Reduction, StepGraph):
+class Step(Reduction, StepGraph, StepBase):
     """One training step; changes the model and the optimizer in place.
 
     What is called is a graph of `take`. pieces: how many micro-batches the graph that is being traced cuts a local
@@ -28,32 +21,22 @@ class Step(Reduction, StepGraph):
     can be seen.
     """
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        model: Model,
-        optimizer: Optimizer,
-        strategy: Strategy,
-        recording: bool,
-        taps: bool = False,
-    ) -> None:
-        self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
-        self.plan = BatchPlan.of(spec, strategy.placement)
-        self.pieces, self.unrolls = 1, False
-        self._weights = list(model.parameters.values())
-        self.recording = recording
-        self._needs_norm = recording or spec.optimizer.clip_global_norm is not None
+    losses, step_taps = losses, StepTaps
+    pieces, unrolls = 1, False
+
+    def prepare(self) -> None:
+        spec, strategy = self.spec, self.strategy
+        self._weights = list(self.model.parameters.values())
+        self._needs_norm = self.recording or spec.optimizer.clip_global_norm is not None
         # Between processes a replica's fingerprint travels with what the next step sums.
         self._own: tf.Variable | None = None
-        if recording and strategy.placement.processes > 1:
+        if self.recording and strategy.placement.processes > 1:
             with strategy.native.scope():
                 reading = tf.VariableSynchronization.ON_READ
                 first = tf.VariableAggregation.ONLY_FIRST_REPLICA
                 zero = tf.zeros([], spec.master_dtype)
                 self._own = tf.Variable(zero, trainable=False, synchronization=reading, aggregation=first)
-        self.taps = StepTaps(spec, model, strategy) if taps else None
         self.open_graph()
-        hooks.attach(self)
 
     def take(self, batch: Any, scalars: dict[str, tf.Tensor], number: tf.Tensor) -> StepResult:
         """The step: what each replica does, then what all do together."""
@@ -112,27 +95,6 @@ class Step(Reduction, StepGraph):
             gradient.set_shape(weight.shape)  # a dense one that was sparse has lost it
         tapped = () if self.taps is None else self.taps.activations(context, of_outputs, scale)
         return LocalGradients(gradients, loss_sum, count, tapped)
-
-    def pass_forward(self, batch: Any, number: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of one micro-batch the sum and the count of its losses."""
-        inputs, targets, ids = batch
-        context = self.context(inputs, ids, number)
-        return self.loss(self.forward(inputs, context), targets, context)
-
-    def context(self, inputs: tf.Tensor, ids: tf.Tensor, number: Any = None) -> Context:
-        """What the layers may know of a pass; without the number of a step it is one in inference mode."""
-        if number is None:
-            return self.model.context(False, inputs, ids)
-        context = self.model.context(True, inputs, ids, number)
-        return context if self.taps is None else self.taps.opened(context)
-
-    def forward(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
-        """The model's outputs."""
-        return self.model(inputs, context)
-
-    def loss(self, outputs: tf.Tensor, targets: tf.Tensor, context: Context) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sum and count of the losses of this replica's samples."""
-        return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
 
     def clip(self, reduced: Reduced) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The gradients as the spec limits them, and their norm before that, where something needs it."""

@@ -53,7 +53,8 @@ class Model(NativeState):
     def context(self, training: bool, inputs: Tensor, sample_ids: Tensor, step: Any = 0) -> Context:
         """What the layers may know of a pass over `inputs`."""
         pad = self.spec.model.pad_id
-        return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
+        mask = None if pad is None else inputs != pad
+        return Context(training, self.spec.seed, step, sample_ids.to(inputs.device), mask)
 
     @property
     def parameters(self) -> dict[str, CanonicalTensor]:

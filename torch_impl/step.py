@@ -7,46 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.common.data.plan import BatchPlan
-from parity.common.execution import hooks
-from parity.common.execution.pass_context import Context
-from parity.common.execution.step import LocalGradients, Reduced, StepResult
-from parity.common.spec import TrainSpec
+from parity.common.execution.step import LocalGradients, Reduced, StepBase, StepResult
 from parity.torch_impl import losses
-from parity.torch_impl.model import Model
-from parity.torch_impl.optimizers import Optimizer
 from parity.torch_impl.reduction import Reduction
 from parity.torch_impl.sharding.tensors import local
-from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.strategy.all_reduce import Reading, Sums, added
 from parity.torch_impl.taps import StepTaps
 
 
-class Step(Reduction):
+class Step(Reduction, StepBase):
     """One training step; changes the model and the optimizer in place.
 
     Engines with a loop of their own call its parts themselves.
     """
 
-    def __init__(
-        self,
-        spec: TrainSpec,
-        model: Model,
-        optimizer: Optimizer,
-        strategy: Strategy,
-        recording: bool,
-        taps: bool = False,
-    ) -> None:
-        self.spec, self.model, self.optimizer, self.strategy = spec, model, optimizer, strategy
-        self.plan = BatchPlan.of(spec, strategy.placement)
-        self._parameters = [tensor.live for tensor in model.parameters.values()]
+    losses, step_taps = losses, StepTaps
+
+    def prepare(self) -> None:
+        spec, strategy = self.spec, self.strategy
+        self._parameters = [tensor.live for tensor in self.model.parameters.values()]
         self._clips = spec.optimizer.clip_global_norm is not None
-        self.recording = recording
         # Where a rank has only a part, there is nothing that others have too.
-        self._compares = recording and not strategy.sharded and strategy.placement.processes > 1
+        self._compares = self.recording and not strategy.sharded and strategy.placement.processes > 1
         self._own: list[Tensor] = []
-        self.taps = StepTaps(spec, model, strategy) if taps else None
-        hooks.attach(self)
 
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         return self.take(batch, scalars, number)
@@ -86,27 +69,6 @@ class Step(Reduction):
                     sums = strategy.begin_sum_with_gradients([*total, *self.fingerprint()])
                 strategy.backward(loss_sum if scale == 1 else loss_sum * scale)
         return total, sums
-
-    def pass_forward(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
-        """Of one micro-batch the sum and the count of its losses, with the graph of the backward pass."""
-        inputs, targets, ids = batch
-        context = self.context(inputs, ids, number)
-        return self.loss(self.forward(inputs, context), targets, context)
-
-    def context(self, inputs: Tensor, ids: Tensor, number: Any = None) -> Context:
-        """What the layers may know of a pass; without the number of a step it is one in inference mode."""
-        if number is None:
-            return self.model.context(False, inputs, ids.to(inputs.device))
-        context = self.model.context(True, inputs, ids.to(inputs.device), number)
-        return context if self.taps is None else self.taps.opened(context)
-
-    def forward(self, inputs: Tensor, context: Context) -> Tensor:
-        """The model's outputs."""
-        return self.model(inputs, context)
-
-    def loss(self, outputs: Tensor, targets: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Sum and count of the losses of this rank's samples."""
-        return losses.loss_sum_and_count(self.spec.loss, outputs, targets, context)
 
     def clip(self, reduced: Reduced) -> tuple[list[Tensor], Tensor]:
         """The gradients as the spec limits them, and their norm before that, where clipping needs it."""

@@ -12,8 +12,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.pass_context import Context
 from parity.common.spec.layers import Flatten
-from parity.torch_impl import context
 from parity.torch_impl.layers.attention import Attention, SelfAttention
 from parity.torch_impl.layers.convolution import Conv2D
 from parity.torch_impl.layers.core import Dense
@@ -74,7 +74,7 @@ def trained_in_inference_mode() -> Iterator[None]:  # 21, the reverse
         yield
 
 
-def _other_context(change: Callable[[context.Context], context.Context]) -> Any:
+def _other_context(change: Callable[[Context], Context]) -> Any:
     real = Model.context
     return patch.object(Model, "context", lambda self, *rest: change(real(self, *rest)))
 
@@ -92,7 +92,7 @@ def dropout_keyed_by_place() -> Iterator[None]:  # 26: the same masks on every r
 
 @fault
 def dropout_of_another_seed() -> Iterator[None]:  # 26: each replica has its own
-    def change(given: context.Context) -> context.Context:
+    def change(given: Context) -> Context:
         rank = dist.get_rank() if dist.is_initialized() else 0
         return replace(given, seed=given.seed + 1 + rank)
 
@@ -265,7 +265,7 @@ def causal_mask_missing() -> Iterator[None]:  # 31
 def padding_mask_missing() -> Iterator[None]:  # 31: tokens attend to padding
     real = Attention._mix
 
-    def mix(self: Any, query: Any, key: Any, value: Any, given: context.Context) -> torch.Tensor:
+    def mix(self: Any, query: Any, key: Any, value: Any, given: Context) -> torch.Tensor:
         return real(self, query, key, value, replace(given, token_mask=None))
 
     with patch.object(Attention, "_mix", mix):
@@ -294,5 +294,5 @@ def gelu_not_approximated() -> Iterator[None]:  # 32, the reverse
 
 @fault
 def recomputed_pass_counted_twice() -> Iterator[None]:  # moving statistics under activation checkpointing
-    with patch.object(context.Context, "again", lambda self: self):
+    with patch.object(Context, "again", lambda self: self):
         yield
