@@ -13,6 +13,7 @@ from parity.common.spec import RunConfig, TrainSpec
 from parity.common.state.canonical import load_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.faults.registry import Tapped, parameters, trials
+from parity_tests.helpers.fingerprints import activation_fingerprint, gradient_fingerprint
 from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
@@ -117,13 +118,11 @@ def test_the_digests_are_those_of_numpy(run_cache: RunCache, run: RunConfig) -> 
     backward = {"dense_2": likely / likely.sum(1, keepdims=True) - np.eye(10)[labels]}
     backward["activation"] = backward["dense_2"] @ dense["dense_2"][0].T
     backward["dense_1"] = backward["activation"] * (outputs["dense_1"] > 0)
-    expected = {f"forward/{path}": taps.activation_fingerprint(path, y, ids) for path, y in outputs.items()}
-    expected |= {
-        f"backward/{path}": taps.activation_fingerprint(path, y, ids) for path, y in backward.items()
-    }
+    expected = {f"forward/{path}": activation_fingerprint(path, y, ids) for path, y in outputs.items()}
+    expected |= {f"backward/{path}": activation_fingerprint(path, y, ids) for path, y in backward.items()}
     for name, gradient in gradients.items():
         below = name.removeprefix("parameters/")
-        expected[f"gradient/{below}"] = taps.gradient_fingerprint(below, gradient)
+        expected[f"gradient/{below}"] = gradient_fingerprint(below, gradient)
     found = totals(record)
     assert set(found) == set(expected)
     wrong = {n: taps.deviations(found[n][0], expected[n]) for n in found}
@@ -170,26 +169,24 @@ def _exchanged(x: np.ndarray, a: tuple[int, ...], b: tuple[int, ...]) -> np.ndar
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_projection_sees_what_a_norm_does_not(name: str) -> None:
     x, ids = _activation()
-    right, wrong = (taps.activation_fingerprint("conv", each, ids) for each in (x, CHANGES[name](x)))
+    right, wrong = (activation_fingerprint("conv", each, ids) for each in (x, CHANGES[name](x)))
     assert np.isclose(right[0], wrong[0], rtol=1e-14)
     assert taps.deviations(right, wrong) > 1e-3
 
 
 def test_a_transposed_square_gradient_is_seen() -> None:
     gradient = np.random.default_rng(4).standard_normal((8, 8))
-    right, wrong = (taps.gradient_fingerprint("dense/kernel", g) for g in (gradient, gradient.T))
+    right, wrong = (gradient_fingerprint("dense/kernel", g) for g in (gradient, gradient.T))
     assert np.isclose(right[0], wrong[0], rtol=1e-14) and taps.deviations(right, wrong) > 1e-3
 
 
 def test_digests_of_parts_add_up_in_any_order() -> None:
     x, ids = _activation()
-    whole, order = taps.activation_fingerprint("conv", x, ids), np.array([5, 0, 3, 1, 4, 2])
-    parts = [
-        taps.activation_fingerprint("conv", x[part], ids[part]) for part in (order[:1], order[1:], order[:0])
-    ]
+    whole, order = activation_fingerprint("conv", x, ids), np.array([5, 0, 3, 1, 4, 2])
+    parts = [activation_fingerprint("conv", x[part], ids[part]) for part in (order[:1], order[1:], order[:0])]
     assert taps.deviations(whole, sum(parts)) < LIMIT
     # With the ids of other samples they do not.
-    assert taps.deviations(whole, taps.activation_fingerprint("conv", x, ids[order])) > 1e-3
+    assert taps.deviations(whole, activation_fingerprint("conv", x, ids[order])) > 1e-3
 
 
 @pytest.mark.parametrize("case", parameters(trials(Tapped)))

@@ -60,7 +60,7 @@ class StepTaps:
         return torch.from_numpy(array).to(device=self._strategy.device, dtype=self._dtype)
 
     def _sample_weights(self, ids: Tensor) -> Tensor:
-        """As `parity.common.record.taps.sample_weights`."""
+        """w of each sample (`parity.common.record.taps`), float64."""
         parts = (
             (ids >> (taps.ID_BITS * part)) & ((1 << taps.ID_BITS) - 1) for part in range(len(self._tables))
         )

@@ -131,28 +131,6 @@ def sample_tables() -> Array:
     return vector_of("sample ids", (_ID_PARTS, 1 << ID_BITS))
 
 
-def sample_weights(sample_ids: NDArray[np.int64]) -> Array:
-    """Return the weight w of each sample, float64, of the shape of `sample_ids`."""
-    result = np.ones(len(sample_ids))
-    for part, table in enumerate(sample_tables()):
-        result *= table[sample_ids >> (ID_BITS * part) & ((1 << ID_BITS) - 1)]
-    return result
-
-
-def activation_fingerprint(path: str, values: NDArray[np.floating], sample_ids: NDArray[np.int64]) -> Array:
-    """The two numbers of (samples, *output shape) in canonical layout: the reference for the frameworks."""
-    doubles = np.asarray(values, np.float64)
-    vector = vector_of(path, doubles.shape[1:]).ravel()
-    rows = doubles.reshape(len(doubles), len(vector)) @ vector
-    return np.array([np.sum(doubles**2), sample_weights(sample_ids) @ rows])
-
-
-def gradient_fingerprint(name: str, gradient: NDArray[np.floating]) -> Array:
-    """The two numbers of a parameter's gradient in canonical layout: the reference for the frameworks."""
-    doubles = np.asarray(gradient, np.float64)
-    return np.array([np.sum(doubles**2), np.sum(doubles * vector_of(name, doubles.shape))])
-
-
 def totals(taps: Taps) -> dict[str, Array]:
     """[rows, 2] by name, comparable between placements: of the global batch and of reduced gradients.
 

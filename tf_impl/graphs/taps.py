@@ -50,7 +50,7 @@ class ActivationGraph:
 
 
 def _sample_weights(ids: tf.Tensor) -> tf.Tensor:
-    """As `parity.common.record.taps.sample_weights`."""
+    """w of each sample (`parity.common.record.taps`), float64."""
     weights = tf.ones_like(ids, tf.float64)
     for part, table in enumerate(taps.sample_tables()):
         place = tf.bitwise.right_shift(ids, tf.constant(taps.ID_BITS * part, tf.int64))

@@ -17,7 +17,7 @@ import torch
 
 from parity.common.base.errors import RecordError
 from parity.torch_impl.recorder import Recorder
-from parity.torch_impl.recorders import size_of
+from parity.torch_impl.recorders.batches import size_of
 
 
 class RecorderCallback(pl.Callback):

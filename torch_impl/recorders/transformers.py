@@ -15,7 +15,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 
 from parity.torch_impl.recorder import Recorder
-from parity.torch_impl.recorders import size_of
+from parity.torch_impl.recorders.batches import size_of
 
 
 class RecorderCallback(TrainerCallback):
