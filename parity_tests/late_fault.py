@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from parity.common.execution.hooks import Hook, Hooks, in_ranks
+from parity.common.execution.hooks import Hook, Hooks
+from parity_tests.helpers.hooks import in_ranks
 
 LATE, VERY_LATE = 11, 700
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from parity.common.execution import hooks
-from parity.common.execution.hooks import Hooks, entered, hooked, scope
+from parity.common.execution.hooks import Hooks, entered, scope
 from parity.common.execution.run import train_steps
+from parity_tests.helpers.hooks import hooked
 
 
 class Owner:

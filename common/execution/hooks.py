@@ -103,16 +103,6 @@ def within(*hooks: Hooks, contexts: tuple[Context, ...] = ()) -> Iterator[None]:
         _scopes.pop()
 
 
-def hooked(**hooks: Hook) -> Any:
-    """`within` of one Hooks, by its fields."""
-    return within(Hooks(**hooks))
-
-
-def in_ranks(function: str, *arguments: Any) -> Any:
-    """A context manager: processes that trainings inside it start enter `module:function(*arguments)`."""
-    return within(contexts=((function, arguments),))
-
-
 @contextmanager
 def entered(name: str | None) -> Iterator[None]:
     """Run inside the context manager "module:function"; None: inside none.
@@ -122,7 +112,7 @@ def entered(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    with within(), _resolved(name)() as given:
+    with _resolved(name)() as given:
         hooks = (given,) if isinstance(given, Hooks) else ()
         with within(*hooks, contexts=((name, ()),) if hooks else ()):
             yield

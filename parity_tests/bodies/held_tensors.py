@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import torch
 
-from parity.common.execution.hooks import in_ranks
 from parity.torch_impl.probe import Probe, _Look
+from parity_tests.helpers.hooks import in_ranks
 
 
 def counted() -> AbstractContextManager[None]:

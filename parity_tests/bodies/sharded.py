@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from parity.common.checkpoint.shards import gather, shard_file, write_shard
-from parity.common.execution.hooks import in_ranks
 from parity.common.record.files import write_json
 from parity.torch_impl import train
 from parity.torch_impl.sharding.checkpoint import ShardWriter
+from parity_tests.helpers.hooks import in_ranks
 
 SHARDS, FILES = "shards", "files.json"
 _SECONDS = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from parity.common.execution.hooks import in_ranks
+from parity_tests.helpers.hooks import in_ranks
 
 _FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 

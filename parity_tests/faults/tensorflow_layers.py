@@ -11,12 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.common.spec import layers as spec
 from parity.tf_impl import losses
 from parity.tf_impl.layers import convolution, core, random
 from parity.tf_impl.model import Model
 from parity_tests.faults.tensorflow_base import fault
+from parity_tests.helpers.hooks import hooked
 
 
 def built_as(kind: type, **change: Any) -> Any:

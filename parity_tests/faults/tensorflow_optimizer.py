@@ -10,13 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common import reference
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.common.execution.step import LocalGradients, Reduced
 from parity.common.spec.optimizers import SGD, Adam, AdamW, OptimizerBase
 from parity.tf_impl.optimizers import Optimizer
 from parity.tf_impl.step import Step
 from parity_tests.faults.tensorflow_base import fault
 from parity_tests.faults.tensorflow_reduction import replica
+from parity_tests.helpers.hooks import hooked
 
 # Clipping.
 

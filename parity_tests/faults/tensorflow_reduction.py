@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.common.execution.step import LocalGradients, Reduced
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import Strategy
 from parity_tests.faults.tensorflow_base import fault
+from parity_tests.helpers.hooks import hooked
 
 # (strategy, sum over replicas, this replica's gradients of its loss sum, its count) -> what is taken for the sum
 Change = Callable[[Strategy, Callable[[list], list], list, tf.Tensor], list]

@@ -10,9 +10,10 @@ from unittest.mock import patch
 
 import torch
 
-from parity.common.execution.hooks import Hook, hooked, in_ranks
+from parity.common.execution.hooks import Hook
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce
+from parity_tests.helpers.hooks import hooked, in_ranks
 
 Manager = Callable[[], AbstractContextManager[None]]
 _IN_RANK: dict[str, Manager] = {}

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.common.execution.pass_context import Context
 from parity.common.spec.layers import Flatten
 from parity.torch_impl.layers.attention import Attention, SelfAttention
@@ -22,6 +22,7 @@ from parity.torch_impl.layers.recurrent import GRU, LSTM, Recurrent
 from parity.torch_impl.layers.registry import Function
 from parity.torch_impl.model import Model
 from parity_tests.faults.torch_ground import fault, spec_changed
+from parity_tests.helpers.hooks import hooked
 
 
 @fault

@@ -11,11 +11,12 @@ import torch
 import torch.distributed as dist
 
 from parity.common import reference
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.common.spec.optimizers import SGD, Adam, AdamW
 from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.optimizers.descent import sgd
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, other_optimizer, other_rule
+from parity_tests.helpers.hooks import hooked
 
 CLIP_AT = 2.0  # optimizer.clip_global_norm of the cases that clip
 

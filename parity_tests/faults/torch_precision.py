@@ -13,11 +13,12 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 
 from parity.common import reference
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.torch_impl import layers, optimizers, strategy
 from parity.torch_impl.layers import products
 from parity.torch_impl.strategy import sharded
 from parity_tests.faults.torch_ground import fault, hook_on_buckets, sums_by_themselves
+from parity_tests.helpers.hooks import hooked
 
 
 @fault

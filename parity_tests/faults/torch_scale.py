@@ -9,10 +9,11 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.strategy.base import Strategy
 from parity_tests.faults.torch_ground import fault, scaled_gradient
+from parity_tests.helpers.hooks import hooked
 
 
 def _summed(number: torch.Tensor) -> torch.Tensor:

@@ -12,12 +12,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from parity.common.execution.hooks import Hook, hooked
+from parity.common.execution.hooks import Hook
 from parity.torch_impl import state, strategy
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import replicated, sharded, tensor_parallel
 from parity.torch_impl.strategy.all_reduce import begin_sum
 from parity_tests.faults.torch_ground import averaged, fault, hook_on_buckets, sums_by_themselves
+from parity_tests.helpers.hooks import hooked
 
 
 @fault
