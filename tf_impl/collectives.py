@@ -129,5 +129,4 @@ def measure(plan: Plan, folder: Path) -> None:
         conduct(plan, Group(number, plan, devices[number]), folder)
 
     with ThreadPoolExecutor(plan.ranks) as threads:
-        for done in [threads.submit(rank, number) for number in range(plan.ranks)]:
-            done.result()
+        list(threads.map(rank, range(plan.ranks)))

@@ -77,16 +77,9 @@ class Probe:
     def evaluated(self, step: Step, batch: Any, injected: list[State]) -> list[State]:
         """What is seen in the evaluation of a batch, as `traced`: samples, layers' outputs, loss sum and count."""
         received = self._received(batch)
-        tensors, width = self._injected_batch(received, injected), len(_BATCH)
-        first = self._strategy.local_replicas.start
         looks = [_Look(self._spec, {name: tf.constant(t) for name, t in each.items()}) for each in injected]
-
-        def local(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
-            start = (context.replica_id_in_sync_group - first) * width
-            return tuple(tensors[start : start + width])
-
-        given = self._strategy.distribute(local)
-        with attached(step, _Looks(looks, first).of_evaluation()):
+        given = step.regrouped(self._injected_batch(received, injected))
+        with attached(step, _Looks(looks, self._strategy.local_replicas.start).of_evaluation()):
             step.evaluate(given)
         self.layers = looks[0].layers
         return [{**samples, **_joined(look.kept)} for samples, look in zip(received, looks, strict=True)]

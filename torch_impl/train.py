@@ -25,6 +25,7 @@ from parity.common.execution.step import StepResult
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.torch_impl import data, engines, phases, probe, runtime, state, taps
+from parity.torch_impl.engines import packages
 from parity.torch_impl.model import Model, build_model
 from parity.torch_impl.optimizers import Optimizer, build_optimizer
 from parity.torch_impl.sharding.checkpoint import ShardWriter
@@ -71,7 +72,7 @@ def train(
         os.environ.update(place.variables())
         _run_as_launched_rank(arguments)
         return out_dir
-    spawned = engines.starts_ranks(placement)
+    spawned = packages.starts_ranks(placement)
     run_ranks(
         *rank_function(f"parity.torch_impl.train:{'_start_ranks' if spawned else 'train_rank'}", *arguments),
         1 if spawned else placement.processes,
@@ -133,17 +134,11 @@ def train_rank(
         begin().train()
 
 
-def _start_ranks(
-    spec: TrainSpec,
-    placement: Placement,
-    out_dir: Path,
-    run_options: RunOptions,
-    instrumentation: Instrumentation,
-) -> None:
-    """Be the process from which an engine starts the ranks."""
+def _start_ranks(*arguments: Any) -> None:
+    """Be the process from which an engine starts the ranks; with the arguments of `train_rank`."""
     arrive()
-    begin = functools.partial(Training, spec, placement, out_dir, run_options, instrumentation)
-    engines.engine_of(placement).spawn(spec, placement, run_options, begin)
+    spec, placement, _, run_options, _ = arguments
+    engines.engine_of(placement).spawn(spec, placement, run_options, functools.partial(Training, *arguments))
 
 
 class Training(Run):
@@ -165,7 +160,7 @@ class Training(Run):
 
     def facts(self) -> dict[str, Any]:
         facts = super().facts()
-        versions = {**facts["versions"], **engines.versions(self.placement)}
+        versions = {**facts["versions"], **packages.versions(self.placement)}
         return {**facts, "versions": versions, "threads": {**facts["threads"], "pinned": int(_PINNED[0])}}
 
     def may_wait(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -39,22 +38,6 @@ class Strategy(Protocol):
     def barrier(self) -> None: ...
     def agreed(self, values: Sequence[float], /) -> list[float]: ...
     def close(self, model: Any, /) -> None: ...
-
-
-class Optimizer(Protocol):
-    """What a run asks of an optimizer itself."""
-
-    def averaged(self) -> AbstractContextManager[None]: ...
-
-
-class Step(Protocol):
-    """One training step; changes the model and the optimizer in place. taps: None, or they know their names."""
-
-    taps: Any
-
-    def __call__(self, batch: Batch, scalars: Any, number: Any, /) -> Any: ...
-    def evaluate(self, batch: Batch, /) -> tuple[float, float, int]: ...
-    def compared(self) -> list[float]: ...
 
 
 class StateModule(Protocol):
@@ -125,7 +108,7 @@ class Run(ABC):
         out_dir: Path,
         run_options: RunOptions,
         instrumentation: Instrumentation,
-        strategy: Any = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.run_options, self.replay = run_options, instrumentation.replay
         self.spec, self.placement, self.out_dir = spec, placement, out_dir
@@ -162,7 +145,7 @@ class Run(ABC):
         self.behind = steps_behind(spec, run_options) if self.side.runtime.launches_ahead(placement) else 0
 
     @abstractmethod
-    def open_strategy(self) -> Any:
+    def open_strategy(self) -> Strategy:
         """The placement's strategy; meets the other processes."""
 
     @abstractmethod

@@ -17,14 +17,11 @@ _PACKAGES = {
 
 def needed(placement: Placement) -> dict[str, str]:
     """The packages behind a placement, by what of it needs them."""
-    named = (
-        (f"engine={placement.engine}", placement.engine),
-        (
-            f"strategy={placement.strategy}",
-            placement.strategy,
-        ),
-    )
-    return {shown: _PACKAGES[name] for shown, name in named if name in _PACKAGES}
+    named = {
+        f"engine={placement.engine}": placement.engine,
+        f"strategy={placement.strategy}": placement.strategy,
+    }
+    return {shown: _PACKAGES[name] for shown, name in named.items() if name in _PACKAGES}
 
 
 def versions(placement: Placement) -> dict[str, str]:
