@@ -25,7 +25,7 @@ from parity.common.spec.layers.attention import AttentionBase
 from parity.common.spec.layers.recurrent import RecurrentBase
 from parity.common.state.canonical import State, canonical_name
 from parity.common.state.imported import refuse_imported
-from parity.torch_impl.native import native_layout
+from parity.torch_impl.native.layouts import native_layout
 
 _NAMES = {
     "kernel": "weight",

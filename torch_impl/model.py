@@ -13,7 +13,7 @@ from parity.common.state.canonical import canonical_name, parameter_specs
 from parity.common.state.imported import state_adapter_of
 from parity.torch_impl.layers import build_layer, imported
 from parity.torch_impl.layers.products import low_of, set_low
-from parity.torch_impl.native import NativeState, native_layout
+from parity.torch_impl.native.layouts import NativeState, native_layout
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.strategy.all_reduce import device_of

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from parity.common.execution.hooks import around
 from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
-from parity.torch_impl.native import LAYOUTS
+from parity.torch_impl.native.layouts import LAYOUTS
 
 _BUILDERS: dict[type, Callable[[Node], nn.Module]] = {}
 
