@@ -52,7 +52,7 @@ class LookedInto:
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> Any:
         run = self._run
         states_of_replicas(run, number)
-        result, _ = self._probe.traced(self._step, batch, scalars, number, nothing(run))
+        result, _ = self._probe.traced(batch, scalars, number, nothing(run))
         states_of_replicas(run, number + 1)
         return result
 

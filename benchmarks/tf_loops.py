@@ -58,7 +58,7 @@ class Ours:
             # A step of its own, whatever has been traced before.
             self._run = run = train.Training(spec, placement, folder / name, options, Instrumentation())
         if name == "ours_looked_into":
-            probe = Probe(spec, run.model, run.strategy)
+            probe = Probe(run.step)
             probe.injects = False
             run.step = shared.LookedInto(run, probe)
         self._batches = iter(run.batches())

@@ -76,7 +76,7 @@ class Ours:
         self._run = train.Training(spec, placement, folder, options, Instrumentation(), joined(placement))
         if folder.name == "ours_looked_into":
             run = self._run
-            run.step = shared.LookedInto(run, Probe(spec, run.model, run.strategy))
+            run.step = shared.LookedInto(run, Probe(run.step))
         self._batches = iter(self._run.batches())
         self._folder = folder
 

@@ -13,42 +13,37 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from parity.common.data.plan import BatchPlan
 from parity.common.execution.hooks import Hook, Hooks, attached
 from parity.common.execution.pass_context import Context
 from parity.common.execution.step import LocalGradients, Reduced, StepResult
 from parity.common.record.taps import layers_of, tapped_parameters
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, parameter_specs
-from parity.tf_impl.model import Model
 from parity.tf_impl.step import Step
-from parity.tf_impl.strategy import Strategy
 
 # As a batch has them.
 _BATCH = ("inputs", "targets", "ids")
 
 
 class Probe:
-    """Looks into single steps of a run, each on its own.
+    """Looks into single steps and evaluations of a run, each on its own.
 
-    layers: of the step or evaluation last looked into, {path of a layer: name of what was its input}.
+    step: the run's. layers: of the step or evaluation last looked into, {path of a layer: name of what was its input}.
     injects: whether something will be injected into some step; set before the first. Without, graphs are smaller.
     """
 
-    def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
-        self._spec, self._strategy = spec, strategy
-        self._plan = BatchPlan.of(spec, strategy.placement)
+    def __init__(self, step: Step) -> None:
+        self._step, self._strategy = step, step.strategy
         self.layers: dict[str, str] = {}
         self.injects = True
-        self._nothing: list[State] = [{} for _ in strategy.local_replicas]
+        self._nothing: list[State] = [{} for _ in step.strategy.local_replicas]
 
     def traced(
-        self, step: Step, batch: Any, scalars: dict[str, float], number: int, injected: list[State]
+        self, batch: Any, scalars: dict[str, float], number: int, injected: list[State]
     ) -> tuple[StepResult, list[State]]:
         """Take a step, and give what was seen in it of each replica that this process speaks for.
 
         Args:
-            step: of the run.
             batch: what the run's own loader gave.
             scalars: the run's own.
             number: of the step.
@@ -57,7 +52,7 @@ class Probe:
         All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
         """
         self.injects = self.injects or any(injected)
-        received, graph = self._received(batch), self._graph(step, number)
+        received, graph = self._received(batch), self._graph(number)
         own = {f"scalar/{name}": np.array(value) for name, value in scalars.items()}
         scalars = {name: float(injected[0].get(f"scalar/{name}", value)) for name, value in scalars.items()}
         result, seen = graph(self._injected_batch(received, injected), scalars, number, injected)
@@ -70,23 +65,24 @@ class Probe:
                 kept |= {n: np.zeros_like(kept[n]) for n in list(kept) if n.startswith("clipped/")}
         return result, states
 
-    def taken(self, step: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+    def taken(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         """Take a step without telling what was seen, for where there are too few to trace them a graph of their own."""
-        return self._graph(step, number)(step.flat(batch), scalars, number, self._nothing)[0]
+        return self._graph(number)(self._step.flat(batch), scalars, number, self._nothing)[0]
 
-    def evaluated(self, step: Step, batch: Any, injected: list[State]) -> list[State]:
+    def evaluated(self, batch: Any, injected: list[State]) -> list[State]:
         """What is seen in the evaluation of a batch, as `traced`: samples, layers' outputs, loss sum and count."""
-        received = self._received(batch)
-        looks = [_Look(self._spec, {name: tf.constant(t) for name, t in each.items()}) for each in injected]
+        received, step = self._received(batch), self._step
+        looks = [_Look(step.spec, {name: tf.constant(t) for name, t in each.items()}) for each in injected]
         given = step.regrouped(self._injected_batch(received, injected))
         with attached(step, _Looks(looks, self._strategy.local_replicas.start).of_evaluation()):
             step.evaluate(given)
         self.layers = looks[0].layers
         return [{**samples, **_joined(look.kept)} for samples, look in zip(received, looks, strict=True)]
 
-    def _graph(self, step: Step, number: int) -> _Graph:
+    def _graph(self, number: int) -> _Graph:
         """Of a step with as many micro-batches."""
-        count = self._strategy.placement.micro_batches(self._plan.epoch(number))
+        step = self._step
+        count = self._strategy.placement.micro_batches(step.plan.epoch(number))
         # Into one that can take tensors none need be injected.
         known = [key for key in ((count, self.injects), (count, True)) if key in step.probed]
         if not known:

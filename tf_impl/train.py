@@ -106,7 +106,7 @@ class Training(Run):
 
     def loop(self) -> None:
         if engines.owns_loop(self.placement):
-            self.step.train(self.plan, self.samples, self.steps, self.rates.scalars, self.record)
+            self.step.train(self)
         else:
             with launching_ahead(self.behind):
                 super().loop()
@@ -156,7 +156,8 @@ def _build(spec: TrainSpec, placement: Placement, recording: bool, taps: bool) -
     strategy = open_strategy(placement)
     model = build_model(spec, strategy)
     if engines.owns_loop(placement):
-        return strategy, model, *engines.engine_of(placement).build(spec, model, strategy)
+        fit = engines.engine_of(placement).Fit(spec, model, strategy)
+        return strategy, model, fit.optimizer, fit
     optimizer = around("optimizer", build_optimizer)(spec.optimizer, model, strategy)
     kind = Step if placement.steps_per_call == 1 else _SeveralSteps
     return strategy, model, optimizer, kind(spec, model, optimizer, strategy, recording, taps)

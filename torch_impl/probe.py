@@ -7,7 +7,7 @@ the tensor that is injected in its place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,12 +22,9 @@ from parity.common.execution.pass_context import Context
 from parity.common.execution.step import Reduced, StepResult
 from parity.common.record import taps
 from parity.common.record.trace import SAMPLES
-from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State
-from parity.torch_impl.model import Model
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.step import Step
-from parity.torch_impl.strategy import Strategy
 
 # As a batch has them.
 _BATCH = ("inputs", "targets", "ids")
@@ -36,29 +33,27 @@ _BATCH = ("inputs", "targets", "ids")
 class Probe:
     """Takes steps and evaluations of a run, and tells what was seen in them.
 
-    layers: of each layer's path, the name of the tensor that was its input in what was seen last. injects: not needed
+    step: the run's. layers: of each layer's path, the name of the tensor that was its input in what was seen last. injects: not needed
     here; TensorFlow's twin has smaller graphs without.
     """
 
     injects = True
 
-    def __init__(self, spec: TrainSpec, model: Model, strategy: Strategy) -> None:
-        self._model = model
-        self._differentiable = {x.path: x.differentiable for x in taps.layers_of(spec.model.tree())}
-        self._hooked: dict[str, CanonicalTensor] = {}
-        if taps.has_local_gradients(strategy.placement):
-            self._hooked = model.parameters
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._differentiable = {x.path: x.differentiable for x in taps.layers_of(step.spec.model.tree())}
+        hooks_see = taps.has_local_gradients(step.strategy.placement)
+        self._hooked: dict[str, CanonicalTensor] = step.model.parameters if hooks_see else {}
         self.layers: dict[str, str] = {}
 
     def traced(
-        self, step: Step, batch: Any, scalars: dict[str, float], number: int, injected: Sequence[State]
+        self, batch: Any, scalars: dict[str, float], number: int, injected: list[State]
     ) -> tuple[StepResult, list[State]]:
         """Take a step; what it left behind, and what each local replica saw, named as in `parity.common.record.trace`.
 
         Every rank must call it. `before/` and `after/` are left to the caller.
 
         Args:
-            step: the run's.
             batch: what the run's loader gives for it.
             scalars: the run's own.
             number: of the step.
@@ -67,26 +62,26 @@ class Probe:
         (given,) = injected
         own = {f"scalar/{name}": np.array(value, np.float64) for name, value in scalars.items()}
         scalars = {name: float(given.get(f"scalar/{name}", value)) for name, value in scalars.items()}
-        look = _Look(self._model, self._differentiable, given, scalars.get("loss_scale", 1.0))
+        look = _Look(self._step, self._differentiable, given, scalars.get("loss_scale", 1.0))
         batch = look.batch(batch)
-        with look.at_local_gradients(self._hooked), attached(step, look.hooks()):
-            result = step(batch, scalars, number)
+        with look.at_local_gradients(self._hooked), attached(self._step, look.hooks()):
+            result = self._step(batch, scalars, number)
         seen = {**look.kept, **own, **look.layers(), **look.backward()}
         self.layers = look.sources
         look.release()
         return result, [{**seen, "updated": np.array(bool(result.updated))}]
 
-    def taken(self, step: Step, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
+    def taken(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         """Take a step without telling what was seen."""
-        return step(batch, scalars, number)
+        return self._step(batch, scalars, number)
 
-    def evaluated(self, step: Step, batch: Any, injected: Sequence[State]) -> list[State]:
+    def evaluated(self, batch: Any, injected: list[State]) -> list[State]:
         """Evaluate a batch in inference mode; what each local replica saw."""
         (given,) = injected
-        look = _Look(self._model, self._differentiable, given, 1.0)
+        look = _Look(self._step, self._differentiable, given, 1.0)
         batch = look.batch(batch)
-        with attached(step, look.hooks()):
-            step.evaluate(batch)
+        with attached(self._step, look.hooks()):
+            self._step.evaluate(batch)
         self.layers, seen = look.sources, {**look.kept, **look.layers()}
         look.release()
         return [seen]
@@ -99,8 +94,8 @@ class _Look:
     what belongs to layers.
     """
 
-    def __init__(self, model: Model, differentiable: dict[str, bool], injected: State, scale: float) -> None:
-        self._parameters, self.differentiable = model.parameters, differentiable
+    def __init__(self, step: Step, differentiable: dict[str, bool], injected: State, scale: float) -> None:
+        self._parameters, self.differentiable = step.model.parameters, differentiable
         self.injected, self.scale = injected, scale
         self.kept: State = {}
         self._pieces: list[_Piece] = []

@@ -160,8 +160,7 @@ class Run(ABC):
         """Do all of the run: train it, or what its replay asks for, and write its record to the end."""
         with self.checkpoints:
             if self.replay is not None:
-                probe = self.side.probe.Probe(self.spec, self.model, self.strategy)
-                TraceReplay(self, self.replay, probe).replay()
+                TraceReplay(self, self.replay, self.side.probe.Probe(self.step)).replay()
             else:
                 self.loop()
                 if not self.checkpoints.stopping:

@@ -43,10 +43,10 @@ class Probe(Protocol):
     injects: bool
 
     def traced(
-        self, step: Any, batch: Batch, scalars: Scalars, number: int, injected: list[State], /
+        self, batch: Batch, scalars: Scalars, number: int, injected: list[State], /
     ) -> tuple[Any, list[State]]: ...
-    def taken(self, step: Any, batch: Batch, scalars: Scalars, number: int, /) -> Any: ...
-    def evaluated(self, step: Any, batch: Batch, injected: list[State], /) -> list[State]: ...
+    def taken(self, batch: Batch, scalars: Scalars, number: int, /) -> Any: ...
+    def evaluated(self, batch: Batch, injected: list[State], /) -> list[State]: ...
 
 
 class TraceReplay:
@@ -96,7 +96,7 @@ class TraceReplay:
         """Take a step without tracing it."""
         request = self.request
         if (request.trace or request.forced) and request.stop - request.first_step <= _FEW_STEPS:
-            return self.probe.taken(self.run.step, batch, scalars, number)
+            return self.probe.taken(batch, scalars, number)
         return self.run.step(batch, scalars, number)
 
     def keep_state(self, number: int) -> None:
@@ -134,7 +134,7 @@ class TraceReplay:
 
     def traced(self, folder: Path, number: int, batch: Batch, scalars: Scalars, injected: list[State]) -> Any:
         before = states_of_replicas(self.run, number)
-        result, states = self.probe.traced(self.run.step, batch, scalars, number, injected)
+        result, states = self.probe.traced(batch, scalars, number, injected)
         for seen, old, new in zip(states, before, states_of_replicas(self.run, number + 1), strict=True):
             seen |= {f"before/{name}": value for name, value in old.items()}
             seen |= {f"after/{name}": value for name, value in new.items()}
@@ -149,7 +149,7 @@ class TraceReplay:
         ):
             batch = next(batches, None)
             if batch is not None:
-                self.write(parent / EVALUATION, self.probe.evaluated(run.step, batch, injected))
+                self.write(parent / EVALUATION, self.probe.evaluated(batch, injected))
 
     def write(self, folder: Path, states: list[State]) -> None:
         for replica, seen in zip(self.strategy.recorded_replicas, states, strict=True):

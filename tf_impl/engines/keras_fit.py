@@ -22,6 +22,7 @@ import tensorflow as tf
 from parity.common.base.errors import SpecError
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.data.samples import Samples
+from parity.common.execution.run import Run
 from parity.common.execution.step import StepResult
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.model import walk
@@ -150,18 +151,12 @@ class Fit:
             )
         self._counted = spec.loss.counted(spec.model.output_shape())
 
-    def train(
-        self,
-        plan: BatchPlan,
-        samples: Samples,
-        steps: range,
-        scalars: Callable[[int], dict[str, float]],
-        record: Callable[[int, dict[str, float], StepResult], None],
-    ) -> None:
-        """`fit` over the plan's batches; `record` is called after each with what it did."""
-        items = [(lambda s=step: (plan.global_ids(s), plan.epoch(s), s)) for step in steps]
-        watcher = _Watcher(self, steps, scalars, record)
-        self._keras_model.fit(self._dataset(items, samples), shuffle=False, verbose=0, callbacks=[watcher])
+    def train(self, run: Run) -> None:
+        """`fit` over a run's batches, each of which is recorded after it."""
+        plan = run.plan
+        items = [(lambda s=step: (plan.global_ids(s), plan.epoch(s), s)) for step in run.steps]
+        dataset = self._dataset(items, run.samples)
+        self._keras_model.fit(dataset, shuffle=False, verbose=0, callbacks=[_Watcher(self, run)])
 
     def evaluate(self, plan: BatchPlan, samples: Samples) -> tuple[float, float, int]:
         """(loss sum, count, correct) of `evaluate` over all samples."""
@@ -220,14 +215,14 @@ class Fit:
 class _Watcher(keras.callbacks.Callback):
     """Sets each batch's learning rate before it, and reads what it did after it."""
 
-    def __init__(self, fit: Fit, steps: range, scalars: Callable, record: Callable) -> None:
+    def __init__(self, fit: Fit, run: Run) -> None:
         super().__init__()
-        self._fit, self._steps, self._scalars_of, self._record = fit, steps, scalars, record
+        self._fit, self._run = fit, run
         self._weights = list(fit._model.parameters.values())
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         del logs
-        self._scalars = self._scalars_of(self._steps[batch])
+        self._scalars = self._run.rates.scalars(self._run.steps[batch])
         self.model.optimizer.learning_rate = np.float64(self._scalars["learning_rate"])
         self.model.reset_metrics()
         self.model.received.clear()
@@ -244,10 +239,4 @@ class _Watcher(keras.callbacks.Callback):
         received = dict(self.model.received)
         ids = [tf.constant(received[replica], tf.int64) for replica in sorted(received)]
         numbers = tf.constant([*self._fit.totals(), *norms], tf.float64)
-        self._record(self._steps[batch], self._scalars, StepResult(numbers, ids, gradients))
-
-
-def build(spec: TrainSpec, model: Model, strategy: Strategy) -> tuple[StockOptimizer, Fit]:
-    """The optimizer and the loop of a checked spec."""
-    fit = Fit(spec, model, strategy)
-    return fit.optimizer, fit
+        self._run.record(self._run.steps[batch], self._scalars, StepResult(numbers, ids, gradients))
