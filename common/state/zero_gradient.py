@@ -15,14 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.spec import TrainSpec
-from parity.common.spec.layers import Imported
 from parity.common.state.canonical import parameter_specs
 
-# Units in the last place of the largest gradient that a sum over a batch and its tokens rounds. The claim is made
-# ten times more strictly than runs are held to it.
-MEASURED_ULPS, CLAIMED_ULPS = 1e3, 1e4
-# A live pair's first batch decides at once, and nothing is held against it later: 1e-13 in float64.
-PAIR_ULPS = 450.0
+# Units in the last place of the largest gradient that a sum over a batch and its tokens rounds: what a spec claims is
+# held against, and, stricter, what a live pair's first batch decides at once (1e-13 in float64).
+CLAIMED_ULPS, PAIR_ULPS = 1e4, 450.0
 
 
 def zero_gradient_directions(spec: TrainSpec) -> dict[str, str]:
@@ -37,39 +34,15 @@ def zero_gradient_directions(spec: TrainSpec) -> dict[str, str]:
     }
 
 
-def measured_zero_gradients(
-    gradients: Mapping[str, NDArray[Any]], precision: str = "float64", ulps: float = PAIR_ULPS
-) -> dict[str, str]:
+def measured_zero_gradients(gradients: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """Return the tensors whose gradient is rounding, but not exactly zero: name -> reason.
 
-    Args:
-        gradients: of a training batch, by name, each of the shape of its tensor.
-        precision: that they were computed in.
-        ulps: units in the last place of the largest gradient that count as rounding.
+    gradients: of a training batch, computed in float64, by name, each of the shape of its tensor.
     """
     sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
     largest = max(sizes.values(), default=0.0)
     return {
         name: f"its gradient on the first batch is rounding: {size / largest:.0e} of the largest"
         for name, size in sizes.items()
-        if 0 < size <= ulps * float(np.finfo(precision).eps) * largest
+        if 0 < size <= PAIR_ULPS * float(np.finfo(np.float64).eps) * largest
     }
-
-
-def mark_zero_gradient_directions(
-    layer: Imported, gradients: Mapping[str, NDArray[Any]], precision: str
-) -> Imported:
-    """Return the layer with the trained Keras tensors marked that have a measured zero gradient.
-
-    Args:
-        gradients: of a training batch, by Keras name, each of the shape of its tensor.
-        precision: that they were computed in.
-    """
-    measured = measured_zero_gradients(gradients, precision, MEASURED_ULPS)
-    tensors = tuple(
-        tensor.model_copy(update={"null_direction": measured[tensor.name]})
-        if tensor.null_direction is None and tensor.trainable and tensor.name in measured
-        else tensor
-        for tensor in layer.keras_tensors
-    )
-    return layer.model_copy(update={"keras_tensors": tensors})
