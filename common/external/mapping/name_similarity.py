@@ -7,86 +7,37 @@ from collections import Counter
 from collections.abc import Sequence
 
 _TOKEN = re.compile(r"[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# One spelling for what both worlds call differently.
+# What both worlds call differently, by the one spelling that is compared.
 _SPELLINGS = {
-    "attn": "attention",
-    "mha": "attention",
-    "multihead": "attention",
-    "bn": "norm",
-    "ln": "norm",
-    "gn": "norm",
-    "batchnorm": "norm",
-    "layernorm": "norm",
-    "groupnorm": "norm",
-    "normalization": "norm",
-    "batch": "norm",
-    "rmsnorm": "norm",
-    "conv": "convolution",
-    "conv1d": "convolution",
-    "conv2d": "convolution",
-    "c": "convolution",
-    "dw": "depthwise",
-    "dwconv": "depthwise",
-    "pw": "pointwise",
-    "pwconv": "pointwise",
-    "fc": "dense",
-    "linear": "dense",
-    "lin": "dense",
-    "predictions": "classifier",
-    "logits": "classifier",
-    "head": "classifier",
-    "proj": "projection",
-    "project": "projection",
-    "q": "query",
-    "k": "key",
-    "v": "value",
-    "o": "output",
-    "out": "output",
-    "ffn": "feedforward",
-    "mlp": "feedforward",
-    "intermediate": "feedforward",
-    "wte": "token",
-    "word": "token",
-    "tok": "token",
-    "wpe": "position",
-    "pos": "position",
-    "positional": "position",
-    "embed": "embedding",
-    "embeddings": "embedding",
-    "emb": "embedding",
-    "cls": "class",
-    "se": "squeeze",
-    "downsample": "shortcut",
-    "identity": "shortcut",
-    "residual": "shortcut",
-    "skip": "shortcut",
-    "fwd": "forward",
-    "bwd": "backward",
-    "reverse": "backward",
-    "enc": "encoder",
-    "dec": "decoder",
+    "attention": "attn mha multihead",
+    "norm": "bn ln gn batchnorm layernorm groupnorm rmsnorm normalization batch",
+    "convolution": "conv conv1d conv2d c",
+    "depthwise": "dw dwconv",
+    "pointwise": "pw pwconv",
+    "dense": "fc linear lin",
+    "classifier": "predictions logits head",
+    "projection": "proj project",
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "output": "o out",
+    "feedforward": "ffn mlp intermediate",
+    "token": "wte word tok",
+    "position": "wpe pos positional",
+    "embedding": "embed embeddings emb",
+    "class": "cls",
+    "squeeze": "se",
+    "shortcut": "downsample identity residual skip",
+    "forward": "fwd",
+    "backward": "bwd reverse",
+    "encoder": "enc",
+    "decoder": "dec",
 }
+_ONE_SPELLING = {other: word for word, others in _SPELLINGS.items() for other in others.split()}
 # Said of everything, so nothing.
-_EMPTY = frozenset(
-    [
-        "weight",
-        "kernel",
-        "module",
-        "model",
-        "layers",
-        "layer",
-        "self",
-        "bias",
-        "gamma",
-        "beta",
-        "features",
-        "backbone",
-        "net",
-        "dense",
-        "block",
-        "blocks",
-    ]
-)
+_TENSORS = {"weight", "kernel", "bias", "gamma", "beta"}
+_CONTAINERS = {"self", "module", "model", "net", "backbone", "features", "layers", "layer", "block", "blocks"}
+_EMPTY = _TENSORS | _CONTAINERS | {"dense"}
 
 
 def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -97,7 +48,7 @@ def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
         if token.isdigit():
             numbers.append(int(token[:9]))
             continue
-        word = _SPELLINGS.get(token.lower(), token.lower())
+        word = _ONE_SPELLING.get(token.lower(), token.lower())
         if word not in words:
             words.append(word)
     return tuple(words), tuple(numbers)

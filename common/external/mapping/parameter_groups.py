@@ -13,25 +13,16 @@ from parity.common.external.mapping.name_similarity import words_of
 from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 
-# What a tensor is in its group, by the last part of its role.
-_SLOTS = {
-    "recurrent_kernel": "recurrent",
-    "recurrent_bias": "recurrent_shift",
-    "moving_mean": "mean",
-    "running_mean": "mean",
-    "moving_variance": "variance",
-    "running_var": "variance",
-    "kernel": "main",
-    "weight": "main",
-    "weights": "main",
-    "embeddings": "main",
-    "embedding": "main",
-    "gamma": "main",
-    "scale": "main",
-    "alpha": "main",
-    "bias": "shift",
-    "beta": "shift",
+# What a tensor is in its group, and the last parts of the roles that say so.
+_ROLES = {
+    "main": "kernel weight weights embeddings embedding gamma scale alpha",
+    "shift": "bias beta",
+    "mean": "moving_mean running_mean",
+    "variance": "moving_variance running_var",
+    "recurrent": "recurrent_kernel",
+    "recurrent_shift": "recurrent_bias",
 }
+_SLOTS = {role: slot for slot, roles in _ROLES.items() for role in roles.split()}
 _ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 # Names of tensors that hold several, and what those are.

@@ -19,17 +19,31 @@ from parity.common.spec.external.patterns import Array, Rule, Shape, pattern
 _TEXT_LIMIT = 200
 
 
-class Same(Rule):
-    """One tensor each, of any shape."""
+class _OneShape(Rule):
+    """For tensors of one shape: as many of Keras's and of torch's as `counts` says, None: any number."""
 
-    text = "same"
+    counts: tuple[int | None, int | None]
 
     def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 1 or count != 1:
-            raise ExternalModelError("rule 'same' is for one tensor on each side")
-        return list(shapes)
+        return self._shapes(shapes, count, (len(shapes), count))
 
-    keras_shapes = torch_shapes
+    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+        return self._shapes(shapes, count, (count, len(shapes)))
+
+    def _shapes(self, shapes: Sequence[Shape], count: int, given: tuple[int, int]) -> list[Shape]:
+        fits = all(one in (None, other) for one, other in zip(self.counts, given, strict=True))
+        if not fits or len(set(shapes)) != 1:
+            ours, theirs = ("any number" if one is None else one for one in self.counts)
+            raise ExternalModelError(
+                f"rule {self.text!r} is for {ours} of Keras's tensors and {theirs} of torch's, all of one shape"
+            )
+        return [shapes[0]] * count
+
+
+class Same(_OneShape):
+    """One tensor each, of any shape."""
+
+    text, counts = "same", (1, 1)
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         self.torch_shapes([array.shape for array in arrays], count)
@@ -38,7 +52,7 @@ class Same(Rule):
     to_keras = to_torch
 
 
-class TwoBiases(Rule):
+class TwoBiases(_OneShape):
     """Keras's one bias of a recurrent layer, of which torch has two that are only ever added: no bijection.
 
     To torch: the first takes the values, the second zero. To Keras: their sum. The gradient is that of the
@@ -46,18 +60,8 @@ class TwoBiases(Rule):
     moves twice as far as Keras's bias (SGD; others similarly): training truly differs unless one is frozen.
     """
 
-    text = "two_biases"
+    text, counts = "two_biases", (1, 2)
     note = "torch has two biases where Keras has one: both get its gradient, so their sum moves twice as fast"
-
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 1 or count != 2:
-            raise ExternalModelError("rule 'two_biases' takes one Keras tensor to two torch tensors")
-        return [shapes[0], shapes[0]]
-
-    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 2 or count != 1 or shapes[0] != shapes[1]:
-            raise ExternalModelError("rule 'two_biases' takes two torch tensors of one shape to one of Keras")
-        return [shapes[0]]
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return [arrays[0], np.zeros_like(arrays[0])]
@@ -69,24 +73,14 @@ class TwoBiases(Rule):
         return [arrays[0]]
 
 
-class Copies(Rule):
+class Copies(_OneShape):
     """One Keras tensor in several places that torch has one tensor for each: no bijection.
 
     To Keras all must be equal. The gradient is the sum.
     """
 
-    text = "copies"
+    text, counts = "copies", (1, None)
     note = "Keras shares one tensor where torch has several: after a step they are no longer equal"
-
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 1:
-            raise ExternalModelError("rule 'copies' is for one Keras tensor")
-        return [shapes[0]] * count
-
-    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if count != 1 or len(set(shapes)) != 1:
-            raise ExternalModelError("rule 'copies' is for torch tensors of one shape")
-        return [shapes[0]]
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return [arrays[0].copy() for _ in range(count)]
@@ -98,6 +92,26 @@ class Copies(Rule):
 
     def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return [sum(arrays[1:], arrays[0])]
+
+
+class MeanLessBias(_OneShape):
+    """Keras's bias before a batch normalisation, and its moving mean, in torch's running mean: no bijection.
+
+    Subtracting a batch's mean removes the bias in training; in inference the moving mean contains it.
+    To Keras the bias is zero.
+    """
+
+    text, counts = "mean_less_bias", (2, 1)
+    note = "Keras has a bias before batch norm, which changes nothing; torch's running mean is without it"
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [np.subtract(arrays[1], arrays[0])]
+
+    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [np.zeros_like(arrays[0]), arrays[0]]
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return []
 
 
 @dataclass(frozen=True)
@@ -122,16 +136,13 @@ class Constant(Rule):
     keras_shapes = torch_shapes
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        for array in arrays:
-            if not np.all(array == np.asarray(self.value, array.dtype)):
-                hint = (
-                    ""
-                    if self.value
-                    else "; a bias before a batch norm: rule mean_less_bias with its moving mean"
-                )
-                raise ExternalModelError(
-                    f"it should be {self.value:g} throughout, since the other framework has no such tensor{hint}"
-                )
+        if any(np.any(array != np.asarray(self.value, array.dtype)) for array in arrays):
+            hint = (
+                "" if self.value else "; a bias before a batch norm: rule mean_less_bias with its moving mean"
+            )
+            raise ExternalModelError(
+                f"it should be {self.value:g} throughout, since the other framework has no such tensor{hint}"
+            )
         return [np.full(self.shape, self.value) for _ in range(count)]
 
     to_keras = to_torch
@@ -140,37 +151,17 @@ class Constant(Rule):
         return []
 
 
-class MeanLessBias(Rule):
-    """Keras's bias before a batch normalisation, and its moving mean, in torch's running mean: no bijection.
-
-    Subtracting a batch's mean removes the bias in training; in inference the moving mean contains it.
-    To Keras the bias is zero.
-    """
-
-    text = "mean_less_bias"
-    note = "Keras has a bias before batch norm, which changes nothing; torch's running mean is without it"
-
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 2 or shapes[0] != shapes[1] or count != 1:
-            raise ExternalModelError(f"rule {self.text!r} takes a bias and a moving mean to one running mean")
-        return [shapes[0]]
-
-    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        if len(shapes) != 1 or count != 2:
-            raise ExternalModelError(f"rule {self.text!r} takes a bias and a moving mean to one running mean")
-        return [shapes[0], shapes[0]]
-
-    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        return [np.subtract(arrays[1], arrays[0])]
-
-    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        return [np.zeros_like(arrays[0]), arrays[0]]
-
-    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
-        return []
-
-
+_Make = Callable[[str, tuple[int, ...]], Rule]
 _GATES = ("g", (1, 0, 2))  # Keras z, r, h; torch r, z, n
+
+
+def _pattern(body: str, order: tuple[str, tuple[int, ...]] | None = None) -> _Make:
+    """What makes the rule of a pattern that holds {} for each number."""
+    return lambda text, numbers: pattern(text, body.format(*numbers), order)
+
+
+def _depthwise(text: str, numbers: tuple[int, ...]) -> Rule:
+    return _pattern("... c m -> (c m) 1 ...; m={}")(text, numbers or (1,))
 
 
 def _flatten(text: str, numbers: tuple[int, ...]) -> Rule:
@@ -180,57 +171,43 @@ def _flatten(text: str, numbers: tuple[int, ...]) -> Rule:
     return pattern(text, f"({spatial} c) o -> o (c {spatial}); {sizes}")
 
 
-# How a rule is written -> (numbers it takes at least and at most, how it is made, what it is for).
-NAMED: dict[str, tuple[int, int, Callable[[str, tuple[int, ...]], Rule], str]] = {
-    "same": (0, 0, lambda text, given: Same(), "equal layouts: biases, scales, statistics, embeddings"),
-    "transpose": (0, 0, lambda text, given: pattern(text, "i o -> o i"), "dense and recurrent kernels"),
+# How a rule is written -> (how it is made, what it is for).
+NAMED: dict[str, tuple[_Make, str]] = {
+    "same": (lambda *_: Same(), "equal layouts: biases, scales, statistics, embeddings"),
+    "transpose": (_pattern("i o -> o i"), "dense and recurrent kernels"),
     "conv": (
-        0,
-        0,
-        lambda text, given: pattern(text, "... i o -> o i ..."),
+        _pattern("... i o -> o i ..."),
         "convolutions of any rank, grouped and transposed ones too: HWIO and OIHW",
     ),
     "depthwise": (
-        0,
-        1,
-        lambda text, given: pattern(text, f"... c m -> (c m) 1 ...; m={given[0] if given else 1}"),
+        _depthwise,
         "depthwise kernels: (height, width, channels, multiplier) and (channels*multiplier, 1, height, width);"
         " the multiplier where it is not 1",
     ),
-    "flatten": (2, 4, _flatten, "the dense kernel after a flatten: (height, width, channels) before it"),
+    "flatten": (_flatten, "the dense kernel after a flatten: (height, width, channels) before it"),
     "heads": (
-        1,
-        1,
-        lambda text, given: pattern(text, f"d h k -> (h k) d; h={given[0]}"),
+        _pattern("d h k -> (h k) d; h={}"),
         "query, key or value kernel of Keras's MultiHeadAttention and of nn.Linear; the number of heads",
     ),
-    "heads_bias": (
-        1,
-        1,
-        lambda text, given: pattern(text, f"h k -> (h k); h={given[0]}"),
-        "the bias of such a one",
-    ),
+    "heads_bias": (_pattern("h k -> (h k); h={}"), "the bias of such a one"),
     "heads_out": (
-        1,
-        1,
-        lambda text, given: pattern(text, f"h k d -> d (h k); h={given[0]}"),
+        _pattern("h k d -> d (h k); h={}"),
         "output kernel of Keras's MultiHeadAttention and of nn.Linear",
     ),
-    "gru": (
-        0,
-        0,
-        lambda text, given: pattern(text, "i (g u) -> (g u) i; g=3", _GATES),
-        "kernels of a GRU: gates z, r, h and r, z, n",
-    ),
+    "gru": (_pattern("i (g u) -> (g u) i; g=3", _GATES), "kernels of a GRU: gates z, r, h and r, z, n"),
     "gru_bias": (
-        0,
-        0,
-        lambda text, given: pattern(text, "n (g u) -> n (g u); g=3", _GATES),
+        _pattern("n (g u) -> n (g u); g=3", _GATES),
         "Keras's one bias (2, 3*units) and torch's two",
     ),
-    "two_biases": (0, 0, lambda text, given: TwoBiases(), TwoBiases.note),
-    "copies": (0, 0, lambda text, given: Copies(), Copies.note),
-    "mean_less_bias": (0, 0, lambda text, given: MeanLessBias(), MeanLessBias.note),
+    "two_biases": (lambda *_: TwoBiases(), TwoBiases.note),
+    "copies": (lambda *_: Copies(), Copies.note),
+    "mean_less_bias": (lambda *_: MeanLessBias(), MeanLessBias.note),
+}
+# How many numbers a rule takes, at least and at most; others take none.
+_NUMBERS = {
+    "depthwise": (0, 1),
+    "flatten": (2, 4),
+    **dict.fromkeys(("heads", "heads_bias", "heads_out"), (1, 1)),
 }
 _CALL = re.compile(r"([a-z_0-9]+)(?:\(\s*([0-9]{1,9}(?:\s*,\s*[0-9]{1,9}){0,7})\s*\))?")
 _NUMBER = r"-?(?:[0-9]{1,17}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})(?:e-?[0-9]{1,3})?"
@@ -261,7 +238,8 @@ def parse_rule(text: str) -> Rule:
         near = difflib.get_close_matches(name, [*NAMED, "constant"], 3, 0.4)
         hint = f"closest are {', '.join(near)}" if near else f"known are {', '.join(NAMED)}"
         raise ExternalModelError(f"unknown rule {text!r}; {hint}; or a pattern, such as 'h w i o -> o i h w'")
-    least, most, make, purpose = NAMED[match[1]]
+    make, purpose = NAMED[match[1]]
+    least, most = _NUMBERS.get(match[1], (0, 0))
     given = tuple(int(number) for number in match[2].split(",")) if match[2] else ()
     if not least <= len(given) <= most or 0 in given:
         takes = f"{least}" if least == most else f"{least} to {most}"
