@@ -168,49 +168,47 @@ class RecordSource(core.ObservationSource):
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
+        self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
             for which in STATES
         )
         self._stages: list[StageSummary] = []
+        self._first: StageSummary | None = None
 
     def observe(self) -> None:
         self._stages = [
             self.samples(),
             self.counts(),
-            self.initial(),
+            self._tensors("initial", "initial state", 0.0, BEFORE_FIRST),
             layers_stage(*self._records, self.layers_allowed),
             self.curve("loss_sum"),
             self.gradients(),
-            self.curve("gradient_norm"),
-            self.curve("learning_rate"),
-            self.curve("update_norm"),
-            self.curve("parameter_norm"),
-            self.final(),
+            *map(self.curve, ("gradient_norm", "learning_rate", "update_norm", "parameter_norm")),
+            self._tensors("final", "final state", self._state_allowed("final"), None),
         ]
+        off = [stage for stage in self._stages if stage.status == "differs"]
+        self._first = min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
 
     def isolate(self) -> Iterator[Finding]:
         # Scripts are not given each other's tensors, so only the first stage that differs is a defect.
-        first = self._first()
+        first = self._first
         if first is not None:
             tensor = TensorComparison(first.name, None, first.deviation, first.allowed)
             yield Finding(first.step, first.name, first.name, (), (tensor,), ())
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
-        first = self._first()
+        first = self._first
         assert first is not None
-        stages = {stage.name: stage for stage in self._stages}
-        cause = f"stage:{first.name.replace(' ', '_')}"
+        cause, evidence = f"stage:{first.name.replace(' ', '_')}", f"{first.name}: {first.text}"
         return [
-            replace(
-                finding, explanation=Explanation(cause, text, "likely", "", f"{first.name}: {first.text}")
-            )
-            for text in self.why(first, stages)
+            replace(finding, explanation=Explanation(cause, text, "likely", "", evidence))
+            for text in self.why(first)
         ]
 
     def conclude(self) -> Diagnosis:
         reference, candidate = self._records
-        first = self._first()
+        first = self._first
         settings, unread = setting_differences(reference.folder, candidate.folder)
         judged = (self._budget is not None or self._proof) and not self._unnamed
         return Diagnosis(
@@ -226,17 +224,12 @@ class RecordSource(core.ObservationSource):
             notes=(*self.notes_of_records(), *unread),
         )
 
-    def _first(self) -> StageSummary | None:
-        """The stage that diverges first."""
-        off = [stage for stage in self._stages if stage.status == "differs"]
-        return min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
-
-    def _columns(self, name: str) -> tuple[Row, Row]:
-        if name == "loss_sum":  # the mean: a batch of another size has another sum
-            ours, theirs = (r.loss[rows] for r, rows in zip(self._records, self._rows, strict=True))
-        else:
-            ours, theirs = (r.columns[name][rows] for r, rows in zip(self._records, self._rows, strict=True))
-        return ours, theirs
+    def _columns(self, name: str) -> list[Row]:
+        """Both records' numbers; of the loss the mean, since a batch of another size has another sum."""
+        return [
+            (record.loss if name == "loss_sum" else record.columns[name])[rows]
+            for record, rows in zip(self._records, self._rows, strict=True)
+        ]
 
     def _allowed(self, name: str) -> Row:
         if name == "learning_rate":
@@ -274,11 +267,8 @@ class RecordSource(core.ObservationSource):
         words = [r.step_id_hashes[rows[:known]] for r, rows in zip(received, self._rows, strict=True)]
         off = np.flatnonzero(words[0] != words[1])
         if not len(off):
-            rest = (
-                ""
-                if known == len(self._steps)
-                else f"; of the {len(self._steps) - known} after, hashes are kept"
-            )
+            after = len(self._steps) - known
+            rest = f"; of the {after} after, hashes are kept" if after else ""
             return StageSummary(name, "agrees", f"the same samples at each of {known} steps{rest}")
         row = int(off[0])
         ours, theirs = (
@@ -293,13 +283,8 @@ class RecordSource(core.ObservationSource):
         if not len(off):
             return StageSummary("count", "agrees", f"{ours[0]:g} at the first step")
         row = int(off[0])
-        return StageSummary(
-            "count", "differs", f"{ours[row]:g} and {theirs[row]:g} samples", int(self._steps[row]), math.inf
-        )
-
-    def initial(self) -> StageSummary:
-        """What they began with, tensor by tensor: bit for bit."""
-        return self._tensors("initial", "initial state", 0.0, BEFORE_FIRST)
+        text = f"{ours[row]:g} and {theirs[row]:g} samples"
+        return StageSummary("count", "differs", text, int(self._steps[row]), math.inf)
 
     def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
@@ -309,10 +294,6 @@ class RecordSource(core.ObservationSource):
             return found
         said = in_words(factor, named(factor, self._known_numbers(0)))
         return replace(found, text=f"every tensor is {said} the reference's")
-
-    def final(self) -> StageSummary:
-        """What they ended with."""
-        return self._tensors("final", "final state", self._state_allowed("final"), None)
 
     def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
@@ -330,11 +311,9 @@ class RecordSource(core.ObservationSource):
             return StageSummary(title, "agrees", f"within {deviation.max():.1e} at {seen}")
         row = int(off[0])
         text = f"{ours[row]:.9g} and {theirs[row]:.9g}, deviation {deviation[row]:.2g}"
-        factor = factor_between(
-            ours[there & (ours != 0)],
-            theirs[there & (ours != 0)],
-            max(limits.FITS_READ_OFF, limits.SCRIPT_CURVE_ULPS * self._epsilon),
-        )
+        whole = there & (ours != 0)
+        slack = max(limits.FITS_READ_OFF, limits.SCRIPT_CURVE_ULPS * self._epsilon)
+        factor = factor_between(ours[whole], theirs[whole], slack)
         if column == "learning_rate" and factor is not None:
             text += f": {in_words(factor, None)} the reference's at every step"
         elif row + 1 < len(ours) and column == "learning_rate":
@@ -359,18 +338,11 @@ class RecordSource(core.ObservationSource):
         bad = {n: d for n, d in off.items() if not d <= allowed}
         if not bad and not alone:
             return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
-        worst = sorted(bad, key=lambda n: -bad[n])[:_SHOWN]
-        parts = [f"{_short(n)} {bad[n]:.2g}" for n in worst] + [
-            f"{_short(n)} only in one" for n in alone[:_SHOWN]
-        ]
-        return StageSummary(
-            name,
-            "differs",
-            f"{len(bad) + len(alone)} of {len(names)} tensors: {', '.join(parts)}",
-            step,
-            math.inf if alone else max(bad.values()),
-            allowed,
-        )
+        parts = [f"{n} {bad[n]:.2g}" for n in sorted(bad, key=lambda n: -bad[n])[:_SHOWN]]
+        parts += [f"{n} only in one" for n in alone[:_SHOWN]]
+        listed = ", ".join(part.removeprefix("tensors/") for part in parts)
+        text = f"{len(bad) + len(alone)} of {len(names)} tensors: {listed}"
+        return StageSummary(name, "differs", text, step, math.inf if alone else max(bad.values()), allowed)
 
     def _gradient_factor(self) -> float | None:
         ours, theirs = (record.state("first_gradients") for record in self._records)
@@ -378,46 +350,38 @@ class RecordSource(core.ObservationSource):
             return None
         both = [np.concatenate([np.ravel(s[n]) for n in ours]).astype(np.float64) for s in (ours, theirs)]
         kept = np.abs(both[0]) > limits.SCRIPT_SMALL * np.abs(both[0]).max(initial=0)
-        return factor_between(
-            both[0][kept],
-            both[1][kept],
-            max(limits.FITS_READ_OFF, limits.SCRIPT_GRADIENT_ULPS * self._epsilon),
-        )
+        slack = max(limits.FITS_READ_OFF, limits.SCRIPT_GRADIENT_ULPS * self._epsilon)
+        return factor_between(both[0][kept], both[1][kept], slack)
 
     def _known_numbers(self, row: int) -> dict[str, float]:
         """Numbers by which a mean and a sum of something differ."""
-        first, second = (record.run_info for record in self._records)
-        assert isinstance(first, ScriptInfo)
-        assert isinstance(second, ScriptInfo)
-        counts = self._columns("count")
+        counts = [float(column[row]) for column in self._columns("count")]
         found = {
-            "the number of samples, as of a sum instead of a mean": float(counts[0][row]),
-            "the candidate's number of samples": float(counts[1][row]),
-            "the candidate's world size, as of gradients added up over ranks and not averaged": float(
-                second.world_size
-            ),
-            "the reference's world size, as of gradients added up over ranks and not averaged": float(
-                first.world_size
-            ),
+            "the number of samples, as of a sum instead of a mean": counts[0],
+            "the candidate's number of samples": counts[1],
         }
-        for side, told in (("reference", first.settings), ("candidate", second.settings)):
+        sides = dict(zip(("reference", "candidate"), self._infos, strict=True))
+        for side in ("candidate", "reference"):
+            ranks = f"the {side}'s world size, as of gradients added up over ranks and not averaged"
+            found[ranks] = float(sides[side].world_size)
+        for side, info in sides.items():
             for name in ("accumulation", "gradient_accumulation_steps"):
-                value = told.get(name)
+                value = info.settings.get(name)
                 if isinstance(value, int) and not isinstance(value, bool):
-                    found[f"the {side}'s {name}, as of micro-batches added up and not averaged"] = float(
-                        value
-                    )
+                    batches = f"the {side}'s {name}, as of micro-batches added up and not averaged"
+                    found[batches] = float(value)
         return {name: value for name, value in found.items() if value > 1}
 
-    def why(self, first: StageSummary, stages: dict[str, StageSummary]) -> Iterator[str]:
-        """What fits the stage that parts first."""
+    def why(self, first: StageSummary) -> Iterator[str]:
+        """What fits the stage that diverges first."""
         if first.name in ("first gradients", "gradient norm"):
             yield from self._clipped()
         if first.name in _CARRIED and first.step not in (-1, 0):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
             return
         text = _WHY[first.name]
-        unlike = [name for name in ("sample ids", "initial state") if stages[name].status == "not recorded"]
+        compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
+        unlike = [name for name in ("sample ids", "initial state") if name not in compared]
         if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
             text += f"; or what was not compared: {' and '.join(unlike)}"
         yield text
@@ -433,12 +397,9 @@ class RecordSource(core.ObservationSource):
 
     def reported_settings(self) -> Iterator[str]:
         """What the recorders were told of the scripts, where it differs."""
-        first, second = (record.run_info for record in self._records)
-        assert isinstance(first, ScriptInfo)
-        assert isinstance(second, ScriptInfo)
         facts: list[dict[str, Any]] = [
-            {"global_batch_size": d.global_batch_size, "world_size": d.world_size, **d.settings}
-            for d in (first, second)
+            {"global_batch_size": info.global_batch_size, "world_size": info.world_size, **info.settings}
+            for info in self._infos
         ]
         for name in dict.fromkeys([*facts[0], *facts[1]]):
             ours, theirs = (told.get(name) for told in facts)
@@ -478,7 +439,3 @@ def _shifted(ours: Row, theirs: Row, allowed: float) -> str:
         if len(a) > 3 and (curve_deviation(a[1:], b[:-1]) <= allowed).all():
             return f": the {who}'s schedule is one step ahead"
     return ""
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("tensors/")
