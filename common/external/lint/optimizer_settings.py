@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from parity.common.external.lint.settings import Meaning
 
 
-def _rate(row: int | None = None) -> Meaning:
-    return Meaning(row, "update", "learning_rate={v}", "lr={v}")
-
-
-def _plain(keras: str, torch: str, row: int | None = None) -> Meaning:
-    return Meaning(row, "update", keras, torch)
+def _plain(keras: str, torch: str = "", row: int | None = None) -> Meaning:
+    """torch: default: as Keras."""
+    return Meaning(row, "update", keras, torch or keras)
 
 
 def _optimizer(decay_row: int | None = None, row: int | None = None) -> dict[str, Meaning]:
     """row: of the optimizer's own settings. decay_row: of its weight decay."""
     return {
-        "learning_rate": _rate(row),
+        "learning_rate": _plain("learning_rate={v}", "lr={v}", row),
         "schedule": _plain("learning_rate: the same schedule", "the same schedule by lr_scheduler", 22),
-        "weight_decay": _plain("weight_decay={v}", "weight_decay={v}", decay_row),
+        "weight_decay": _plain("weight_decay={v}", row=decay_row),
         "weight_decay_mode": _plain(
             "regularizers.L2 of half the decay (coupled), or a decoupled optimizer in torch",
             "the class with decoupled decay (AdamW), or scale the weights before the step",
@@ -41,69 +38,65 @@ def _optimizer(decay_row: int | None = None, row: int | None = None) -> dict[str
     }
 
 
-def _moments(epsilon_row: int | None, decay_row: int | None) -> dict[str, Meaning]:
-    return {
-        **_optimizer(decay_row),
-        "beta_1": _plain("beta_1={v}", "betas[0]={v}"),
-        "beta_2": _plain("beta_2={v}", "betas[1]={v}"),
-        "epsilon": _plain("epsilon={v}", "eps={v}", epsilon_row),
-    }
+def _betas(decay_row: int | None = None) -> dict[str, Meaning]:
+    beta_1, beta_2 = _plain("beta_1={v}", "betas[0]={v}"), _plain("beta_2={v}", "betas[1]={v}")
+    return {**_optimizer(decay_row), "beta_1": beta_1, "beta_2": beta_2}
 
 
-_PLACE = "no such setting: epsilon stands {v}"
-_MOMENTUM_FORM = _plain(
-    "no such setting ({v}); the same while the learning rate stays",
-    "no such setting ({v}); the same while the learning rate stays",
-    7,
-)
+def _epsilon(row: int | None = None) -> Meaning:
+    return _plain("epsilon={v}", "eps={v}", row)
+
+
+def _place(row: int | None = None) -> Meaning:
+    return _plain("no such setting: epsilon stands {v}", row=row)
+
+
+def _momentum_form(row: int) -> Meaning:
+    return _plain("no such setting ({v}); the same while the learning rate stays", row=row)
+
+
 _ADAM = {
-    **_moments(11, 12),
+    **_betas(12),
+    "epsilon": _epsilon(11),
     "epsilon_place": _plain(
         "no such setting ({v}); epsilon_torch * sqrt(1 - beta_2^t) is the same at step t",
         "no such setting ({v}); epsilon_keras / sqrt(1 - beta_2^t) is the same at step t",
         11,
     ),
-    "amsgrad": _plain("amsgrad={v}", "amsgrad={v}"),
+    "amsgrad": _plain("amsgrad={v}"),
 }
 OPTIMIZERS: Mapping[str, Mapping[str, Meaning]] = {
     "sgd": {
         **_optimizer(9),
-        "momentum": _plain("momentum={v}", "momentum={v}", 7),
-        "nesterov": _plain("nesterov={v}", "nesterov={v}", 8),
-        "momentum_form": _MOMENTUM_FORM,
+        "momentum": _plain("momentum={v}", row=7),
+        "nesterov": _plain("nesterov={v}", row=8),
+        "momentum_form": _momentum_form(7),
         "dampening": _plain("no such setting ({v})", "dampening={v}", 7),
     },
     "adam": _ADAM,
-    "adamw": {**_ADAM, "weight_decay": _plain("weight_decay={v}", "weight_decay={v}", 13)},
+    "adamw": {**_ADAM, "weight_decay": _plain("weight_decay={v}", row=13)},
     "rmsprop": {
         **_optimizer(None, 14),
         "rho": _plain("rho={v}", "alpha={v}", 14),
-        "epsilon": _plain("epsilon={v}", "eps={v}", 14),
-        "epsilon_place": _plain(_PLACE, _PLACE, 14),
-        "centered": _plain("centered={v}", "centered={v}", 14),
-        "momentum": _plain("momentum={v}", "momentum={v}", 14),
-        "momentum_form": Meaning(14, "update", _MOMENTUM_FORM.keras, _MOMENTUM_FORM.torch),
+        "epsilon": _epsilon(14),
+        "epsilon_place": _place(14),
+        "centered": _plain("centered={v}", row=14),
+        "momentum": _plain("momentum={v}", row=14),
+        "momentum_form": _momentum_form(14),
     },
     "adagrad": {
         **_optimizer(None, 15),
-        "initial_accumulator": _plain("initial_accumulator_value={v}", "initial_accumulator_value={v}", 15),
-        "epsilon": _plain("epsilon={v}", "eps={v}", 15),
-        "epsilon_place": _plain(_PLACE, _PLACE, 15),
+        "initial_accumulator": _plain("initial_accumulator_value={v}", row=15),
+        "epsilon": _epsilon(15),
+        "epsilon_place": _place(15),
         "rate_decay": _plain("a schedule: lr / (1 + step * {v})", "lr_decay={v}", 15),
     },
-    "adadelta": {
-        **_optimizer(None, 16),
-        "rho": _plain("rho={v}", "rho={v}", 16),
-        "epsilon": _plain("epsilon={v}", "eps={v}", 16),
-    },
-    "adamax": {**_moments(None, None), "epsilon_place": _plain(_PLACE, _PLACE)},
+    "adadelta": {**_optimizer(None, 16), "rho": _plain("rho={v}", row=16), "epsilon": _epsilon(16)},
+    "adamax": {**_betas(), "epsilon": _epsilon(), "epsilon_place": _place()},
     "nadam": {
-        **_moments(None, None),
+        **_betas(),
+        "epsilon": _epsilon(),
         "momentum_decay": _plain("no such setting: Keras's is 1", "momentum_decay={v}"),
     },
-    "lion": {
-        **_optimizer(),
-        "beta_1": _plain("beta_1={v}", "betas[0]={v}"),
-        "beta_2": _plain("beta_2={v}", "betas[1]={v}"),
-    },
+    "lion": _betas(),
 }

@@ -140,30 +140,31 @@ def _initial(role: str, row: int = 43) -> Meaning:
     return Meaning(row, "initial values", f"{keras}={{v}}, or copy the weights", torch)
 
 
-def _penalty(argument: str) -> Meaning:
-    return Meaning(
-        10,
-        "backward",
-        f"{argument}: remove it, or give the optimizer the decay",
-        "add {v} times the sum (l2: of squares) of the tensor to the loss",
-        optional=True,
-    )
+def _initials(*roles: str) -> dict[str, Meaning]:
+    return {f"{role}_initializer": _initial(role) for role in roles}
+
+
+def _penalties(*roles: str) -> dict[str, Meaning]:
+    torch = "add {v} times the sum (l2: of squares) of the tensor to the loss"
+    return {
+        name: Meaning(
+            10, "backward", f"{name}: remove it, or give the optimizer the decay", torch, optional=True
+        )
+        for name in (f"{role}_regularizer" for role in roles)
+    }
+
+
+def _constraint(argument: str, tensor: str) -> Meaning:
+    return Meaning(None, "update", f"{argument}: remove it", f"apply {{v}}{tensor} after each step", True)
 
 
 _BIAS = _forward("use_bias={v}", "bias={v}")
 _TRAINABLE = Meaning(None, "update", "layer.trainable = {v}", "requires_grad_({v}) on its parameters")
 _KERNEL = {
-    "kernel_initializer": _initial("kernel"),
-    "bias_initializer": _initial("bias"),
-    "kernel_regularizer": _penalty("kernel_regularizer"),
-    "bias_regularizer": _penalty("bias_regularizer"),
-    "activity_regularizer": _penalty("activity_regularizer"),
-    "kernel_constraint": Meaning(
-        None, "update", "kernel_constraint: remove it", "apply {v} to weight after each step", optional=True
-    ),
-    "bias_constraint": Meaning(
-        None, "update", "bias_constraint: remove it", "apply {v} to bias after each step", optional=True
-    ),
+    **_initials("kernel", "bias"),
+    **_penalties("kernel", "bias", "activity"),
+    "kernel_constraint": _constraint("kernel_constraint", " to weight"),
+    "bias_constraint": _constraint("bias_constraint", " to bias"),
     "use_bias": _BIAS,
     "trainable": _TRAINABLE,
 }
@@ -193,10 +194,8 @@ _TRANSPOSED = {
 _AFFINE = {
     "scale": _forward("scale={v}", "affine (elementwise_affine)={v}"),
     "center": _forward("center={v}", "bias={v}"),
-    "gamma_initializer": _initial("gamma"),
-    "beta_initializer": _initial("beta"),
-    "gamma_regularizer": _penalty("gamma_regularizer"),
-    "beta_regularizer": _penalty("beta_regularizer"),
+    **_initials("gamma", "beta"),
+    **_penalties("gamma", "beta"),
     "trainable": _TRAINABLE,
 }
 _STATISTICS = _forward("no such setting: {v} statistics need a layer of your own", "track_running_stats: {v}")
@@ -214,8 +213,7 @@ _BATCH_NORM = {
     "frozen_statistics": _training(
         "call it with training=True to update its statistics", "keep a frozen layer in eval()", row=6
     ),
-    "moving_mean_initializer": _initial("moving_mean"),
-    "moving_variance_initializer": _initial("moving_variance"),
+    **_initials("moving_mean", "moving_variance"),
     "trainable": Meaning(6, "update", "layer.trainable = {v}", "requires_grad_({v}) on its parameters"),
 }
 _NORM = {**_AFFINE, "epsilon": _forward("epsilon={v}", "eps={v}", row=40)}
@@ -260,9 +258,7 @@ def _recurrent(row: int | None) -> Mapping[str, Meaning]:
         "kernel_initializer": _initial("kernel"),
         "recurrent_kernel_initializer": _initial("recurrent"),
         "bias_initializer": _initial("bias", 38 if row == 38 else 43),
-        "kernel_regularizer": _penalty("kernel_regularizer"),
-        "recurrent_regularizer": _penalty("recurrent_regularizer"),
-        "bias_regularizer": _penalty("bias_regularizer"),
+        **_penalties("kernel", "recurrent", "bias"),
         "trainable": _TRAINABLE,
     }
 
@@ -279,8 +275,7 @@ _ATTENTION = {
     "kernel_initializer": _initial("kernel"),
     "output_kernel_initializer": _initial("output kernel"),
     "bias_initializer": _initial("bias"),
-    "kernel_regularizer": _penalty("kernel_regularizer"),
-    "bias_regularizer": _penalty("bias_regularizer"),
+    **_penalties("kernel", "bias"),
     "trainable": _TRAINABLE,
 }
 _RESIZE = {
@@ -333,11 +328,8 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
         "max_norm": _forward("no such setting: limit rows to norm {v}", "max_norm={v}"),
         "scale_by_frequency": Meaning(None, "backward", "no such setting", "scale_grad_by_freq={v}"),
         "embedding_initializer": _initial("embedding", 45),
-        "embeddings_regularizer": _penalty("embeddings_regularizer"),
-        "activity_regularizer": _penalty("activity_regularizer"),
-        "embeddings_constraint": Meaning(
-            None, "update", "embeddings_constraint: remove it", "apply {v} after each step", optional=True
-        ),
+        **_penalties("embeddings", "activity"),
+        "embeddings_constraint": _constraint("embeddings_constraint", ""),
         "trainable": _TRAINABLE,
     },
     "dropout": {
@@ -348,7 +340,7 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
     "prelu": {
         "slope_per": _forward("shared_axes: one slope a {v}", "num_parameters: one slope a {v}", row=42),
         "alpha_initializer": _initial("alpha", 42),
-        "alpha_regularizer": _penalty("alpha_regularizer"),
+        **_penalties("alpha"),
         "trainable": _TRAINABLE,
     },
     "flatten": {
@@ -369,34 +361,9 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
 }
 
 # What routes or reorders tensors: written as an expression on one side or the other, so it is not matched.
-PLUMBING = frozenset(
-    {
-        "add",
-        "average",
-        "concatenate",
-        "crop",
-        "dot",
-        "identity",
-        "masking",
-        "maximum",
-        "minimum",
-        "multiply",
-        "permute",
-        "repeat",
-        "reshape",
-        "subtract",
-    }
-)
-# Settings that are read for the sake of others, or that decide no value.
-READ_WITH_OTHERS = frozenset(
-    {
-        "ceil_mode",  # with padding
-        "data_format",  # with padding
-        "output_padding",  # with cropping
-        "first",
-        "last",
-        "mask_zero",
-        "return_sequences",
-        "equation",
-    }
-)
+_ARITHMETIC = {"add", "average", "dot", "maximum", "minimum", "multiply", "subtract"}
+PLUMBING = _ARITHMETIC | {"concatenate", "crop", "identity", "masking", "permute", "repeat", "reshape"}
+# Settings that are read for the sake of others: of padding and cropping.
+_OF_WINDOWS = {"ceil_mode", "data_format", "output_padding"}
+_WITHOUT_VALUE = {"first", "last", "mask_zero", "return_sequences", "equation"}
+READ_WITH_OTHERS = _OF_WINDOWS | _WITHOUT_VALUE
