@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,33 +21,18 @@ def draw(info: TensorInfo, key: object) -> Array:
     """Values for a tensor; equal keys and shapes give equal values."""
     random = np.random.default_rng(zlib.crc32(repr(key).encode()))
     role, shape = info.role, info.shape
-    between: Array = random.uniform(0.5, 1.5, shape)
+    positive: Array = random.uniform(0.5, 1.5, shape)
     normal: Array = random.standard_normal(shape)
     scale = random.uniform(0.8, 1.25)
-    if "var" in role or role.endswith(("gamma", "scale", "alpha")):
-        return between
-    if role.endswith("weight") and len(shape) == 1:
-        return between
+    one_weight = role.endswith("weight") and len(shape) == 1
+    if "var" in role or role.endswith(("gamma", "scale", "alpha")) or one_weight:
+        return positive
     size = 1.3 / max(1.0, math.prod(shape[:-1])) ** 0.5
     if len(shape) < 2 or role.endswith(("bias", "beta", "mean")):
         size = 0.2
     elif "embedding" in role:
         size = 0.5
-    found: Array = normal * (scale * size)
-    return found
-
-
-def values(
-    infos: Sequence[TensorInfo], constants: Mapping[str, float], keys: Mapping[str, object]
-) -> dict[str, Array]:
-    """Values for tensors by name: of `constants` that value, of the others as their key says."""
-    found: dict[str, Array] = {}
-    for info in infos:
-        if info.name in constants:
-            found[info.name] = np.full(info.shape, constants[info.name])
-        else:
-            found[info.name] = draw(info, keys[info.name])
-    return {name: value.astype(np.float64) for name, value in found.items()}
+    return normal * (scale * size)
 
 
 def constant_of(rule: str) -> float | None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parity.common.external.mapping.components import Views, components, deviation, moments, taps_of
-from parity.common.external.mapping.probe_values import constant_of, levelled, values
+from parity.common.external.mapping.probe_values import constant_of, draw, levelled
 from parity.common.external.mapping.variants import Variants
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
@@ -38,28 +37,11 @@ class Trial:
     outputs: float
 
 
-@contextmanager
-def experiment(
-    mapping: Mapping,
-    keras_side: ExternalWorker,
-    torch_side: ExternalWorker,
-    inputs: Inputs,
-    torch_inputs: Inputs | None,
-) -> Iterator[Bench]:
-    """A bench with two models, which have their own weights again at the end."""
-    before = keras_side.read(), torch_side.read()
-    try:
-        given = inputs if torch_inputs is None else torch_inputs
-        bench = Bench(mapping, keras_side, torch_side, inputs, given)
-        bench.neutralise()
-        yield bench
-    finally:
-        keras_side.write(before[0])
-        torch_side.write(before[1])
-
-
 class Bench:
-    """The two models under test. parts: the groups of layers that are judged. trials: how many passes it took."""
+    """Two models under test, which have their own weights again at the end of the context.
+
+    parts: the groups of layers that are judged. trials: how many passes it took.
+    """
 
     def __init__(
         self,
@@ -67,10 +49,10 @@ class Bench:
         keras_side: ExternalWorker,
         torch_side: ExternalWorker,
         inputs: Inputs,
-        given: Inputs,
+        torch_inputs: Inputs | None = None,
     ) -> None:
-        self.mapping, self.sides = mapping, (keras_side, torch_side)
-        self.inputs = inputs, given
+        given = inputs if torch_inputs is None else torch_inputs
+        self.mapping, self.sides, self.inputs = mapping, (keras_side, torch_side), (inputs, given)
         self.outlines: tuple[Outline, Outline] = keras_side.outline(inputs), torch_side.outline(given)
         mapping.check(*self.outlines, unmapped=True)
         self.parts = components(mapping.tensors, *self.outlines)
@@ -89,13 +71,22 @@ class Bench:
         self._written: dict[int, object] = {}
         self._watched: list[str] = []
 
+    def __enter__(self) -> Bench:
+        self._own = [side.read() for side in self.sides]
+        self._neutralise()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for side, weights in zip(self.sides, self._own, strict=True):
+            side.write(weights)
+
     def label(self, pairs: Sequence[Pair], place: int) -> str:
         """The tensors of a component, the first of them where they are many."""
         names = [pairs[index].label for index in self.parts[place].pairs]
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         return f"{'; '.join(names[:_LISTED])}{more}"
 
-    def neutralise(self) -> None:
+    def _neutralise(self) -> None:
         """Give what is not mapped values that change little, so that they do not hide what is mapped."""
         left = self.mapping.unmapped.keras, self.mapping.unmapped.torch
         for side, outline, names in zip(self.sides, self.outlines, left, strict=True):
@@ -110,18 +101,14 @@ class Bench:
 
     def _keras_values(self, pairs: Sequence[Pair], shared: bool) -> Arrays:
         """Values of every mapped Keras tensor; `shared`: equal ones for all components of a signature."""
-        constants = {
-            name: value
-            for pair in pairs
-            for name in pair.keras
-            if (value := constant_of(pair.rule)) is not None
-        }
-        keys: dict[str, object] = {}
+        constants = {name: constant_of(pair.rule) for pair in pairs for name in pair.keras}
+        found: Arrays = {}
         for component in self.parts:
             names = [name for index in component.pairs for name in pairs[index].keras]
             for slot, name in enumerate(names):
-                keys[name] = (component.signature, slot) if shared else name
-        found = values([self.infos[name] for name in keys], constants, keys)
+                info, value = self.infos[name], constants[name]
+                key = (component.signature, slot) if shared else name
+                found[name] = draw(info, key) if value is None else np.full(info.shape, value)
         if shared:
             for pair in pairs:
                 rules = self.variants.rules(pair) if pair.keras and pair.torch else ()
@@ -170,59 +157,48 @@ class Bench:
         arrays = pair.parsed.to_torch([given[name] for name in pair.keras], len(pair.torch))
         return dict(zip(pair.torch, arrays, strict=True))
 
-    def ends(self, pairs: Sequence[Pair]) -> list[tuple[str, str]]:
-        """For each component its Keras layer, and the torch layer that has its tensors under `pairs`."""
-        found = []
-        for component in self.parts:
+    def taps(
+        self, pairs: Sequence[Pair], expected: PassResult, found: PassResult
+    ) -> Iterator[tuple[int, list[str], list[str]]]:
+        """Each component with its taps of both passes: torch's of the layer that has its tensors under `pairs`."""
+        for place, component in enumerate(self.parts):
             names = [name for index in component.pairs for name in pairs[index].torch]
-            found.append((component.keras, self._home[names[0]] if names else component.torch))
-        return found
+            theirs = self._home[names[0]] if names else component.torch
+            yield place, taps_of(expected.activations, component.keras), taps_of(found.activations, theirs)
 
     def _inject(self, pairs: Sequence[Pair], expected: PassResult) -> Arrays:
         """Keras's activations in torch's layouts, by torch's taps."""
         if self._found is None:
             self.run(pairs, inject=False, shared=False)
         assert self._found is not None
-        shapes = self._found.activations
         views = self._views(pairs, expected, self._found)
         injected: Arrays = {}
-        for place, (ours, theirs) in enumerate(self.ends(pairs)):
-            if not self.parts[place].observed:
-                continue
-            one, other = taps_of(expected.activations, ours), taps_of(shapes, theirs)
-            if len(one) != len(other):
-                continue
-            for a, b in zip(one, other, strict=True):
-                array = views.as_torch(expected.activations[a], shapes[b])
-                if array is not None:
-                    injected[b] = array
+        for place, one, other in self.taps(pairs, expected, self._found):
+            if self.parts[place].observed and len(one) == len(other):
+                for a, b in zip(one, other, strict=True):
+                    array = views.as_torch(expected.activations[a], self._found.activations[b])
+                    if array is not None:
+                        injected[b] = array
         return injected
 
     def _views(self, pairs: Sequence[Pair], expected: PassResult, found: PassResult) -> Views:
-        arrays = []
-        for ours, theirs in self.ends(pairs):
-            one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
-            arrays += [
-                (expected.activations[a], found.activations[b])
-                for a, b in zip(one[:1], other[:1], strict=False)
-            ]
-        return Views(arrays)
+        return Views(
+            (expected.activations[one[0]], found.activations[other[0]])
+            for _, one, other in self.taps(pairs, expected, found)
+            if one and other
+        )
 
     def try_out(self, pairs: Sequence[Pair], inject: bool, changed: Names[str, Array] | None = None) -> Trial:
         """How far the components and the outputs of the models are apart with tensors of their own."""
         expected, found = self.run(pairs, inject, shared=False, changed=changed)
         views = self._views(pairs, expected, found)
         deviations: dict[int, float] = {}
-        for place, (ours, theirs) in enumerate(self.ends(pairs)):
-            one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
-            if not self.parts[place].observed or not one or not other:
-                continue
-            far = [
-                _apart(views, expected.activations[a], found.activations[b])
-                for a, b in zip(one, other, strict=False)
-            ]
-            if None not in far:
-                deviations[place] = max(value for value in far if value is not None)
+        for place, one, other in self.taps(pairs, expected, found):
+            calls = list(zip(one, other, strict=False))
+            far = [_apart(views, expected.activations[a], found.activations[b]) for a, b in calls]
+            known = [value for value in far if value is not None]
+            if self.parts[place].observed and known and len(known) == len(calls):
+                deviations[place] = max(known)
         return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
 
     def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool) -> Trial:

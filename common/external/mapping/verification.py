@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 
 import numpy as np
@@ -16,7 +16,7 @@ from parity.common.external.mapping.components import deviation, moments, taps_o
 from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
 from parity.common.external.mapping.graphs import assign
 from parity.common.external.mapping.probe_values import constant_of
-from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial, experiment
+from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial
 from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
@@ -53,7 +53,7 @@ def refine(
         The mapping. Pairs that were doubtful and are confirmed have the source 'probed' and no doubt; a pair whose
         layer does not agree has a doubt with the deviation; `layers` are those whose outputs are the same numbers.
     """
-    with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
+    with Bench(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
         search = _Search(bench, keep)
         search.refine()
         return search.result()
@@ -70,7 +70,7 @@ def verify(
 
     As `refine`, and nothing is changed. A line names the tensors, and by how much their layers differ.
     """
-    with experiment(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
+    with Bench(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
         pairs = mapping.tensors
         bench.find_functions(pairs)
         trial = bench.try_out(pairs, inject=True)
@@ -120,15 +120,19 @@ class _Search:
         whole = self.bench.try_out(self.pairs, inject=False)
         self.last, self.hidden = whole, whole.outputs
         if not self._is_good(whole):
-            alone = self.bench.try_out(self.pairs, inject=True)
+            alone = self._try()
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
                 whole = self.bench.try_out(self.pairs, inject=False)
-                alone = self.bench.try_out(self.pairs, inject=True)
+                alone = self._try()
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
             self.last = Trial(deviations, whole.outputs)
             self.hidden = min(whole.outputs, _worst(alone))
         self._show()
+
+    def _try(self) -> Trial:
+        """What the pairs give, each component judged in isolation."""
+        return self.bench.try_out(self.pairs, inject=True)
 
     def _search(self, total: float) -> None:
         best = list(self.pairs), total
@@ -137,7 +141,7 @@ class _Search:
             before = list(self.pairs)
             self._vary()
             self._order_siblings()
-            total = _total(self.bench.try_out(self.pairs, inject=True))
+            total = _total(self._try())
             if _is_better(total, best[1]):
                 best = list(self.pairs), total
             if self.pairs == before or best[1] <= AGREES or self.is_over:
@@ -157,22 +161,14 @@ class _Search:
         for number in range(_ROUNDS):
             # What is fed to a wrong partner leads astray; what a true difference leaves behind does too.
             expected, found = self.bench.run(self.pairs, inject=number > 0, shared=True)
-            ends = self.bench.ends(self.pairs)
-            sums: list[tuple[Array | None, Array | None]] = []
-            for ours, theirs in ends:
-                one, other = taps_of(expected.activations, ours), taps_of(found.activations, theirs)
-                sums.append(
-                    (
-                        moments(expected.activations[one[0]]) if one else None,
-                        moments(found.activations[other[0]]) if other else None,
-                    )
-                )
+            sums = {
+                place: (moments(expected.activations[one[0]]), moments(found.activations[other[0]]))
+                for place, one, other in self.bench.taps(self.pairs, expected, found)
+                if one and other
+            }
             changed = False
             for members in self._exchangeable():
-                partner = _nearest(
-                    [place for place in members if sums[place][0] is not None and sums[place][1] is not None],
-                    sums,
-                )
+                partner = _nearest([place for place in members if place in sums], sums)
                 if any(own != other for own, other in partner.items()):
                     self.pairs = self._repaired(self.pairs, partner)
                     changed = True
@@ -191,30 +187,39 @@ class _Search:
         found = list(pairs)
         for own, other in partner.items():
             for here, there in zip(self.parts[own].pairs, self.parts[other].pairs, strict=True):
-                found[here] = pairs[here].model_copy(
-                    update={"torch": pairs[there].torch, "rule": pairs[there].rule}
-                )
+                given = {"torch": pairs[there].torch, "rule": pairs[there].rule}
+                found[here] = pairs[here].model_copy(update=given)
         return found
+
+    def _with(self, place: int, pairs: Sequence[Pair], changed: Sequence[Pair]) -> list[Pair]:
+        """Pairs with those of one component replaced."""
+        found = list(pairs)
+        for index, pair in zip(self.parts[place].pairs, changed, strict=True):
+            found[index] = pair
+        return found
+
+    def _variants(self, place: int) -> Iterator[list[Pair]]:
+        return self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs])
 
     def _vary(self) -> None:
         """Try what each component that is wrong could also be, one thing in all of them at a time."""
-        trial = self.bench.try_out(self.pairs, inject=True)
+        trial = self._try()
         best = dict(trial.deviations)
         wrong = [place for place, value in best.items() if value > WRONG and not self.is_fixed(place)]
         hidden = [place for place in range(len(self.parts)) if place not in best and not self.is_fixed(place)]
-        if wrong:
-            self._vary_all(wrong, best)
-        left = [place for place, value in best.items() if value > WRONG]
-        for place in hidden if left or trial.outputs > WRONG else []:
-            self._vary_hidden(place)
-        if left or trial.outputs > WRONG:
-            self._exchange_hidden(hidden)
+        self._vary_all(wrong, best)
+        if trial.outputs > WRONG or any(value > WRONG for value in best.values()):
+            # A component without a tap is judged by all that come after it.
+            for place in hidden:
+                self._keep_better(self._with(place, self.pairs, other) for other in self._variants(place))
+            self._keep_better(
+                self._repaired(self.pairs, {one: other, other: one})
+                for one, other in itertools.combinations(hidden, 2)
+                if self.parts[one].signature == self.parts[other].signature
+            )
 
     def _vary_all(self, wrong: list[int], best: dict[int, float]) -> None:
-        choices = {
-            place: self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs])
-            for place in wrong
-        }
+        choices = {place: self._variants(place) for place in wrong}
         while choices and not self.is_over:
             tried: dict[int, list[Pair]] = {}
             for place in list(choices):
@@ -225,49 +230,31 @@ class _Search:
                     tried[place] = other
             if not tried:
                 continue
-            pairs = list(self.pairs)
+            pairs = self.pairs
             for place, other in tried.items():
-                for index, pair in zip(self.parts[place].pairs, other, strict=True):
-                    pairs[index] = pair
+                pairs = self._with(place, pairs, other)
             trial = self.bench.try_out(pairs, inject=True)
-            for place in tried:
+            for place, other in tried.items():
                 value = trial.deviations.get(place, float("inf"))
                 if value < best[place] / _CLEARLY:
                     best[place] = value
-                    for index in self.parts[place].pairs:
-                        self.pairs[index] = pairs[index]
+                    self.pairs = self._with(place, self.pairs, other)
 
-    def _vary_hidden(self, place: int) -> None:
-        """A component without a tap is judged by all that come after it."""
-        trial = self.bench.try_out(self.pairs, inject=True)
-        worst = _total(trial)
-        for other in self.bench.variants.of([self.pairs[index] for index in self.parts[place].pairs]):
+    def _keep_better(self, choices: Iterable[list[Pair]]) -> None:
+        """Try whole mappings one after another, and keep each with which the models are closer."""
+        worst = _total(self._try())
+        for pairs in choices:
             if worst <= AGREES or self.is_over:
                 return
-            pairs = list(self.pairs)
-            for index, pair in zip(self.parts[place].pairs, other, strict=True):
-                pairs[index] = pair
             value = _total(self.bench.try_out(pairs, inject=True))
             if _is_better(value, worst):
                 worst, self.pairs = value, pairs
-
-    def _exchange_hidden(self, hidden: Sequence[int]) -> None:
-        """Give components without a tap the tensors of others of their signature, wherever that helps."""
-        worst = _total(self.bench.try_out(self.pairs, inject=True))
-        for one, other in itertools.combinations(hidden, 2):
-            if worst <= AGREES or self.is_over:
-                return
-            if self.parts[one].signature == self.parts[other].signature:
-                pairs = self._repaired(self.pairs, {one: other, other: one})
-                value = _total(self.bench.try_out(pairs, inject=True))
-                if _is_better(value, worst):
-                    worst, self.pairs = value, pairs
 
     def _order_siblings(self) -> None:
         """Layers that are given the same and are alike: which is which shows in what comes after them."""
         siblings = self._siblings()
         for strict in (True, False):
-            trial = self.bench.try_out(self.pairs, inject=True)
+            trial = self._try()
             wrong = [place for place, value in trial.deviations.items() if value > WRONG]
             for place in [*wrong, None]:
                 if self.is_over or not siblings:
@@ -366,20 +353,21 @@ class _Search:
 
     def _judged(self, index: int, far: float) -> Pair:
         pair = self.pairs[index]
+        doubt, note, source = pair.doubt, pair.note, pair.source
         if far > WRONG:
-            said = f"with these tensors the layers differ by {far:.1g} of the largest value"
-            return pair.model_copy(update={"doubt": f"{pair.doubt}; {said}" if pair.doubt else said})
-        note = pair.note
-        if far > AGREES:
-            said = f"the layers agree to {far:.1g} only: they differ in something else"
-            note = f"{note}; {said}" if note else said
-        if not self._is_open(index):
-            return pair.model_copy(update={"note": note})
-        if index not in self.shown and constant_of(pair.rule) is None:
-            said = "the models agree, but they also do with other values in it: it does not matter here"
-            return pair.model_copy(update={"doubt": f"{pair.doubt}; {said}" if pair.doubt else said})
-        source = pair.source if pair.source == "hand" else "probed"
-        return pair.model_copy(update={"doubt": None, "source": source, "note": note})
+            doubt = _and(doubt, f"with these tensors the layers differ by {far:.1g} of the largest value")
+        else:
+            if far > AGREES:
+                note = _and(note, f"the layers agree to {far:.1g} only: they differ in something else")
+            if self._is_open(index):
+                if index in self.shown or constant_of(pair.rule) is not None:
+                    doubt, source = None, pair.source if pair.source == "hand" else "probed"
+                else:
+                    words = (
+                        "the models agree, but they also do with other values in it: it does not matter here"
+                    )
+                    doubt, note = _and(doubt, words), pair.note
+        return pair.model_copy(update={"doubt": doubt, "note": note, "source": source})
 
     def _layers(self, mapping: Mapping) -> tuple[LayerPair, ...]:
         """Layers by their tensors and order; and where other layers compute the same numbers, those."""
@@ -388,6 +376,10 @@ class _Search:
         static = layer_pairs(mapping, *self.bench.outlines, given)
         expected, found = self.bench.every_layer(self.pairs)
         return by_numbers(static, given, self.bench.outlines, expected, found)
+
+
+def _and(text: str | None, more: str) -> str:
+    return f"{text}; {more}" if text else more
 
 
 def _worst(trial: Trial) -> float:
@@ -406,7 +398,7 @@ def _is_better(value: float, than: float) -> bool:
     return value < than - WRONG or value < than / _CLEARLY
 
 
-def _nearest(members: Sequence[int], sums: Sequence[tuple[Array | None, Array | None]]) -> dict[int, int]:
+def _nearest(members: Sequence[int], sums: Names[int, tuple[Array, Array]]) -> dict[int, int]:
     """Keras's component -> torch's, nearest first; as it was where it is about as near."""
     if len(members) < 2:
         return {}
