@@ -6,7 +6,7 @@ Nothing is guessed silently: what only its order distinguishes from others of it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,60 +57,47 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         hints: what is known; its tensors, ignored, tied and layers are taken over as they are.
     """
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
-    known = {side: _named(hints, side) for side in ("keras", "torch")}
+    outlines = {"keras": keras, "torch": torch}
+    # What a person leaves unmapped may be found.
+    known = {side: set(hints.names(side)) - set(getattr(hints.unmapped, side)) for side in outlines}
     ignored = {
         side: {
             info.name: why
             for info in outline.tensors
             if info.name not in known[side] and (why := _needless(info))
         }
-        for side, outline in (("keras", keras), ("torch", torch))
+        for side, outline in outlines.items()
     }
-    left_out = {side: known[side] | set(ignored[side]) for side in known}
     split = [holds_several(outline) for outline in (keras, torch)]
-    apart = split[0] != split[1]
-    ours = parameter_groups_of(keras, left_out["keras"], apart and split[0])
-    theirs = parameter_groups_of(torch, left_out["torch"], apart and split[1])
+    groups = [
+        parameter_groups_of(outline, known[side] | ignored[side].keys(), several and split[0] != split[1])
+        for (side, outline), several in zip(outlines.items(), split, strict=True)
+    ]
     flattened = _flattened(keras)
-    pairs = _Pairs(flattened)
-    for match in _matched(ours, theirs, flattened):
-        pairs.add(match)
-    places = {info.name: place for place, info in enumerate(keras.tensors)}
-    compiled = pairs.compiled()
-    compiled.sort(key=lambda pair: places[pair.keras[0]] if pair.keras else len(places))
-    tensors = [*hints.tensors, *compiled]
-    mapped = {side: {name for pair in tensors for name in getattr(pair, side)} for side in known}
+    tensors = [*hints.tensors, *_pairs(_matched(*groups, flattened), flattened, keras)]
     tied, unmapped = {}, {}
-    for side, outline in (("keras", keras), ("torch", torch)):
-        tied[side] = dict(getattr(hints.tied, side))
-        rest = []
-        for info in outline.tensors:
-            if info.name in mapped[side] or info.name in ignored[side] or info.name in known[side]:
-                continue
-            if info.tied_to is not None:
-                tied[side][info.name] = info.tied_to
-            elif info.name in outline.unused:
+    for side, outline in outlines.items():
+        mapped = {name for pair in tensors for name in getattr(pair, side)}
+        rest = [
+            info for info in outline.tensors if info.name not in mapped | ignored[side].keys() | known[side]
+        ]
+        tied[side] = {info.name: info.tied_to for info in rest if info.tied_to is not None}
+        rest = [info for info in rest if info.tied_to is None]
+        for info in rest:
+            if info.name in outline.unused:
                 ignored[side][info.name] = "the model has it and does not use it"
             elif info.buffer:
                 ignored[side][info.name] = "not trained, and nothing like it on the other side"
-            else:
-                rest.append(info.name)
-        unmapped[side] = tuple(rest)
+        unmapped[side] = tuple(info.name for info in rest if info.name not in ignored[side])
     mapping = Mapping(
         keras=keras.target,
         torch=torch.target,
         tensors=tuple(tensors),
-        ignored=Reasons(**{side: {**getattr(hints.ignored, side), **ignored[side]} for side in known}),
-        tied=Reasons(**tied),
+        ignored=Reasons(**{side: {**getattr(hints.ignored, side), **ignored[side]} for side in outlines}),
+        tied=Reasons(**{side: {**getattr(hints.tied, side), **tied[side]} for side in outlines}),
         unmapped=Names(**unmapped),
     )
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
-
-
-def _named(hints: Mapping, side: str) -> set[str]:
-    """Names that a person's mapping has a place for; what it leaves unmapped may be found."""
-    found = {name for pair in hints.tensors for name in getattr(pair, side)}
-    return found | set(getattr(hints.ignored, side)) | set(getattr(hints.tied, side))
 
 
 def _needless(info: TensorInfo) -> str:
@@ -149,9 +136,9 @@ def _matched(
     """Match groups: first those in order, weighed with their names, then the rest."""
     fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
     chains = [in_order(len(ours), len(theirs), fit.in_order) for fit in fits]
-    _, _, fit, chain = max(
-        (_worth_of(chain, fit), -number, fit, chain)
-        for number, (fit, chain) in enumerate(zip(fits, chains, strict=True))
+    fit, chain = max(
+        zip(fits, chains, strict=True),
+        key=lambda pair: sum(pair[0].in_order(*both) or 0.0 for both in pair[1]),
     )
     ours = fit.ours
     found = dict(chain)
@@ -187,10 +174,6 @@ def _number(group: ParameterGroup) -> int | None:
     stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
     automatic = stem.replace("_", "") == group.layer.type.rpartition(".")[2].lower()
     return int(number) if automatic else None
-
-
-def _worth_of(chain: Sequence[tuple[int, int]], fit: _Fit) -> float:
-    return sum(fit.in_order(i, j) or 0.0 for i, j in chain)
 
 
 def _exchange(found: dict[int, int], fit: _Fit) -> None:
@@ -314,88 +297,48 @@ def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Sh
     return worth
 
 
-class _Pairs:
-    """Pairs of tensors from matches; the parts of a tensor that holds several wait for each other."""
-
-    def __init__(self, flattened: dict[str, Shape]) -> None:
-        self.flattened = flattened
-        self.found: list[Pair] = []
-        self.waiting: dict[str, list[tuple[Part, Part, Match]]] = {}
-
-    def add(self, match: Match) -> None:
-        """Add the tensors of two groups."""
-        ours, theirs = match.keras, match.torch
-        for slot in dict.fromkeys((*ours.parts, *theirs.parts)):
-            if slot == "recurrent_shift":
+def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline) -> list[Pair]:
+    """Pairs of tensors, in Keras's order; a tensor that holds several, and lacks one of them, has none."""
+    found: list[Pair] = []
+    # The parts of a tensor that holds several wait for each other.
+    waiting: dict[str, list[tuple[Part, Part, Match]]] = {}
+    for match in matches:
+        ours, theirs = match.keras.parts, match.torch.parts
+        for slot in dict.fromkeys((*ours, *theirs)):
+            one, other = ours.get(slot), theirs.get(slot)
+            part = one or other
+            if slot == "recurrent_shift" or part is None:
                 continue
-            one, other = ours.parts.get(slot), theirs.parts.get(slot)
-            if one is not None and other is not None:
-                if one.count > 1 or other.count > 1:
-                    whole = one if one.count > 1 else other
-                    self.waiting.setdefault(whole.info.name, []).append((one, other, match))
-                    continue
-                self._pair(match, slot, one, other)
-            elif one is not None and one.count == 1:
-                self._constant(match, slot, keras=one)
-            elif other is not None and other.count == 1:
-                self._constant(match, slot, torch=other)
+            if one is None or other is None:
+                if part.count == 1 and slot in _NEUTRAL:
+                    rule = f"constant({_NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+                    found.append(_pair([one] if one else [], [other] if other else [], [rule], match))
+            elif one.count > 1 or other.count > 1:
+                whole = one if one.count > 1 else other
+                waiting.setdefault(whole.info.name, []).append((one, other, match))
+            else:
+                rules = fitting(match.keras, match.torch, slot, flattened.get(match.keras.layer.path))
+                second = (
+                    [theirs["recurrent_shift"]] if slot == "shift" and "recurrent_shift" in theirs else []
+                )
+                found.append(_pair([one], [other, *second], rules, match))
+    for members in waiting.values():
+        members.sort(key=lambda member: max(member[0], member[1], key=lambda part: part.count).index)
+        ones, others, origins = (list(side) for side in zip(*members, strict=True))
+        rules = joined(ones, others) if len(members) == max(ones[0].count, others[0].count) else ()
+        if rules:
+            doubt = next((match.doubt for match in origins if match.doubt), None)
+            found.append(_pair(ones, others, rules, replace(origins[0], doubt=doubt)))
+    places = {info.name: place for place, info in enumerate(keras.tensors)}
+    return sorted(found, key=lambda pair: places[pair.keras[0]] if pair.keras else len(places))
 
-    def _pair(self, match: Match, slot: str, one: Part, other: Part) -> None:
-        ours, theirs = match.keras, match.torch
-        rules = fitting(ours, theirs, slot, self.flattened.get(ours.layer.path))
-        torch: tuple[str, ...] = (other.info.name,)
-        if slot == "shift" and "recurrent_shift" in theirs.parts:
-            torch = (*torch, theirs.parts["recurrent_shift"].info.name)
-        self._take((one.info.name,), torch, rules, match)
 
-    def _take(
-        self, keras: tuple[str, ...], torch: tuple[str, ...], rules: Sequence[str], match: Match
-    ) -> None:
-        doubt = match.doubt
-        if len(rules) > 1:
-            also = f"its shape also fits {' and '.join(repr(rule) for rule in rules[1:3])}"
-            doubt = f"{doubt}; {also}" if doubt else also
-        note = parse_rule(rules[0]).note or None
-        self.found.append(
-            Pair(keras=keras, torch=torch, rule=rules[0], source=match.source, doubt=doubt, note=note)
-        )
-
-    def _constant(
-        self, match: Match, slot: str, keras: Part | None = None, torch: Part | None = None
-    ) -> None:
-        part = keras or torch
-        if part is None or slot not in _NEUTRAL:
-            return
-        rule = f"constant({_NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
-        name = (part.info.name,)
-        self.found.append(
-            Pair(
-                keras=name if keras else (),
-                torch=name if torch else (),
-                rule=rule,
-                source=match.source,
-                doubt=match.doubt,
-                note=parse_rule(rule).note,
-            )
-        )
-
-    def compiled(self) -> list[Pair]:
-        """All pairs; a tensor that holds several, and lacks one of them, has none."""
-        for members in self.waiting.values():
-            members = sorted(
-                members, key=lambda member: max(member[0], member[1], key=lambda p: p.count).index
-            )
-            ours, theirs = [member[0] for member in members], [member[1] for member in members]
-            whole = ours[0] if ours[0].count > 1 else theirs[0]
-            rules = joined(ours, theirs) if len(members) == whole.count else ()
-            if not rules:
-                continue
-            doubts = [member[2].doubt for member in members if member[2].doubt]
-            match = replace(members[0][2], doubt=doubts[0] if doubts else None)
-            self._take(
-                tuple(dict.fromkeys(part.info.name for part in ours)),
-                tuple(dict.fromkeys(part.info.name for part in theirs)),
-                rules,
-                match,
-            )
-        return self.found
+def _pair(ours: Iterable[Part], theirs: Iterable[Part], rules: Sequence[str], match: Match) -> Pair:
+    """The tensors of parts by the first of the rules that fit."""
+    doubt = match.doubt
+    if len(rules) > 1:
+        also = f"its shape also fits {' and '.join(repr(rule) for rule in rules[1:3])}"
+        doubt = f"{doubt}; {also}" if doubt else also
+    names = [tuple(dict.fromkeys(part.info.name for part in parts)) for parts in (ours, theirs)]
+    note = parse_rule(rules[0]).note or None
+    return Pair(keras=names[0], torch=names[1], rule=rules[0], source=match.source, doubt=doubt, note=note)

@@ -123,13 +123,14 @@ class Mapping(Spec):
     @model_validator(mode="after")
     def _once(self) -> Self:
         for side in ("keras", "torch"):
-            counts = Counter(self._named(side))
+            counts = Counter(self.names(side))
             twice = [name for name, count in counts.items() if count > 1]
             if twice:
                 raise ValueError(f"the {side} tensor {twice[0]!r} is named twice")
         return self
 
-    def _named(self, side: str) -> Iterator[str]:
+    def names(self, side: str) -> Iterator[str]:
+        """All names of 'keras' or 'torch', unmapped ones too."""
         for pair in self.tensors:
             yield from getattr(pair, side)
         for rest in (self.ignored, self.tied, self.unmapped):
@@ -172,7 +173,7 @@ class Mapping(Spec):
         return found
 
     def _moved(self, source: str, target: str, state: State, partial: bool) -> State:
-        known = set(self._named(source))
+        known = set(self.names(source))
         unknown = next((name for name in state if name not in known), None)
         if unknown is not None:
             raise ExternalModelError(
@@ -209,7 +210,7 @@ class Mapping(Spec):
         """
         shapes = {"keras": _shapes(keras), "torch": _shapes(torch)}
         for side, outline in (("keras", keras), ("torch", torch)):
-            named = set(self._named(side))
+            named = set(self.names(side))
             for name in named - set(shapes[side]):
                 raise ExternalModelError(
                     f"{outline.target} has no tensor {name!r}{_near(name, shapes[side])}"
