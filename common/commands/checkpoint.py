@@ -13,8 +13,7 @@ from rich.table import Table
 from parity.common.base.errors import CheckpointError
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
-from parity.common.external.checkpoints import End, convert_checkpoint
-from parity.common.external.export import FORMATS, convert
+from parity.common.external.checkpoints import FORMATS, End, convert_checkpoint, export_checkpoint
 from parity.common.report.terminal import table_console
 
 
@@ -170,7 +169,7 @@ def _export(options: argparse.Namespace) -> int:
         raise CheckpointError(f"{options.out}: its folder is not there; make it first")
     if not options.path.is_dir():
         raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
-    answer = convert(options.path.resolve(), options.to, options.out.resolve())
+    answer = export_checkpoint(options.path.resolve(), options.to, options.out.resolve())
     for problem in answer["passed_over"]:
         print(f"passed over: {problem}")
     print(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")

@@ -24,18 +24,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parity.common.base.errors import ExternalModelError
+from parity.common.base.errors import ExternalModelError, ParityError, RunError
 from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
 from parity.common.execution.worker import require
-from parity.common.external.export import SECONDS
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec.external import mapping as maps
 from parity.common.spec.external.patterns import Array
@@ -51,6 +50,15 @@ ENDINGS: dict[str, Framework] = {
     ".pth": "torch",
     ".safetensors": "torch",
 }
+# Format that a run or a checkpoint is exported to -> the framework that writes it, and how its files are called.
+FORMATS: dict[str, tuple[Framework, tuple[str, ...]]] = {
+    "keras": ("tensorflow", (".keras",)),
+    "state_dict": ("torch", (".pt", ".pth")),
+    "safetensors": ("torch", (".safetensors",)),
+    "dcp": ("torch", (".dcp",)),
+}
+# Reading or writing a file of weights may take so long.
+_SECONDS = 3600.0
 _SIDES: dict[Framework, str] = {"tensorflow": "keras", "torch": "torch"}
 # What wrappers put before every name of a state_dict (DistributedDataParallel, torch.compile).
 _WRAPPERS = ("module.", "_orig_mod.")
@@ -137,27 +145,22 @@ def translated(contents: CheckpointContents, mapping: maps.Mapping, source: Fram
     to_torch = source == "tensorflow"
     side = _SIDES[source]
     known = {name for pair in mapping.tensors for name in getattr(pair, side)}
-    tensors = contents.tensors if to_torch else _unwrapped(contents.tensors, known)
-    slots = (
-        contents.slots if to_torch else {s: _unwrapped(state, known) for s, state in contents.slots.items()}
-    )
     move = mapping.to_torch if to_torch else mapping.to_keras
-    moved_slots = {}
-    for slot, state in slots.items():
-        for pair in mapping.tensors:
-            if pair.parsed.note and any(name in state for name in getattr(pair, side)):
-                raise ExternalModelError(
-                    f"the optimizer's slots of {pair.label} cannot be carried: {pair.parsed.note};"
-                    " carry the rest with --weights-only"
-                )
-        moved_slots[slot] = move(_whole(state, mapping, side), partial=True)
-    return CheckpointContents(
-        move(tensors),
-        moved_slots,
-        kind=contents.kind,
-        step=contents.step,
-        learning_rate=contents.learning_rate,
-    )
+
+    def named(state: State) -> State:
+        return state if to_torch else _unwrapped(state, known)
+
+    slots = {slot: named(state) for slot, state in contents.slots.items()}
+    for pair in mapping.tensors:
+        if pair.parsed.note and any(
+            name in state for state in slots.values() for name in getattr(pair, side)
+        ):
+            raise ExternalModelError(
+                f"the optimizer's slots of {pair.label} cannot be carried: {pair.parsed.note};"
+                " carry the rest with --weights-only"
+            )
+    moved = {slot: move(_whole(state, mapping, side), partial=True) for slot, state in slots.items()}
+    return replace(contents, tensors=move(named(contents.tensors)), slots=moved)
 
 
 def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
@@ -165,19 +168,16 @@ def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
 
     Tied names, and tensors that need no counterpart, have none.
     """
-    found = dict(state)
     for pair in mapping.tensors:
         names = getattr(pair, side)
-        there = [name for name in names if name in state]
-        if there and len(there) < len(names):
+        missing = [name for name in names if name not in state]
+        if missing and len(missing) < len(names):
             raise ExternalModelError(
-                f"{pair.label}: the optimizer has slots of {there[0]}, but none of"
-                f" {next(name for name in names if name not in state)}; carry the weights with --weights-only"
+                f"{pair.label}: the optimizer has slots of {next(name for name in names if name in state)}, but none of"
+                f" {missing[0]}; carry the weights with --weights-only"
             )
-    for name in state:
-        if name in getattr(mapping.ignored, side):
-            del found[name]
-    return found
+    ignored = getattr(mapping.ignored, side)
+    return {name: value for name, value in state.items() if name not in ignored}
 
 
 def _unwrapped(state: State, known: set[str]) -> State:
@@ -225,12 +225,10 @@ def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: 
 
 
 def _doubts(mapping: maps.Mapping) -> list[str]:
-    count = len(mapping.doubtful)
-    if not count:
-        return []
     return [
-        f"{count} of {len(mapping.tensors)} lines of the mapping are doubtful, first"
-        f" {mapping.doubtful[0].label}: {mapping.doubtful[0].doubt}"
+        f"{len(mapping.doubtful)} of {len(mapping.tensors)} lines of the mapping are doubtful, first"
+        f" {pair.label}: {pair.doubt}"
+        for pair in mapping.doubtful[:1]
     ]
 
 
@@ -259,6 +257,22 @@ def check_slots(given: Mapping[str, State], expected: set[str], optimizer: str) 
         )
 
 
+# --- A framework's own formats, of runs and checkpoints ---
+
+
+def export_checkpoint(path: Path, kind: str, out: Path) -> dict[str, Any]:
+    """Have `out` written from a run or a checkpoint; returns what the framework's `convert.export` does.
+
+    Raises:
+        ParityError: the framework is not installed, or cannot do it, in one line.
+    """
+    framework = FORMATS[kind][0]
+    require(framework)
+    job = {"path": str(path), "kind": kind, "out": str(out)}
+    answer: dict[str, Any] = _in_child(framework, "export", job, RunError)
+    return answer
+
+
 # --- The processes ---
 
 
@@ -268,14 +282,16 @@ def _ask(action: str, end: End, given: dict[str, Any]) -> Any:
     return _in_child(end.framework, action, job)
 
 
-def _in_child(framework: Framework, action: str, job: dict[str, Any]) -> Any:
+def _in_child(
+    framework: Framework, action: str, job: dict[str, Any], error: type[ParityError] = ExternalModelError
+) -> Any:
     service, name = f"{__name__}:Conversions", f"the {framework} process"
-    with Child(service, framework, name=name, error=ExternalModelError) as child:
-        return child.ask(action, job, SECONDS)
+    with Child(service, framework, name=name, error=error) as child:
+        return child.ask(action, job, _SECONDS)
 
 
 class Conversions(Service):
-    """The child's side: reads and writes files with `{tf,torch}_impl/external/checkpoints.py`."""
+    """The child's side: `{tf,torch}_impl/external/checkpoints.py` and `{tf,torch}_impl/convert.py`."""
 
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
@@ -291,6 +307,13 @@ class Conversions(Service):
             notes: list[str] = side.write(Path(path), model, optimizer, CheckpointContents(**held))
         return notes
 
+    def export(self, path: str, kind: str, out: str) -> dict[str, Any]:
+        self.about = path
+        module = importlib.import_module(f"{MODULES[self._framework]}.convert")
+        with _one_line(out, "written", RunError):
+            written: dict[str, Any] = module.export(Path(path), kind, Path(out))
+        return written
+
     def _side(self, path: str, *targets: str | None) -> Any:
         self.about = path
         side = importlib.import_module(f"{MODULES[self._framework]}.external.checkpoints")
@@ -300,11 +323,11 @@ class Conversions(Service):
 
 
 @contextmanager
-def _one_line(path: str, done: str) -> Iterator[None]:
+def _one_line(path: str, done: str, kind: type[ParityError] = ExternalModelError) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ExternalModelError(f"{path}: cannot be {done}: {error.strerror or error}") from None
+        raise kind(f"{path}: cannot be {done}: {error.strerror or error}") from None
 
 
 def precision_of(dtypes: set[Any]) -> str:
