@@ -84,27 +84,25 @@ def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened:
         found += ["transpose", "same"]
     if len(ours) == 3 and len(theirs) == 2:
         leaves = keras.parts[slot].info.role.startswith(("output", "attention_output"))
-        found += (
-            [f"heads_out({ours[0]})", f"heads({ours[1]})"]
-            if leaves
-            else [f"heads({ours[1]})", f"heads_out({ours[0]})"]
-        )
+        rules = [f"heads({ours[1]})", f"heads_out({ours[0]})"]
+        found += rules[::-1] if leaves else rules
     if len(ours) == 2 and len(theirs) >= 3:
         # A convolution whose patches do not overlap is a dense layer on patches, and a 1x1 one is dense.
-        sides = theirs[2:]
-        names = _LETTERS[: len(sides)]
-        spread = " ".join(f"{name}" for name in names)
-        sizes = " ".join(f"{name}={side}" for name, side in zip(names, sides, strict=True))
+        spread, sizes = _spread(theirs[2:])
         found.append(f"({spread} i) o -> o i {spread}; {sizes}")
     if len(ours) >= 3 and len(theirs) == 2 and "conv" in keras.op:
-        names = _LETTERS[: len(ours) - 2]
-        sizes = " ".join(f"{name}={side}" for name, side in zip(names, ours[:-2], strict=True))
         if math.prod(ours[:-2]) == 1:
             found.append(" ".join("1" * (len(ours) - 2)) + " i o -> o i")
         else:
-            spread = " ".join(names)
+            spread, sizes = _spread(ours[:-2])
             found += [f"{spread} i o -> o (i {spread}); {sizes}", f"{spread} i o -> o ({spread} i); {sizes}"]
     return found
+
+
+def _spread(sides: Shape) -> tuple[str, str]:
+    """Names for the axes of a window, and their sizes, as a pattern has them: 'a b', 'a=3 b=5'."""
+    names = _LETTERS[: len(sides)]
+    return " ".join(names), " ".join(f"{name}={side}" for name, side in zip(names, sides, strict=True))
 
 
 def _is_settled(
@@ -175,13 +173,10 @@ def _recurrent(keras: ParameterGroup, torch: ParameterGroup, slot: str) -> tuple
     kinds = f"{keras.kind} {torch.kind} {torch.layer.type} {keras.layer.type}".lower()
     gru = "gru" in kinds
     if slot in ("main", "recurrent"):
-        rules = ["gru"] if gru else ["transpose"]
-    elif gru:
-        rules = ["gru_bias"] if len(ours) == 2 else []
-        return tuple(rules) if rules and fits(rules[0], [ours], [theirs, theirs]) else ()
+        rule, torch_shapes = "gru" if gru else "transpose", [theirs]
     else:
-        return ("two_biases",) if ours == theirs else ()
-    return tuple(rule for rule in rules if fits(rule, [ours], [theirs]))
+        rule, torch_shapes = "gru_bias" if gru else "two_biases", [theirs, theirs]
+    return (rule,) if fits(rule, [ours], torch_shapes) else ()
 
 
 def _parts(ours: Part, theirs: Part) -> tuple[str, ...]:
@@ -191,11 +186,8 @@ def _parts(ours: Part, theirs: Part) -> tuple[str, ...]:
     if len(theirs.shape) == 1 or len(ours.shape) == 1:
         return ("part",) if math.prod(ours.shape) == math.prod(theirs.shape) else ()
     one = (ours.shape[0], math.prod(ours.shape[1:]))
-    if theirs.count > 1:
-        other = theirs.shape[::-1] if theirs.axis == 0 else theirs.shape
-    else:
-        other = theirs.shape[::-1]
-    return ("part",) if one == tuple(other) else ()
+    other = theirs.shape if theirs.count > 1 and theirs.axis else theirs.shape[::-1]
+    return ("part",) if one == other else ()
 
 
 def joined(ours: Sequence[Part], theirs: Sequence[Part]) -> tuple[str, ...]:
@@ -218,11 +210,9 @@ def _joined(shapes: Sequence[Shape], whole: Part, count: int) -> list[str]:
     first = shapes[0]
     row = "{} i" if whole.axis == 0 else "i {}"
     if len(whole.info.shape) == 1:
-        return (
-            [f"n h k -> (n h k); h={first[0]}", f"n h k -> (h n k); h={first[0]}"]
-            if len(first) == 2
-            else ["n o -> (n o)", "n o -> (o n)"]
-        )
+        if len(first) == 1:
+            return ["n o -> (n o)", "n o -> (o n)"]
+        return [f"n h k -> ({order}); h={first[0]}" for order in ("n h k", "h n k")]
     if len(first) == 3:
         heads = first[1]
         return [f"n i h k -> {row.format(order)}; h={heads}" for order in ("(n h k)", "(h n k)", "(h k n)")]
@@ -234,9 +224,8 @@ def _divided(whole: Shape, part: Part, one: Shape) -> list[str]:
     if len(whole) == 1:
         return ["(n o) -> n o", "(o n) -> n o"]
     if len(whole) == 4:
-        return ["i n h k -> n (h k) i", "i h n k -> n (h k) i"] + (
-            [] if len(one) == 2 else ["i n h k -> n i h k"]
-        )
+        rules = ["i n h k -> n (h k) i", "i h n k -> n (h k) i"]
+        return rules if len(one) == 2 else [*rules, "i n h k -> n i h k"]
     if len(whole) == 3 and len(one) == 1:
         return ["n h k -> n (h k)"]
     if len(whole) == 2 and len(one) == 1:

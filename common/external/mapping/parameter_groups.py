@@ -90,16 +90,16 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
     for info in outline.tensors:
         if info.name not in skipped and info.tied_to is None:
             owned.setdefault(info.layer, []).append(info)
-    order = {layer.path: (place, layer) for place, layer in enumerate(outline.layers)}
+    called = {layer.path: layer for layer in outline.layers}
+    places = {path: place for place, path in enumerate(called)}
     found: list[ParameterGroup] = []
-    for path in sorted(owned, key=lambda path: order[path][0] if path in order else len(order)):
-        layer = order[path][1] if path in order else LayerInfo(path=path, kind="", type="")
+    for path in sorted(owned, key=lambda path: places.get(path, len(places))):
+        layer = called.get(path) or LayerInfo(path=path, kind="", type="")
+        inside = f"{path}{separator}" if path else ""
+        contains = any(other != path and other.startswith(inside) for other in owned)
         for stem, members in _stems(layer, owned[path]).items():
-            new = _atoms(layer, stem, members, separator, split)
-            outer = any(
-                other != path and other.startswith(f"{path}{separator}" if path else "") for other in owned
-            )
-            found += [replace(group, contains=outer) for group in new]
+            new = _groups(layer, stem, members, separator, split)
+            found += [replace(group, contains=contains) for group in new]
     return found
 
 
@@ -114,17 +114,12 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
     found: dict[str, dict[str, TensorInfo]] = {}
     for info in tensors:
         match = _ROLE.fullmatch(info.role)
-        if match is None:
+        slot = _SLOTS[match[2]] if match else "main"
+        recurrent = layer.kind in _RECURRENT or "bidirectional" in layer.kind
+        if match is None or (slot.startswith("recurrent") and not recurrent):
             stem, slot = info.role, "main"
         else:
-            slot = _SLOTS[match[2]]
             stem = f"{match[1] or ''}{match[3] or ''}"
-        if (
-            layer.kind not in _RECURRENT
-            and "bidirectional" not in layer.kind
-            and slot.startswith("recurrent")
-        ):
-            stem, slot = info.role, "main"
         if slot in found.get(stem, {}):
             stem = info.role
         found.setdefault(stem, {})[slot] = info
@@ -173,9 +168,10 @@ def _holds(words: frozenset[str], info: TensorInfo) -> tuple[str, ...]:
     return next((parts for holder, parts in _FUSED if words == holder), ())
 
 
-def _atoms(
+def _groups(
     layer: LayerInfo, stem: str, slots: dict[str, TensorInfo], separator: str, split: bool
 ) -> list[ParameterGroup]:
+    """The tensors of one stem: one group, or one for each of the parts that they hold."""
     op = _op(layer, stem, slots)
     first = slots.get("main") or next(iter(slots.values()))
     names = _holds(_words(first, separator), first) if split and "main" in slots else ()
@@ -187,12 +183,8 @@ def _atoms(
     found = []
     axis, lengths = sizes
     for index, name in enumerate(names):
-        parts = {}
-        for slot, info in slots.items():
-            at = axis if slot == "main" else 0
-            parts[slot] = _part(info, index, lengths, at)
-        own = (*words, name)
-        found.append(ParameterGroup(layer, op, parts, own, numbers))
+        parts = {s: _part(info, index, lengths, axis if s == "main" else 0) for s, info in slots.items()}
+        found.append(ParameterGroup(layer, op, parts, (*words, name), numbers))
     return found
 
 
