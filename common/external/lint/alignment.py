@@ -6,7 +6,7 @@ For lint, which has no mapping. Where tensors are mapped: `external.mapping.corr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parity.common.external.lint.effective import Item, sizes_alike
 from parity.common.external.mapping.graphs import in_order
@@ -18,17 +18,16 @@ _NAMED, _KIND, _SIZES, _FUNCTION = 1e6, 4.0, 2.0, 1.0
 Pair = tuple[Item, Item]
 
 
-@dataclass(frozen=True)
-class Alignment:
+class AlignedLayers(NamedTuple):
     """pairs: in Keras's order. displaced: those of them that are called in another order than the rest, as the
     branches of a block may be. alone: layers without a counterpart."""
 
-    pairs: tuple[Pair, ...]
-    displaced: tuple[Pair, ...]
-    alone: tuple[Item, ...]
+    pairs: list[Pair]
+    displaced: list[Pair]
+    alone: list[Item]
 
 
-def aligned(keras: Sequence[Item], torch: Sequence[Item], named: Sequence[tuple[str, str]]) -> Alignment:
+def aligned(keras: Sequence[Item], torch: Sequence[Item], named: Sequence[tuple[str, str]]) -> AlignedLayers:
     """Pair what is worth most together while the order of both sides is kept, and then what is left likewise.
 
     A layer that is called more than once is one of a pair once for each layer that it meets.
@@ -56,19 +55,15 @@ def aligned(keras: Sequence[Item], torch: Sequence[Item], named: Sequence[tuple[
         if pair[0] in by_path[0] and pair[1] in by_path[1]:
             found.setdefault(pair, (by_path[0][pair[0]], by_path[1][pair[1]]))
     displaced: list[Pair] = []
-    while more := _in_order(_left(keras, found, 0), _left(torch, found, 1), _likely):
-        for left, right in more:
-            found[left.path, right.path] = (left, right)
+    while more := _in_order(_unpaired(keras, found, 0), _unpaired(torch, found, 1), _likely):
+        found |= {(left.path, right.path): (left, right) for left, right in more}
         displaced += more
     place = {item.path: number for number, item in enumerate(keras)}
-    return Alignment(
-        tuple(sorted(found.values(), key=lambda pair: place[pair[0].path])),
-        tuple(displaced),
-        (*_left(keras, found, 0), *_left(torch, found, 1)),
-    )
+    pairs = sorted(found.values(), key=lambda pair: place[pair[0].path])
+    return AlignedLayers(pairs, displaced, _unpaired(keras, found, 0) + _unpaired(torch, found, 1))
 
 
-def _left(side: Sequence[Item], found: dict[tuple[str, str], Pair], number: int) -> list[Item]:
+def _unpaired(side: Sequence[Item], found: dict[tuple[str, str], Pair], number: int) -> list[Item]:
     """The items of a side that are in no pair, each once."""
     taken = {(pair[number].path, pair[number].kind) for pair in found.values()}
     return list({(i.path, i.kind): i for i in side if (i.path, i.kind) not in taken}.values())

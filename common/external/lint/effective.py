@@ -12,10 +12,10 @@ from parity.common.spec.layers import Conv1DTranspose
 from parity.common.spec.layers.windows import dilated, same_pads
 
 Settings = dict[str, Setting]
-_CONVOLUTIONS = frozenset(
-    f"{before}conv{rank}d" for before in ("", "depthwise_", "separable_") for rank in (1, 2, 3)
-)
+_CONVOLUTIONS = {f"{kind}conv{rank}d" for kind in ("", "depthwise_", "separable_") for rank in (1, 2, 3)}
 _POSITIVE = ("relu", "relu6", "sigmoid", "softplus", "softmax", "hard_sigmoid")
+# The setting without which there is no tensor to initialise.
+_SWITCH = {"bias_initializer": "use_bias", "gamma_initializer": "scale", "beta_initializer": "center"}
 # What decides how far windows reach, besides padding.
 _WINDOW = ("kernel_size", "size", "strides", "dilation")
 
@@ -118,29 +118,24 @@ def _separated(item: Item) -> list[Item]:
     channels = info.inputs[0][-1] if info.inputs else None
     between = None if channels is None else channels * int(str(given["depth_multiplier"]))
     shapes = tuple((*shape[:-1], between) for shape in info.outputs)
-    shared = {
-        name: value for name, value in given.items() if name in ("data_format", "padding_values", "trainable")
-    }
-    regularizers = {name: value for name, value in given.items() if name.startswith(("bias_", "activity_"))}
+    both = ("data_format", "padding_values", "trainable")
+    shared = {name: value for name, value in given.items() if name in both}
     first = {
         **shared,
         **{name: given[name] for name in ("kernel_size", "strides", "padding", "dilation")},
         "filters": between,
         "groups": channels,
         "use_bias": False,
-        "kernel_initializer": given.get("depthwise_initializer"),
-        **_renamed(given, "depthwise_regularizer"),
+        **_of_kernel(given, "depthwise"),
     }
     second = {
         **shared,
         **dict.fromkeys(("kernel_size", "strides", "dilation"), (1,) * rank),
         "padding": "valid",
-        "filters": given["filters"],
         "groups": 1,
-        "use_bias": given["use_bias"],
-        "kernel_initializer": given.get("pointwise_initializer"),
-        **regularizers,
-        **_renamed(given, "pointwise_regularizer"),
+        **{name: given[name] for name in ("filters", "use_bias")},
+        **_of_kernel(given, "pointwise"),
+        **{name: value for name, value in given.items() if name.startswith(("bias_", "activity_"))},
     }
     depthwise = info.model_copy(update={"settings": first, "outputs": shapes})
     pointwise = info.model_copy(update={"settings": second, "inputs": shapes})
@@ -150,8 +145,12 @@ def _separated(item: Item) -> list[Item]:
     ]
 
 
-def _renamed(given: Mapping[str, Setting], name: str) -> dict[str, Setting]:
-    return {"kernel_regularizer": given[name]} if name in given else {}
+def _of_kernel(given: Mapping[str, Setting], which: str) -> Settings:
+    """The initialiser and the penalty of one of two kernels, as of a layer that has one."""
+    found = {"kernel_initializer": given.get(f"{which}_initializer")}
+    if f"{which}_regularizer" in given:
+        found["kernel_regularizer"] = given[f"{which}_regularizer"]
+    return found
 
 
 def _simpler(item: Item) -> Item:
@@ -193,11 +192,8 @@ def compared(kind: str, name: str, keras: Mapping[str, Setting], torch: Mapping[
         return any(one.get("trainable") is False for one in both)
     if name in ("running_variance", "moving_mean_initializer", "moving_variance_initializer"):
         return all(one.get("statistics") == "moving" for one in both)
-    part = {"bias_initializer": "use_bias", "gamma_initializer": "scale", "beta_initializer": "center"}.get(
-        name
-    )
-    if part is not None and part in keras:
-        return all(one.get(part) for one in both)
+    if _SWITCH.get(name) in keras:
+        return all(one.get(_SWITCH[name]) for one in both)
     if kind == "activation" and name != "function":
         return keras.get("function") == torch.get("function")
     if kind == "flatten" and name == "order":

@@ -24,6 +24,8 @@ _SHARED = (
     "bias_regularizer",
     "trainable",
 )
+_KIND = Meaning(None, "forward", "a layer of kind {v}", "a layer of kind {v}")
+_OPTIMIZER_KIND = Meaning(None, "update", "an optimizer of kind {v}", "an optimizer of kind {v}")
 _PROBABILITIES = ("softmax", "sigmoid", "log_softmax")
 
 
@@ -112,19 +114,18 @@ def _known(outline: Outline, unread: list[Unread]) -> list[Item]:
             continue
         if info.kind not in LAYERS:
             kind = f" ({info.kind})" if info.kind else ""
-            unread.append(_not_read(outline, info.path, "layer", f"{info.type}{kind} is none that is known"))
+            unread.append(_layer(outline, info.path, f"{info.type}{kind} is none that is known"))
         elif info.path not in order:
-            unread.append(_not_read(outline, info.path, "layer", "the pass did not call it"))
+            unread.append(_layer(outline, info.path, "the pass did not call it"))
         elif info.overridden:
             why = f"{info.type} computes in a way of its own; only its attributes were compared"
-            unread.append(_not_read(outline, info.path, "layer", why))
+            unread.append(_layer(outline, info.path, why))
     called = [infos[path] for path in order if infos[path].kind in LAYERS or infos[path].kind in PLUMBING]
     items = items_of(called, outline.framework)
     for item in items:
         function = item.info.settings.get("function")
         if item.kind == "activation" and isinstance(function, str) and "." in function:
-            why = f"the function {function} is none that is known"
-            unread.append(_not_read(outline, item.path, "layer", why))
+            unread.append(_layer(outline, item.path, f"the function {function} is none that is known"))
     return [item for item in items if "." not in str(item.info.settings.get("function", ""))]
 
 
@@ -135,9 +136,9 @@ def _defined(outline: Outline) -> Iterator[str]:
         yield from (found.path for found in outline.operations if found.owner == info.path)
 
 
-def _not_read(outline: Outline, path: str, what: str, why: str) -> Unread:
+def _layer(outline: Outline, path: str, why: str) -> Unread:
     keras = outline.framework == "tensorflow"
-    return Unread(keras=path if keras else None, torch=None if keras else path, what=what, why=why)
+    return Unread(keras=path if keras else None, torch=None if keras else path, what="layer", why=why)
 
 
 def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]:
@@ -153,9 +154,7 @@ def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]
         shared = LAYERS["dense"]
         meanings = {name: shared[name] for name in _SHARED}
     for name, meaning in meanings.items():
-        if not compared(left.kind, name, keras, torch):
-            continue
-        if name not in keras and name not in torch:
+        if not compared(left.kind, name, keras, torch) or (name not in keras and name not in torch):
             continue
         missing = [side for side, found in (("keras", keras), ("torch", torch)) if name not in found]
         if missing and not meaning.optional:
@@ -167,22 +166,16 @@ def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]
             yield _difference(paths, left.kind, name, keras.get(name), torch.get(name), meaning)
 
 
-_KIND = Meaning(None, "forward", "a layer of kind {v}", "a layer of kind {v}")
-
-
 def _difference(
-    paths: tuple[str | None, str | None],
-    kind: str,
-    name: str,
-    keras: Setting,
-    torch: Setting,
-    meaning: Meaning,
+    paths: tuple[str, str] | None, kind: str, name: str, keras: Setting, torch: Setting, meaning: Meaning
 ) -> Difference:
     """The difference of a setting; `paths` of the two layers, None of optimizers."""
-    row = 44 if name.endswith("_initializer") and _only_cut(str(keras), str(torch)) else meaning.row
+    # One of two initialisers is the other but for what is cut off far out, or says so itself.
+    only_cut = "truncated" in f"{keras} {torch}" or f"{keras}_uncut" == torch
+    row = 44 if name.endswith("_initializer") and only_cut else meaning.row
     return Difference(
-        keras=paths[0],
-        torch=paths[1],
+        keras=paths and paths[0],
+        torch=paths and paths[1],
         kind=kind,
         setting=name,
         keras_value=keras,
@@ -194,18 +187,13 @@ def _difference(
     )
 
 
-def _only_cut(keras: str, torch: str) -> bool:
-    """Whether one of two initialisers is the other but for what is cut off far out, or says so itself."""
-    return "truncated" in f"{keras} {torch}" or f"{keras}_uncut" == torch
-
-
 def _without(item: Item) -> Difference:
     """Of a layer that the other side has not."""
     keras = item.framework == "tensorflow"
     value = _described(item)
-    changes: Changes = "training mode" if item.kind.endswith("dropout") else "forward"
-    if item.kind == "flatten":
-        changes = "layout"
+    changes: Changes = "layout" if item.kind == "flatten" else "forward"
+    if item.kind.endswith("dropout"):
+        changes = "training mode"
     row = 32 if item.info.settings.get("function") in _PROBABILITIES else None
     add, remove = f"add {value}", "remove it"
     return Difference(
@@ -247,10 +235,11 @@ def _optimizers(
             unread.append(Unread(keras=None, torch=None, what="optimizer", why=why))
     if keras is None or torch is None or keras.kind not in OPTIMIZERS or torch.kind not in OPTIMIZERS:
         return
-    kinds = [_family(info.kind) for info in (keras, torch)]
+    # Adam with decoupled decay is AdamW, whatever its class is called.
+    kinds = ["adam" if info.kind == "adamw" else info.kind for info in (keras, torch)]
     meanings = OPTIMIZERS[keras.kind if keras.kind == torch.kind else kinds[0]]
     if kinds[0] != kinds[1]:
-        yield _difference((None, None), keras.kind, "kind", keras.kind, torch.kind, _OPTIMIZER_KIND)
+        yield _difference(None, keras.kind, "kind", keras.kind, torch.kind, _OPTIMIZER_KIND)
         meanings = {name: meaning for name, meaning in meanings.items() if name in OPTIMIZERS[kinds[1]]}
     left, right = keras.settings, torch.settings
     for name, meaning in meanings.items():
@@ -261,15 +250,7 @@ def _optimizers(
             why = f"keras has {values[0]}, torch {values[1]}, which need not be different"
             unread.append(Unread(keras=None, torch=None, what=name, why=why))
         elif not same(*values):
-            yield _difference((None, None), keras.kind, name, *values, meaning)
-
-
-_OPTIMIZER_KIND = Meaning(None, "update", "an optimizer of kind {v}", "an optimizer of kind {v}")
-
-
-def _family(kind: str) -> str:
-    """Adam with decoupled decay is AdamW, whatever its class is called."""
-    return "adam" if kind == "adamw" else kind
+            yield _difference(None, keras.kind, name, *values, meaning)
 
 
 def _optimizer_compared(name: str, keras: dict[str, Any], torch: dict[str, Any]) -> bool:
