@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -38,45 +40,44 @@ class Component:
 def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Component]:
     """In the order in which Keras calls them."""
     sides = (keras, torch)
-    owner = [{info.name: info.layer for info in side.tensors} for side in sides]
-    shapes = [{info.name: info.shape for info in side.tensors} for side in sides]
-    places = [{info.name: place for place, info in enumerate(side.tensors)} for side in sides]
-    calls = [{layer.path: place for place, layer in enumerate(side.layers)} for side in sides]
-    nodes: dict[tuple[int, str], int] = {}
-    edges: list[tuple[int, int]] = []
-    for pair in pairs:
-        layers = [(side, owner[side][name]) for side in (0, 1) for name in (pair.keras, pair.torch)[side]]
-        own = [nodes.setdefault(layer, len(nodes)) for layer in layers]
-        edges += [(own[0], other) for other in own]
-    labels = connected([one for one, _ in edges], [other for _, other in edges], len(nodes))
+    infos = [{info.name: info for info in side.tensors} for side in sides]
+    places = {name: place for place, name in enumerate(infos[0])}
+    calls = {layer.path: place for place, layer in enumerate(keras.layers)}
+    # Of each pair the layers that own its tensors: (0, path) of Keras, (1, path) of torch.
+    owners = [
+        [
+            (side, infos[side][name].layer)
+            for side, names in enumerate((pair.keras, pair.torch))
+            for name in names
+        ]
+        for pair in pairs
+    ]
+    nodes = {owner: number for number, owner in enumerate(dict.fromkeys(itertools.chain(*owners)))}
+    edges = [(nodes[own[0]], nodes[other]) for own in owners for other in own]
+    labels = connected(*np.reshape(edges, (-1, 2)).T, len(nodes))
+    label_of = {owner: labels[number] for owner, number in nodes.items()}
     grouped: dict[int, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        side, names = (0, pair.keras) if pair.keras else (1, pair.torch)
-        grouped.setdefault(labels[nodes[side, owner[side][names[0]]]], []).append(place)
-    paths: dict[int, list[list[str]]] = {label: [[], []] for label in grouped}
-    for side in (0, 1):
-        for path in calls[side]:
-            if (side, path) in nodes:
-                paths[labels[nodes[side, path]]][side].append(path)
+    for place, own in enumerate(owners):
+        grouped.setdefault(label_of[own[0]], []).append(place)
     found = []
     for label, members in grouped.items():
-        layers_of = paths[label]
-        members.sort(
-            key=lambda place: places[0][pairs[place].keras[0]] if pairs[place].keras else len(places[0])
-        )
-        ends = [_outer(layers_of[index], sides[index]) for index in (0, 1)]
-        observed = all(ends) and not any(
-            _contains(ends[index], layers_of[index], sides[index]) for index in (0, 1)
-        )
+        members.sort(key=lambda place: places[pairs[place].keras[0]] if pairs[place].keras else len(places))
+        layers = [
+            [layer.path for layer in side.layers if label_of.get((index, layer.path)) == label]
+            for index, side in enumerate(sides)
+        ]
+        ends = [_outer(own, side) for own, side in zip(layers, sides, strict=True)]
+        inside = [_contains(*each) for each in zip(ends, layers, sides, strict=True)]
         signature = tuple(
             (
                 pairs[place].rule,
-                tuple(shapes[0][name] for name in pairs[place].keras),
-                tuple(shapes[1][name] for name in pairs[place].torch),
+                tuple(infos[0][name].shape for name in pairs[place].keras),
+                tuple(infos[1][name].shape for name in pairs[place].torch),
             )
             for place in members
         )
-        order = min((calls[0][path] for path in layers_of[0]), default=len(calls[0]))
+        order = min((calls[path] for path in layers[0]), default=len(calls))
+        observed = all(ends) and not any(inside)
         found.append(Component(tuple(members), ends[0], ends[1], observed, signature, order))
     return sorted(found, key=lambda component: component.order)
 
@@ -95,8 +96,7 @@ def _is_within(path: str, outer: str) -> bool:
 
 def _contains(path: str, own: Sequence[str], outline: Outline) -> bool:
     """Whether a layer contains owners of tensors that are not of its own component."""
-    owners: Iterable[str] = {info.layer for info in outline.tensors} - set(own)
-    return any(_is_within(other, path) for other in owners)
+    return any(_is_within(info.layer, path) for info in outline.tensors if info.layer not in own)
 
 
 def taps_of(activations: Arrays, path: str) -> list[str]:
@@ -115,25 +115,18 @@ class Views:
 
     def __init__(self, pairs: Iterable[tuple[Array, Array]]) -> None:
         """pairs: arrays of the same meaning, whose numbers need not agree."""
-        votes: dict[int, dict[str, int]] = {}
+        votes: dict[int, Counter[str]] = {}
         for keras, torch in pairs:
             ways = _ways(keras, torch)
             if len(ways) == 1:
-                counts = votes.setdefault(keras.ndim, {})
-                counts[ways[0]] = counts.get(ways[0], 0) + 1
-        self._usual = {rank: max(counts, key=counts.__getitem__) for rank, counts in votes.items()}
-
-    def way(self, keras: Array, torch: Array) -> str | None:
-        """As `layouts.aligned` calls it; None where the shapes have nothing to do with each other."""
-        ways = _ways(keras, torch)
-        if not ways:
-            return None
-        usual = self._usual.get(keras.ndim)
-        return usual if usual in ways else ways[0]
+                votes.setdefault(keras.ndim, Counter()).update(ways)
+        self._usual = {rank: counts.most_common(1)[0][0] for rank, counts in votes.items()}
 
     def as_torch(self, keras: Array, torch: Array) -> Array | None:
-        """A Keras array in the layout of a torch one."""
-        way = self.way(keras, torch)
+        """A Keras array in a torch one's layout; None where their shapes have nothing to do with each other."""
+        ways = _ways(keras, torch)
+        usual = self._usual.get(keras.ndim)
+        way = usual if usual in ways else next(iter(ways), None)
         if way == _RESHAPED:
             return keras.reshape(torch.shape)
         return None if way is None else back(keras, way)
@@ -144,21 +137,14 @@ def _ways(keras: Array, torch: Array) -> list[str]:
         # Pooled pictures keep axes of size one in one framework, and not in the other.
         ends = [[size for size in array.shape if size != 1] for array in (keras, torch)]
         return [_RESHAPED] if ends[0] == ends[1] else []
-    found = []
-    for way in ("channels_first", "same", "time_first"):
-        if keras.ndim < 3 and way != "same":
-            continue
-        if back_shape(keras.shape, way) == torch.shape:
-            found.append(way)
-    # Of square pictures both fit; torch has channels first in those, and in sequences last.
-    return found if keras.ndim > 3 else sorted(found, key=("same", "channels_first", "time_first").index)
-
-
-def back_shape(shape: tuple[int, ...], way: str) -> tuple[int, ...]:
-    """The shape that `layouts.back` gives."""
-    if way == "channels_first":
-        return (shape[0], shape[-1], *shape[1:-1])
-    return (shape[1], shape[0], *shape[2:]) if way == "time_first" else shape
+    shape = keras.shape
+    shapes = {"same": shape}
+    if keras.ndim > 2:
+        first = {"channels_first": (shape[0], shape[-1], *shape[1:-1])}
+        # Of square pictures both fit; torch has channels first in those, and in sequences last.
+        shapes = first | shapes if keras.ndim > 3 else shapes | first
+        shapes["time_first"] = (shape[1], shape[0], *shape[2:])
+    return [way for way, own in shapes.items() if own == torch.shape]
 
 
 def deviation(keras: Array, torch: Array) -> float:
@@ -177,13 +163,5 @@ def moments(array: Array) -> Array:
     flat = np.asarray(array, np.float64).ravel()
     if not flat.size or not np.all(np.isfinite(flat)):
         return np.full(6, np.inf)
-    return np.array(
-        [
-            flat.size,
-            flat.mean(),
-            np.square(flat).mean() ** 0.5,
-            np.cbrt((flat**3).mean()),
-            flat.max(),
-            flat.min(),
-        ]
-    )
+    powers = [flat.mean(), np.square(flat).mean() ** 0.5, np.cbrt((flat**3).mean())]
+    return np.array([flat.size, *powers, flat.max(), flat.min()])
