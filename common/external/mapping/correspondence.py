@@ -29,54 +29,52 @@ def layer_pairs(
     mapping: Mapping, keras: Outline, torch: Outline, given: Sequence[LayerPair] = ()
 ) -> tuple[LayerPair, ...]:
     """Owners of mapped tensors, and layers without tensors between them; `given` ones as they are."""
+    sides = (keras, torch)
     owners = _owners(mapping, keras, torch)
-    found = [pair for pair in owners if not _activates(keras, torch, pair)]
     taken = [{pair.keras for pair in given}, {pair.torch for pair in given}]
-    found = [pair for pair in found if pair.keras not in taken[0] and pair.torch not in taken[1]]
-    orders = [{layer.path: place for place, layer in enumerate(side.layers)} for side in (keras, torch)]
+    found = [
+        pair
+        for pair in owners
+        if pair.keras not in taken[0] and pair.torch not in taken[1] and not _activates(keras, torch, pair)
+    ]
+    orders = [{layer.path: place for place, layer in enumerate(side.layers)} for side in sides]
     anchors = _rising([(orders[0][pair.keras], orders[1][pair.torch]) for pair in owners])
-    ends = [(-1, -1), *anchors, (len(keras.layers), len(torch.layers))]
-    owned = [{info.layer for info in side.tensors} for side in (keras, torch)]
-    for before, after in itertools.pairwise(ends):
+    settled = [taken[index] | {info.layer for info in side.tensors} for index, side in enumerate(sides)]
+    for before, after in itertools.pairwise([(-1, -1), *anchors, (len(keras.layers), len(torch.layers))]):
         between = [
             [
                 layer
                 for layer in side.layers[before[index] + 1 : after[index]]
-                if layer.calls
-                and layer.kind
-                and layer.kind not in _PASSED_OVER
-                and layer.path not in owned[index]
-                and layer.path not in taken[index]
+                if layer.calls and layer.kind not in ("", *_PASSED_OVER) and layer.path not in settled[index]
             ]
-            for index, side in enumerate((keras, torch))
+            for index, side in enumerate(sides)
         ]
         found += _in_order(between[0], between[1])
-    every = [*given, *found]
-    return tuple(sorted(every, key=lambda pair: orders[0].get(pair.keras, len(orders[0]))))
+    return tuple(sorted([*given, *found], key=lambda pair: orders[0].get(pair.keras, len(orders[0]))))
 
 
 def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]:
     """Layers of which each owns the counterpart of the other's last tensor."""
-    owner = [{info.name: info.layer for info in side.tensors} for side in (keras, torch)]
+    sides = (keras, torch)
+    owner = [{info.name: info.layer for info in side.tensors} for side in sides]
+    # Of each tensor the layers that own what it is mapped to.
     partners: list[dict[str, set[str]]] = [{}, {}]
     for pair in mapping.tensors:
-        sides = (pair.keras, pair.torch)
-        for index in (0, 1):
-            for name in sides[index]:
-                layers = {owner[1 - index][other] for other in sides[1 - index] if other in owner[1 - index]}
-                partners[index].setdefault(name, set()).update(layers)
-    last: list[dict[str, str]] = [{}, {}]
-    for index, side in enumerate((keras, torch)):
-        for info in side.tensors:
-            if partners[index].get(info.name):
-                last[index][info.layer] = info.name
-    found = []
-    called = [{layer.path for layer in side.layers if layer.calls} for side in (keras, torch)]
-    for ours, name in last[0].items():
-        for theirs in partners[0].get(name, ()):
-            if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]:
-                found.append(LayerPair(keras=ours, torch=theirs))
-    return found
+        for own, other, ours, theirs in ((0, 1, pair.keras, pair.torch), (1, 0, pair.torch, pair.keras)):
+            layers = {owner[other][name] for name in theirs if name in owner[other]}
+            for name in ours:
+                partners[own].setdefault(name, set()).update(layers)
+    last = [
+        {info.layer: info.name for info in side.tensors if known.get(info.name)}
+        for side, known in zip(sides, partners, strict=True)
+    ]
+    called = [{layer.path for layer in side.layers if layer.calls} for side in sides]
+    return [
+        LayerPair(keras=ours, torch=theirs)
+        for ours, name in last[0].items()
+        for theirs in partners[0][name]
+        if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]
+    ]
 
 
 def _activates(keras: Outline, torch: Outline, pair: LayerPair) -> bool:
@@ -136,24 +134,23 @@ def by_numbers(
     kinds = [{layer.path: layer.kind for layer in outline.layers} for outline in outlines]
     partner = {pair.keras: pair.torch for pair in pairs}
     fixed = {pair.keras for pair in given}
-    free = [path for path in sides[1] if path not in {pair.torch for pair in given}]
-    for ours, sums in sides[0].items():
-        if ours in fixed or (ours in partner and _equal(sums, sides[1].get(partner[ours]))):
+    free = sides[1].keys() - {pair.torch for pair in given}
+
+    def agree(ours: str, theirs: str) -> bool:
+        return _equal(sides[0].get(ours), sides[1].get(theirs))
+
+    for ours in sides[0]:
+        if ours in fixed or (ours in partner and agree(ours, partner[ours])):
             continue
-        taken = {
-            theirs
-            for other, theirs in partner.items()
-            if other != ours and _equal(sides[0].get(other), sides[1].get(theirs))
-        }
-        same = [path for path in free if path not in taken and _equal(sums, sides[1][path])]
+        taken = {theirs for other, theirs in partner.items() if other != ours and agree(other, theirs)}
+        same = [path for path in sides[1] if path in free - taken and agree(ours, path)]
         alike = [path for path in same if kinds[1][path] == kinds[0][ours]]
         if same:
             partner[ours] = (alike or same)[0]
     # A torch layer that was given away has no other partner.
     found: dict[str, LayerPair] = {}
     for ours, theirs in partner.items():
-        before = found.get(theirs)
-        if before is None or _equal(sides[0].get(ours), sides[1].get(theirs)) or ours in fixed:
+        if theirs not in found or ours in fixed or agree(ours, theirs):
             found[theirs] = LayerPair(keras=ours, torch=theirs)
     order = {layer.path: place for place, layer in enumerate(outlines[0].layers)}
     return tuple(sorted(found.values(), key=lambda pair: order.get(pair.keras, len(order))))
