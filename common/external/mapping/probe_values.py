@@ -32,7 +32,8 @@ def draw(info: TensorInfo, key: object) -> Array:
         size = 0.2
     elif "embedding" in role:
         size = 0.5
-    return normal * (scale * size)
+    found: Array = normal * (scale * size)
+    return found
 
 
 def constant_of(rule: str) -> float | None:

@@ -69,12 +69,12 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         for side, outline in outlines.items()
     }
     split = [holds_several(outline) for outline in (keras, torch)]
-    groups = [
+    ours, theirs = (
         parameter_groups_of(outline, known[side] | ignored[side].keys(), several and split[0] != split[1])
         for (side, outline), several in zip(outlines.items(), split, strict=True)
-    ]
+    )
     flattened = _flattened(keras)
-    tensors = [*hints.tensors, *_pairs(_matched(*groups, flattened), flattened, keras)]
+    tensors = [*hints.tensors, *_pairs(_matched(ours, theirs, flattened), flattened, keras)]
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}

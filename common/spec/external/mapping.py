@@ -19,7 +19,7 @@ from parity.common.base.files import replacing
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.outline import Outline
-from parity.common.spec.external.patterns import Array, Rule
+from parity.common.spec.external.patterns import Array, Rule, Shape
 from parity.common.spec.external.rules import parse_rule
 from parity.common.spec.io import read_text
 
@@ -191,9 +191,8 @@ class Mapping(Spec):
                 raise ExternalModelError(
                     f"the {source} tensor {missing!r}, which the mapping names, is missing"
                 )
+            convert = pair.parsed.to_torch if target == "torch" else pair.parsed.to_keras
             with _naming(pair):
-                rule = pair.parsed
-                convert = rule.to_torch if target == "torch" else rule.to_keras
                 arrays = convert([state[name] for name in given], len(wanted))
             if not given and kind is not None:
                 arrays = [array.astype(kind) for array in arrays]
@@ -208,41 +207,41 @@ class Mapping(Spec):
             keras, torch: the models.
             unmapped: whether tensors may stand in `unmapped`.
         """
-        shapes = {"keras": _shapes(keras), "torch": _shapes(torch)}
+        every = []
         for side, outline in (("keras", keras), ("torch", torch)):
+            shapes = {info.name: info.shape for info in outline.tensors}
+            every.append(shapes)
             named = set(self.names(side))
-            for name in named - set(shapes[side]):
-                raise ExternalModelError(
-                    f"{outline.target} has no tensor {name!r}{_near(name, shapes[side])}"
-                )
-            for name in shapes[side]:
+            for name in named - shapes.keys():
+                raise ExternalModelError(f"{outline.target} has no tensor {name!r}{_near(name, shapes)}")
+            for name in shapes:
                 if name not in named:
                     raise ExternalModelError(
-                        f"{outline.target}: the mapping does not name {_described(name, shapes[side])}"
+                        f"{outline.target}: the mapping does not name {name!r} {shapes[name]}"
                     )
             left = getattr(self.unmapped, side)
             if left and not unmapped:
                 more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
-                names = ", ".join(_described(name, shapes[side]) for name in left[:_NAMES_SHOWN])
+                names = ", ".join(f"{name!r} {shapes[name]}" for name in left[:_NAMES_SHOWN])
                 raise ExternalModelError(
                     f"{outline.target}: no counterpart is known of {names}{more}; give each a line in"
                     " mapping.yaml, in tensors or, with the reason, in ignored"
                 )
         for pair in self.tensors:
-            self._check_pair(pair, shapes["keras"], shapes["torch"])
-
-    def _check_pair(
-        self, pair: Pair, keras: dict[str, tuple[int, ...]], torch: dict[str, tuple[int, ...]]
-    ) -> None:
-        ours, theirs = [keras[name] for name in pair.keras], [torch[name] for name in pair.torch]
-        with _naming(pair):
-            rule = pair.parsed
-            forward, back = rule.torch_shapes(ours, len(theirs)), rule.keras_shapes(theirs, len(ours))
-        if forward != theirs or back != ours:
-            raise ExternalModelError(
-                f"{pair.label}: rule {pair.rule!r} takes {_listed(ours)} to {_listed(forward)},"
-                f" and torch's is {_listed(theirs)}"
+            _check_pair(
+                pair, [every[0][name] for name in pair.keras], [every[1][name] for name in pair.torch]
             )
+
+
+def _check_pair(pair: Pair, keras: list[Shape], torch: list[Shape]) -> None:
+    with _naming(pair):
+        there = pair.parsed.torch_shapes(keras, len(torch))
+        back = pair.parsed.keras_shapes(torch, len(keras))
+    if there != torch or back != keras:
+        ours, expected, theirs = (", ".join(map(str, shapes)) for shapes in (keras, there, torch))
+        raise ExternalModelError(
+            f"{pair.label}: rule {pair.rule!r} takes {ours} to {expected}, and torch's is {theirs}"
+        )
 
 
 @contextmanager
@@ -252,18 +251,6 @@ def _naming(pair: Pair) -> Iterator[None]:
         yield
     except ExternalModelError as error:
         raise ExternalModelError(f"{pair.label}: {error}") from None
-
-
-def _shapes(outline: Outline) -> dict[str, tuple[int, ...]]:
-    return {info.name: info.shape for info in outline.tensors}
-
-
-def _described(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
-    return f"{name!r} {shapes.get(name, ())}"
-
-
-def _listed(shapes: Iterable[tuple[int, ...]]) -> str:
-    return ", ".join(map(str, shapes))
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -327,21 +314,19 @@ def read_mapping(path: Path) -> Mapping:
     """Read mapping.yaml. Raises ExternalModelError in one line that says where it is wrong."""
     try:
         data = parse_yaml(read_text(path, _SIZE_LIMIT, "a mapping"), str(path))
-        known = [*Mapping.model_fields, "doubtful"]
-        _known(data, known, "a mapping")
-        sections = [data.get(name) or [] for name in ("doubtful", "tensors")]
-        for section in sections:
+        _known(data, [*Mapping.model_fields, "doubtful"], "a mapping")
+        for name, line in (("doubtful", Pair), ("tensors", Pair), ("layers", LayerPair)):
+            section = data.get(name) or []
             if not isinstance(section, list):
-                raise SpecError(f"tensors is a list of lines, received {str(section)[:80]!r}")
-            for pair in section:
-                _known(pair, list(Pair.model_fields), "a line of tensors")
-        for layer in data.get("layers") if isinstance(data.get("layers"), list) else []:
-            _known(layer, list(LayerPair.model_fields), "a line of layers")
+                raise SpecError(f"{name} is a list of lines, received {str(section)[:80]!r}")
+            for each in section:
+                _known(each, list(line.model_fields), f"a line of {name}")
         for name in ("ignored", "tied", "unmapped"):
             if data.get(name) is not None:
                 _known(data[name], ["keras", "torch"], name)
         rest = {name: value for name, value in data.items() if name != "doubtful" and value is not None}
-        return Mapping.parse(rest | {"tensors": [*sections[0], *sections[1]]})
+        lines = [*(data.get("doubtful") or []), *(data.get("tensors") or [])]
+        return Mapping.parse(rest | {"tensors": lines})
     except SpecError as error:
         text = str(error)
         raise ExternalModelError(text if text.startswith(str(path)) else f"{path}: {text}") from None

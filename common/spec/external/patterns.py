@@ -98,10 +98,8 @@ class Rearranged(Rule):
             joined = np.take(joined, order, names.index(axis))
         ends = self._grouped(target, flat, count, 0)[0]
         moved = joined.transpose([names.index(name) for name in ends])
-        if count == 1:
-            pieces = [moved]
-        elif self._listed(target, count):
-            pieces = list(moved)
+        if count == 1 or self._listed(target, count):
+            pieces = [moved] if count == 1 else list(moved)
         else:
             axis, sizes = self._split(count)
             pieces = np.split(moved, np.cumsum(sizes)[:-1].tolist(), ends.index(axis))
@@ -116,11 +114,9 @@ class Rearranged(Rule):
         """All arrays of a side as one, every axis by itself."""
         listed = self._listed(side, len(arrays))
         axes = [name for group in self._expanded(side, flat)[listed:] for name in group if name != "1"]
-        if len(arrays) == 1:
-            return axes, arrays[0].reshape([flat[name] for name in axes])
-        if listed:
+        if listed or len(arrays) == 1:
             parts = [array.reshape([flat[name] for name in axes]) for array in arrays]
-            return [_LIST_AXIS, *axes], np.stack(parts)
+            return ([_LIST_AXIS, *axes], np.stack(parts)) if listed else (axes, parts[0])
         axis, sizes = self._split(len(arrays))
         parts = [
             array.reshape([size if name == axis else flat[name] for name in axes])
@@ -134,16 +130,13 @@ class Rearranged(Rule):
             raise ExternalModelError(f"rule {self.text!r} needs tensors on both sides")
         flat = dict(self.sizes)
         listed = self._listed(source, len(shapes))
-        if self._listed(target, count):
-            flat[_LIST_AXIS] = count
-        if listed:
-            flat[_LIST_AXIS] = len(shapes)
+        for side, number in ((target, count), (source, len(shapes))):
+            if self._listed(side, number):
+                flat[_LIST_AXIS] = number
+            elif number > 1:
+                self._split(number)
         if self.parts is not None:
             flat[self.parts[0]] = sum(self.parts[1])
-        if len(shapes) > 1 and not listed:
-            self._split(len(shapes))
-        if count > 1 and not self._listed(target, count):
-            self._split(count)
         for index, shape in enumerate(shapes):
             own = dict(flat)
             if len(shapes) > 1 and not listed and self.parts is not None:
