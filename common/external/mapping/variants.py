@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from parity.common.external.mapping.candidate_rules import arrangements, distinct, fits
@@ -32,13 +32,8 @@ class Variants:
             self._owner.append({info.name: layers.get(info.layer) for info in side.tensors})
         self._rules: dict[object, tuple[str, ...]] = {}
         self._flattened = _flattened(keras)
-        self._heads = sorted(
-            {
-                heads
-                for layer in (*keras.layers, *torch.layers)
-                if isinstance(heads := layer.settings.get("heads"), int)
-            }
-        ) or list(_HEADS)
+        heads = {layer.settings.get("heads") for layer in (*keras.layers, *torch.layers)}
+        self._heads = sorted(number for number in heads if isinstance(number, int)) or list(_HEADS)
 
     def rules(self, pair: Pair) -> tuple[str, ...]:
         """Every rule that fits the pair's shapes, its own first."""
@@ -49,40 +44,37 @@ class Variants:
 
     def _fitting(self, pair: Pair) -> tuple[str, ...]:
         ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
-        if len(ours) == len(theirs) == 1:
-            if max(len(ours[0]), len(theirs[0])) < 2 or self._is_known(pair):
-                return (pair.rule,)
-            flats = [
-                f"flatten({','.join(map(str, flat))})"
-                for flat in self._flattened
-                if len(ours[0]) == len(theirs[0]) == 2 and prod(flat) == ours[0][0]
-            ]
-            every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
-            return distinct([rule for rule in every if fits(rule, ours, theirs)], ours[0])
-        return (pair.rule,)
+        if not len(ours) == len(theirs) == 1 or max(len(ours[0]), len(theirs[0])) < 2 or self._is_known(pair):
+            return (pair.rule,)
+        flats = [
+            f"flatten({','.join(map(str, flat))})"
+            for flat in self._flattened
+            if len(ours[0]) == len(theirs[0]) == 2 and prod(flat) == ours[0][0]
+        ]
+        every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
+        return distinct([rule for rule in every if fits(rule, ours, theirs)], ours[0])
 
     def of(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-        """Other mappings of the tensors of one group of layers; at most so many."""
+        """Other mappings of the tensors of one group of layers; at most `_LIMIT`."""
+        return itertools.islice(self._each(pairs), _LIMIT)
+
+    def _each(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         seen = {tuple((pair.keras, pair.torch, pair.rule) for pair in pairs)}
-        count = 0
-        for orders in self._joined(pairs):
-            for partners in self._partners(orders):
-                choices = [self.rules(pair) for pair in partners]
-                for rules in sorted(
-                    itertools.islice(itertools.product(*choices), _LIMIT), key=_changes(choices)
-                ):
-                    found = [
-                        pair.model_copy(update={"rule": rule})
-                        for pair, rule in zip(partners, rules, strict=True)
-                    ]
-                    key = tuple((pair.keras, pair.torch, pair.rule) for pair in found)
-                    if key in seen:
-                        continue
+        for partners in itertools.chain.from_iterable(map(self._partners, self._joined(pairs))):
+            choices = [self.rules(pair) for pair in partners]
+            # First those that change fewest rules.
+            products = list(itertools.islice(itertools.product(*choices), _LIMIT))
+            products.sort(
+                key=lambda rules: sum(rule != own[0] for rule, own in zip(rules, choices, strict=True))
+            )
+            for rules in products:
+                found = [
+                    pair.model_copy(update={"rule": rule}) for pair, rule in zip(partners, rules, strict=True)
+                ]
+                key = tuple((pair.keras, pair.torch, pair.rule) for pair in found)
+                if key not in seen:
                     seen.add(key)
                     yield found
-                    count += 1
-                    if count >= _LIMIT:
-                        return
 
     def _of(self, side: int, names: Sequence[str]) -> list[Shape]:
         return [self._shapes[side][name] for name in names]
@@ -138,23 +130,21 @@ class Variants:
 
     def _joined(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         """Other orders of what one tensor holds several of, and of its axes: the same for kernel and bias."""
-        places = [
-            place
-            for place, pair in enumerate(pairs)
-            if max(len(pair.keras), len(pair.torch)) > 1 and "->" in pair.rule and "+" not in pair.rule
+        joined = [
+            max(len(pair.keras), len(pair.torch)) > 1 and "->" in pair.rule and "+" not in pair.rule
+            for pair in pairs
         ]
         yield list(pairs)
-        if not places:
+        if not any(joined):
             return
-        count = max(max(len(pairs[place].keras), len(pairs[place].torch)) for place in places)
+        sizes = [max(len(pair.keras), len(pair.torch)) for pair in itertools.compress(pairs, joined)]
         layouts = ["", "first", "last", "middle", *(f"heads {heads}" for heads in self._heads)]
-        orders = list(itertools.islice(itertools.permutations(range(count)), _ORDERS))
-        for order in orders:
-            for layout in layouts:
-                found = list(pairs)
-                for place in places:
-                    found[place] = self._reordered(pairs[place], order, layout)
-                yield found
+        orders = itertools.islice(itertools.permutations(range(max(sizes))), _ORDERS)
+        for order, layout in itertools.product(orders, layouts):
+            yield [
+                self._reordered(pair, order, layout) if its else pair
+                for pair, its in zip(pairs, joined, strict=True)
+            ]
 
     def _reordered(self, pair: Pair, order: Sequence[int], layout: str) -> Pair:
         side = "keras" if len(pair.keras) > 1 else "torch"
@@ -190,11 +180,6 @@ def _with_layout(rule: str, layout: str, several: str) -> str:
     left, right = (many, one) if several == "keras" else (one, many)
     text = f"{left.strip()} -> {right.strip()}"
     return f"{text}; {sizes.strip()}" if sizes.strip() else text
-
-
-def _changes(choices: Sequence[Sequence[str]]) -> Callable[[Sequence[str]], int]:
-    """How many rules are not the first that they could be."""
-    return lambda rules: sum(rule != own[0] for rule, own in zip(rules, choices, strict=True))
 
 
 def _flattened(keras: Outline) -> list[Shape]:
