@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from parity.common.diagnosis.result import StageSummary
 from parity.common.record import RunRecord
 
-_NAME = "layers"
 _SQUARES, _PROJECTION, _MOVED = range(3)
 # Which projection of one is which of the other: as they lie, or the channels of one moved.
 _LAYOUTS = ((_PROJECTION, _PROJECTION), (_MOVED, _PROJECTION), (_PROJECTION, _MOVED))
@@ -24,19 +23,15 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     """
     ours, theirs = reference.script_taps, candidate.script_taps
     if ours is None or theirs is None:
-        return StageSummary(
-            _NAME, "not recorded", "give both recorders taps=True to have their outputs compared"
-        )
+        why = "give both recorders taps=True to have their outputs compared"
+        return StageSummary("layers", "not recorded", why)
     names = [name for name in ours.fingerprints if name in theirs.fingerprints]
-    if not names:
-        return StageSummary(
-            _NAME, "not recorded", "by other names in each: `layers` of a mapping says which are which"
-        )
     steps = np.intersect1d(ours.steps, theirs.steps)
-    if not len(steps):
-        return StageSummary(
-            _NAME, "not recorded", "at no step that both have: give both recorders the same every="
-        )
+    if not names or not len(steps):
+        why = "at no step that both have: give both recorders the same every="
+        if not names:
+            why = "by other names in each: `layers` of a mapping says which are which"
+        return StageSummary("layers", "not recorded", why)
     rows = [np.searchsorted(taps.steps, steps) for taps in (ours, theirs)]
     found = {n: deviations(ours.fingerprints[n][rows[0]], theirs.fingerprints[n][rows[1]]) for n in names}
     table = np.stack(list(found.values()))  # [layers, steps]
@@ -44,16 +39,15 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
     limits = np.array([allowed(int(step)) for step in steps])
     off = taken & (table > limits)
     if not off.any():
-        largest = np.where(taken, table, 0.0).max()
-        return StageSummary(
-            _NAME, "agrees", f"{len(names)} outputs at {len(steps)} steps, within {largest:.1e}"
-        )
+        text = f"{len(names)} outputs at {len(steps)} steps, within {np.where(taken, table, 0.0).max():.1e}"
+        return StageSummary("layers", "agrees", text)
     row = int(np.flatnonzero(off.any(0))[0])
     place = int(np.flatnonzero(off[:, row])[0])
     text = f"{names[place]} is the first that differs, by {table[place, row]:.2g} of its norm"
     if place:
         text += f"; the {place} before it agree, {names[place - 1]} the last of them"
-    return StageSummary(_NAME, "differs", text, int(steps[row]), float(table[place, row]), float(limits[row]))
+    deviation, limit = float(table[place, row]), float(limits[row])
+    return StageSummary("layers", "differs", text, int(steps[row]), deviation, limit)
 
 
 def deviations(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -68,12 +62,9 @@ def deviations(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArra
         apart = np.where(np.isnan(projections), np.inf, projections).min(0)
         # Of an output without a known size there is only the norm.
         apart = np.where(np.isinf(apart), 0.0, apart)
-        found = np.maximum(np.abs(norms[0] - norms[1]), apart) / np.maximum(
-            norms.max(0), np.finfo(float).tiny
-        )
+        largest = np.maximum(norms.max(0), np.finfo(float).tiny)
+        found: NDArray[np.float64] = np.maximum(np.abs(norms[0] - norms[1]), apart) / largest
     whole = np.isfinite(norms)
     found = np.where(whole.all(0), found, np.where(whole.any(0), np.inf, 0.0))
-    result: NDArray[np.float64] = np.where(
-        np.isnan(ours[:, _SQUARES]) | np.isnan(theirs[:, _SQUARES]), np.nan, found
-    )
-    return result
+    found[np.isnan(ours[:, _SQUARES]) | np.isnan(theirs[:, _SQUARES])] = np.nan
+    return found

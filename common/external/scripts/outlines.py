@@ -15,15 +15,13 @@ from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outlin
 
 def setting_differences(reference: Path, candidate: Path) -> tuple[list[str], list[str]]:
     """(differences, what could not be compared), for people."""
-    found = [_read(folder) for folder in (reference, candidate)]
-    missing = [
-        f"{folder}: {read}; the settings of its model and optimizer were not compared"
-        for folder, read in zip((reference, candidate), found, strict=True)
-        if isinstance(read, str)
-    ]
-    first, second = found
+    first, second = _read(reference), _read(candidate)
     if isinstance(first, str) or isinstance(second, str):
-        return [], missing
+        return [], [
+            f"{folder}: {read}; the settings of its model and optimizer were not compared"
+            for folder, read in ((reference, first), (candidate, second))
+            if isinstance(read, str)
+        ]
     if first.framework == second.framework:
         return list(_alike(first, second)), []
     swapped = first.framework == "torch"

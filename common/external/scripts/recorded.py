@@ -242,8 +242,7 @@ class RecordSource(core.ObservationSource):
 
     def _rounding(self, steps: NDArray[np.integer[Any]]) -> Row:
         """What is taken for rounding where it was not measured."""
-        growing: Row = np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
-        return growing
+        return np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
 
     def _state_allowed(self, which: str) -> float:
         if self._budget is not None:
