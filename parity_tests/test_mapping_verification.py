@@ -12,6 +12,7 @@ from parity.common.spec.external.mapping import Mapping, Pair
 from parity.common.spec.external.rules import parse_rule
 from parity_tests.external_sides import Side
 from parity_tests.helpers import ROOT
+from parity_tests.helpers.mappings import verify
 
 X = np.random.default_rng(7).normal(size=(3, 5, 8))
 

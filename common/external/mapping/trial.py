@@ -24,7 +24,6 @@ from parity.common.spec.external.outline import Outline
 AGREES = 1e-10
 # Below it relu, relu6, silu and gelu give nothing.
 _LOWEST = -0.3
-_LISTED = 6
 
 Inputs = Array | Arrays
 
@@ -79,12 +78,6 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         for side, weights in zip(self.sides, self._own, strict=True):
             side.write(weights)
-
-    def label(self, pairs: Sequence[Pair], place: int) -> str:
-        """The tensors of a component, the first of them where they are many."""
-        names = [pairs[index].label for index in self.parts[place].pairs]
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return f"{'; '.join(names[:_LISTED])}{more}"
 
     def _neutralise(self) -> None:
         """Give what is not mapped values that change little, so that they do not hide what is mapped."""
