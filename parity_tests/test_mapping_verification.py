@@ -7,7 +7,7 @@ import pytest
 
 from parity.common.external.mapping.probe_values import levelled
 from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import refine, verify
+from parity.common.external.mapping.verification import refine
 from parity.common.spec.external.mapping import Mapping, Pair
 from parity.common.spec.external.rules import parse_rule
 from parity_tests.external_sides import Side
