@@ -164,7 +164,8 @@ class RecordSource(core.ObservationSource):
         self._steps = np.intersect1d(reference.steps, candidate.steps)
         if not len(self._steps):
             raise RecordError(f"{reference.folder} and {candidate.folder} have no step in common")
-        self._rows = [np.searchsorted(record.steps, self._steps) for record in self._records]
+        # Each with the rows of the steps that both have.
+        self._sides = [(record, np.searchsorted(record.steps, self._steps)) for record in self._records]
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
@@ -228,14 +229,14 @@ class RecordSource(core.ObservationSource):
         """Both records' numbers; of the loss the mean, since a batch of another size has another sum."""
         return [
             (record.loss if name == "loss_sum" else record.columns[name])[rows]
-            for record, rows in zip(self._records, self._rows, strict=True)
+            for record, rows in self._sides
         ]
 
     def _allowed(self, name: str) -> Row:
         if name == "learning_rate":
             return np.full(len(self._steps), 2 * self._epsilon)
         if self._budget is not None:
-            return self._budget.curves[name][self._rows[0]]
+            return self._budget.curves[name][self._sides[0][1]]
         if self._proof:
             return np.full(len(self._steps), FLOAT64[name])
         return self._rounding(self._steps)
@@ -260,19 +261,17 @@ class RecordSource(core.ObservationSource):
         name = "sample ids"
         if not all(map(has_ids, self._records)):
             return StageSummary(name, "not recorded", "give the recorders ids= to have them compared")
-        received = [record.received for record in self._records]
-        known = min(r.whole - int(rows[0]) for r, rows in zip(received, self._rows, strict=True))
+        sides = [(record.received, rows) for record, rows in self._sides]
+        known = min(received.whole - int(rows[0]) for received, rows in sides)
         known = max(0, min(known, len(self._steps)))
-        words = [r.step_id_hashes[rows[:known]] for r, rows in zip(received, self._rows, strict=True)]
+        words = [received.step_id_hashes[rows[:known]] for received, rows in sides]
         off = np.flatnonzero(words[0] != words[1])
         if not len(off):
             after = len(self._steps) - known
             rest = f"; of the {after} after, hashes are kept" if after else ""
             return StageSummary(name, "agrees", f"the same samples at each of {known} steps{rest}")
         row = int(off[0])
-        ours, theirs = (
-            np.concatenate(r.ids(int(rows[row]))) for r, rows in zip(received, self._rows, strict=True)
-        )
+        ours, theirs = (np.concatenate(received.ids(int(rows[row]))) for received, rows in sides)
         return StageSummary(name, "differs", _samples_text(ours, theirs), int(self._steps[row]), math.inf)
 
     def counts(self) -> StageSummary:
@@ -297,9 +296,7 @@ class RecordSource(core.ObservationSource):
     def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
         title = _TITLES[column]
-        there = np.logical_and(
-            *(recorded_rows(column, r)[rows] for r, rows in zip(self._records, self._rows, strict=True))
-        )
+        there = np.logical_and(*(recorded_rows(column, r)[rows] for r, rows in self._sides))
         if not there.any():
             return StageSummary(title, "not recorded", "by one of them or both")
         ours, theirs = self._columns(column)
