@@ -96,7 +96,7 @@ class End:
 
     @property
     def framework(self) -> Framework:
-        """By the name of the file; ExternalModelError where that says nothing."""
+        """By the name of the file; raises ExternalModelError where that says nothing."""
         for ending, framework in ENDINGS.items():
             if self.path.name.endswith(ending) and self.path.name != ending:
                 return framework

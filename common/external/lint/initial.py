@@ -25,7 +25,7 @@ def drawn(values: NDArray[Any], fan_in: int, fan_out: int, usual: str) -> str | 
     Normal draws that are not cut off, which have no canonical name there, are called `..._uncut`.
 
     Args:
-        values: as they are at the start of training.
+        values: as they are at the start of training, in the shape of the tensor.
         fan_in, fan_out: of the tensor, as its framework counts them.
         usual: the layer's default rule.
     """

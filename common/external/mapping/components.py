@@ -148,7 +148,10 @@ def _ways(keras: Array, torch: Array) -> list[str]:
 
 
 def deviation(keras: Array, torch: Array) -> float:
-    """The largest difference of two arrays by the largest of the first; infinite where one is not finite."""
+    """The largest difference of two arrays by the largest of the first.
+
+    Infinite where one is not finite, or the shapes differ.
+    """
     if keras.shape != torch.shape:
         return float("inf")
     scale = float(np.max(np.abs(keras), initial=0.0))
@@ -159,7 +162,7 @@ def deviation(keras: Array, torch: Array) -> float:
 
 
 def moments(array: Array) -> Array:
-    """Numbers that the order of an array's elements does not change."""
+    """Numbers that the order of an array's elements does not change: float64 [6], infinite where one of them is."""
     flat = np.asarray(array, np.float64).ravel()
     if not flat.size or not np.all(np.isfinite(flat)):
         return np.full(6, np.inf)

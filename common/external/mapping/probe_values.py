@@ -46,7 +46,7 @@ def levelled(arrays: Sequence[Array], rules: Sequence[str], count: int) -> list[
     """The arrays with equal values wherever rules disagree, so that it does not matter which of them is right.
 
     Args:
-        arrays: of Keras.
+        arrays: of Keras, of any shapes; those that are returned have the same.
         rules: the first is the one that the others are compared with.
         count: of torch tensors.
     """

@@ -121,7 +121,13 @@ class Bench:
     def run(
         self, pairs: Sequence[Pair], inject: bool, shared: bool, changed: Names[str, Array] | None = None
     ) -> tuple[PassResult, PassResult]:
-        """Run both passes. inject: replace every watched torch layer's output by Keras's. changed: torch tensors."""
+        """Run both passes.
+
+        Args:
+            inject: whether every watched torch layer's output is replaced by Keras's.
+            shared: whether components of one signature get equal values.
+            changed: torch tensors that get these values instead, in their shapes.
+        """
         given, expected = self.expect(pairs, shared)
         self._write(pairs, given, shared)
         if changed:
@@ -182,7 +188,10 @@ class Bench:
         )
 
     def try_out(self, pairs: Sequence[Pair], inject: bool, changed: Names[str, Array] | None = None) -> Trial:
-        """How far the components and the outputs of the models are apart with tensors of their own."""
+        """How far the components and the outputs of the models are apart with tensors of their own.
+
+        Args: as of `run`; `changed` in the shapes of torch's tensors.
+        """
         expected, found = self.run(pairs, inject, shared=False, changed=changed)
         views = self._views(pairs, expected, found)
         deviations: dict[int, float] = {}

@@ -9,7 +9,7 @@ from parity.common.diagnosis import limits
 
 
 def factor_between(ours: NDArray[np.float64], theirs: NDArray[np.float64], allowed: float) -> float | None:
-    """k where theirs = k ours up to a relative `allowed`, element by element; None where there is none, or it is 1."""
+    """k where theirs [n] = k ours [n] up to a relative `allowed`, in each element; None where there is none, or it is 1."""
     if not len(ours) or not (np.isfinite(ours).all() and np.isfinite(theirs).all()) or (ours == 0).any():
         return None
     ratios = theirs / ours
