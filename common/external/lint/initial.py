@@ -71,9 +71,8 @@ def _is_uniform(flat: NDArray[np.float64], limit: float) -> bool:
 def _is_normal(flat: NDArray[np.float64], deviation: float) -> bool:
     square = float(np.mean(flat**2))
     kurtosis = float(np.mean(flat**4)) / square**2
-    return abs(square / deviation**2 - 1) < _DEVIATIONS * math.sqrt(2 / flat.size) and abs(
-        kurtosis - 3
-    ) < _DEVIATIONS * math.sqrt(24 / flat.size)
+    slack = _DEVIATIONS / math.sqrt(flat.size)
+    return abs(square / deviation**2 - 1) < slack * 2**0.5 and abs(kurtosis - 3) < slack * 24**0.5
 
 
 def _normal_likelihood(flat: NDArray[np.float64], deviation: float) -> float:

@@ -78,9 +78,8 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
-        rest = [
-            info for info in outline.tensors if info.name not in mapped | ignored[side].keys() | known[side]
-        ]
+        settled = mapped | ignored[side].keys() | known[side]
+        rest = [info for info in outline.tensors if info.name not in settled]
         tied[side] = {info.name: info.tied_to for info in rest if info.tied_to is not None}
         rest = [info for info in rest if info.tied_to is None]
         for info in rest:
@@ -253,15 +252,13 @@ class _Fit:
         if len(rows) == len(columns) == 1:
             return Match(ours, theirs, "shape", None)
         alike = self.likeness(i, j)
-        others = [self.likeness(k, j) for k in rows if k != i] + [
-            self.likeness(i, k) for k in columns if k != j
-        ]
+        others = [self.likeness(k, j) for k in rows if k != i]
+        others += [self.likeness(i, k) for k in columns if k != j]
         if alike >= _ALIKE and all(alike >= other + _MARGIN for other in others):
             return Match(ours, theirs, "name", None)
         many = max(len(rows), len(columns))
-        return Match(
-            ours, theirs, "order", f"one of {many} of its shape, told from the others by order alone"
-        )
+        doubt = f"one of {many} of its shape, told from the others by order alone"
+        return Match(ours, theirs, "order", doubt)
 
 
 def _key(group: ParameterGroup) -> object:
@@ -318,10 +315,10 @@ def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline
                 waiting.setdefault(whole.info.name, []).append((one, other, match))
             else:
                 rules = fitting(match.keras, match.torch, slot, flattened.get(match.keras.layer.path))
-                second = (
-                    [theirs["recurrent_shift"]] if slot == "shift" and "recurrent_shift" in theirs else []
+                two = slot == "shift" and "recurrent_shift" in theirs
+                found.append(
+                    _pair([one], [other, theirs["recurrent_shift"]] if two else [other], rules, match)
                 )
-                found.append(_pair([one], [other, *second], rules, match))
     for members in waiting.values():
         members.sort(key=lambda member: max(member[0], member[1], key=lambda part: part.count).index)
         ones, others, origins = (list(side) for side in zip(*members, strict=True))

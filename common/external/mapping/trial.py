@@ -219,15 +219,12 @@ class Bench:
     def find_functions(self, pairs: Sequence[Pair]) -> None:
         """Watch the Keras activation behind a layer whose counterpart in torch applies it itself."""
         expected, found = self.run(pairs, inject=False, shared=False)
-        order = _activations(self.outlines[0])
         for place, component in enumerate(self.parts):
-            own, other = (
-                taps_of(passed.activations, path)
-                for passed, path in ((expected, component.keras), (found, component.torch))
-            )
+            own = taps_of(expected.activations, component.keras)
+            other = taps_of(found.activations, component.torch)
             if not (component.observed and len(own) == len(other) == 1):
                 continue
-            behind = _behind(component.keras, order, expected)
+            behind = _behind(component.keras, self.outlines[0], expected)
             if behind is None:
                 continue
             after = taps_of(expected.activations, behind)
@@ -246,25 +243,15 @@ class Bench:
         return self.run(pairs, inject=False, shared=False)
 
 
-def _activations(keras: Outline) -> dict[str, list[str]]:
-    """Layer -> the layers called after it that are nothing but an activation."""
-    kinds = {layer.path: layer.kind for layer in keras.layers}
-    order = [path for path in keras.order or [layer.path for layer in keras.layers] if path in kinds]
-    later: list[str] = []
-    found: dict[str, list[str]] = {}
-    for path in reversed(order):
-        found[path] = later
-        later = [path, *later] if kinds[path] == "activation" else later
-    return found
-
-
-def _behind(path: str, order: Names[str, list[str]], expected: PassResult) -> str | None:
+def _behind(path: str, keras: Outline, expected: PassResult) -> str | None:
     """The activation of a layer's output, by its numbers: branches are not called one after the other."""
+    kinds = {layer.path: layer.kind for layer in keras.layers}
+    order = [other for other in keras.order or kinds if other in kinds]
     x = expected.activations[taps_of(expected.activations, path)[0]]
     ranks: Array | None = None
-    for after in order.get(path, []):
-        taps = taps_of(expected.activations, after)
-        if after == path or len(taps) != 1 or expected.activations[taps[0]].shape != x.shape:
+    for after in order[order.index(path) + 1 :] if path in order else ():
+        taps = taps_of(expected.activations, after) if kinds[after] == "activation" and after != path else []
+        if len(taps) != 1 or expected.activations[taps[0]].shape != x.shape:
             continue
         if ranks is None:
             ranks = np.argsort(x, axis=None)

@@ -119,11 +119,8 @@ class _Search:
 
     def _is_good(self, trial: Trial) -> bool:
         """Whether all agrees: the outputs, which every tensor takes part in, or all that can be watched."""
-        if trial.outputs <= AGREES:
-            return True
-        return len(trial.deviations) == len(self.parts) and all(
-            value <= AGREES for value in trial.deviations.values()
-        )
+        watched = len(trial.deviations) == len(self.parts)
+        return trial.outputs <= AGREES or (watched and max(trial.deviations.values(), default=0.0) <= AGREES)
 
     def _exchange(self) -> None:
         """Give components that could be exchanged the same values, and pair those that then compute the same."""
@@ -292,13 +289,12 @@ class _Search:
         watched = [place for place in places if far.get(place, 1.0) <= WRONG]
         longest = max((len(self.parts[place].pairs) for place in watched), default=0)
         for slot in range(longest):
-            now = [place for place in watched if slot < len(self.parts[place].pairs)]
-            trial = self.bench.spoiled(
-                self.pairs, [self.parts[place].pairs[slot] for place in now], inject=True
-            )
-            for place in now:
+            parts = {place: self.parts[place].pairs for place in watched}
+            changed = {place: indices[slot] for place, indices in parts.items() if slot < len(indices)}
+            trial = self.bench.spoiled(self.pairs, list(changed.values()), inject=True)
+            for place, index in changed.items():
                 if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
-                    self.shown.add(self.parts[place].pairs[slot])
+                    self.shown.add(index)
         base = _total(self.last)
         for index in [index for place in places if place not in watched for index in self.parts[place].pairs]:
             trial = self.bench.spoiled(self.pairs, [index], inject=not good)
@@ -332,10 +328,10 @@ class _Search:
                 if index in self.shown or constant_of(pair.rule) is not None:
                     doubt, source = None, pair.source if pair.source == "hand" else "probed"
                 else:
-                    words = (
+                    said = (
                         "the models agree, but they also do with other values in it: it does not matter here"
                     )
-                    doubt, note = _and(doubt, words), pair.note
+                    doubt, note = _and(doubt, said), pair.note
         return pair.model_copy(update={"doubt": doubt, "note": note, "source": source})
 
     def _layers(self, mapping: Mapping) -> tuple[LayerPair, ...]:
