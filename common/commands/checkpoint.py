@@ -13,7 +13,13 @@ from rich.table import Table
 from parity.common.base.errors import CheckpointError
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
-from parity.common.external.checkpoints import FORMATS, End, convert_checkpoint, export_checkpoint
+from parity.common.external.checkpoints import (
+    FORMATS,
+    End,
+    check_destination,
+    convert_checkpoint,
+    export_checkpoint,
+)
 from parity.common.report.terminal import table_console
 
 
@@ -163,10 +169,7 @@ def _export(options: argparse.Namespace) -> int:
         raise CheckpointError(
             f"--out {options.out}: what is written by --to {options.to} ends in {' or '.join(endings)}"
         )
-    if options.out.exists() or options.out.is_symlink():
-        raise CheckpointError(f"{options.out}: already there; give a new file or remove this one")
-    if not options.out.parent.is_dir():
-        raise CheckpointError(f"{options.out}: its folder is not there; make it first")
+    check_destination(options.out, CheckpointError)
     if not options.path.is_dir():
         raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
     answer = export_checkpoint(options.path.resolve(), options.to, options.out.resolve())

@@ -124,7 +124,9 @@ def convert_checkpoint(
         raise ExternalModelError(
             f"{source.path} and {destination.path} are both of {sides[0]}; one is to be of each"
         )
-    _check_files(source.path, destination.path)
+    if not source.path.is_file():
+        raise ExternalModelError(f"{source.path}: no such file")
+    check_destination(destination.path)
     mapping = maps.read_mapping(mapping_path)
     _check_mapping(mapping_path, mapping, source, destination)
     for framework in sides:
@@ -192,13 +194,12 @@ def _unwrapped(state: State, known: set[str]) -> State:
     return state
 
 
-def _check_files(source: Path, destination: Path) -> None:
-    if not source.is_file():
-        raise ExternalModelError(f"{source}: no such file")
-    if destination.exists() or destination.is_symlink():
-        raise ExternalModelError(f"{destination}: already there; give a new file or remove this one")
-    if not destination.parent.is_dir():
-        raise ExternalModelError(f"{destination}: its folder is not there; make it first")
+def check_destination(path: Path, error: type[ParityError] = ExternalModelError) -> None:
+    """Raise an `error` unless a new file can be written there."""
+    if path.exists() or path.is_symlink():
+        raise error(f"{path}: already there; give a new file or remove this one")
+    if not path.parent.is_dir():
+        raise error(f"{path}: its folder is not there; make it first")
 
 
 def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: End) -> None:
