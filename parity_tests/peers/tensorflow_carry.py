@@ -15,8 +15,6 @@ from parity.tf_impl.external import names
 from parity_tests.external_models import carry_keras
 from parity_tests.peers import Arrays
 
-keras.config.set_floatx("float64")
-
 
 def train(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """Weights after training by Keras alone.
@@ -24,6 +22,8 @@ def train(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     facts: optimizer (name of a function of `carry_keras`); load, save (files or None). arrays: x (steps, batch,
     ...), y, and where there is no file to load, weights by name.
     """
+    # A conversion in this process may have left that of its file.
+    keras.config.set_floatx("float64")
     if facts["load"] is not None and facts["load"].endswith(".keras"):
         model = keras.models.load_model(facts["load"])
     else:
