@@ -53,8 +53,8 @@ def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Co
         for pair in pairs
     ]
     nodes = {owner: number for number, owner in enumerate(dict.fromkeys(itertools.chain(*owners)))}
-    edges = [(nodes[own[0]], nodes[other]) for own in owners for other in own]
-    labels = connected(*np.reshape(edges, (-1, 2)).T, len(nodes))
+    edges = np.reshape([(nodes[own[0]], nodes[other]) for own in owners for other in own], (-1, 2))
+    labels = connected(edges[:, 0], edges[:, 1], len(nodes))
     label_of = {owner: labels[number] for owner, number in nodes.items()}
     grouped: dict[int, list[int]] = {}
     for place, own in enumerate(owners):

@@ -243,7 +243,8 @@ class RecordSource(core.ObservationSource):
 
     def _rounding(self, steps: NDArray[np.integer[Any]]) -> Row:
         """What is taken for rounding where it was not measured."""
-        return np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
+        growing: Row = np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
+        return growing
 
     def _state_allowed(self, which: str) -> float:
         if self._budget is not None:
