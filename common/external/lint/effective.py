@@ -102,13 +102,8 @@ def _does_nothing(item: Item) -> bool:
     if info.kind.endswith("dropout"):
         return not info.settings.get("rate")
     if info.kind == "flatten" and info.inputs:
-        return _is_flat(info.inputs[0])
+        return sum(side != 1 for side in info.inputs[0][1:]) <= 1  # it is flat
     return info.settings.get("function") == "linear"
-
-
-def _is_flat(shape: Shape) -> bool:
-    """Whether at most one axis after the batch is longer than one."""
-    return sum(side != 1 for side in shape[1:]) <= 1
 
 
 def _separated(item: Item) -> list[Item]:
@@ -205,9 +200,9 @@ def compared(kind: str, name: str, keras: Mapping[str, Setting], torch: Mapping[
 
 
 def _adds_cells(padding: Setting) -> bool:
-    return padding not in ("valid", None) and (
-        not isinstance(padding, tuple) or any(side > 0 for side in padding)
-    )
+    if isinstance(padding, tuple):
+        return any(side > 0 for side in padding)
+    return padding not in ("valid", None)
 
 
 def _numbers(value: Setting, rank: int) -> tuple[int, ...]:
@@ -232,10 +227,8 @@ def _padding(item: Item, reached: bool) -> Setting:
             before, after = 0, 0
         elif declared == "causal":
             before, after = window - 1, 0
-        elif stride == 1:
-            before, after = (window - 1) // 2, window - 1 - (window - 1) // 2
-        elif side is not None:
-            before, after = same_pads(side, window, stride)
+        elif side is not None or stride == 1:
+            before, after = same_pads(side or 1, window, stride)
         else:
             return declared
         if side is not None and reached:

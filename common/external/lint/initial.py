@@ -50,12 +50,14 @@ def drawn(values: NDArray[Any], fan_in: int, fan_out: int, usual: str) -> str | 
     deviations["he_normal_uncut"] = math.sqrt(2 / fan_in)
     deviations["he_normal_uncut of fan-out"] = math.sqrt(2 / fan_out)
     deviations["glorot_normal_uncut"] = math.sqrt(2 / both)
-    found: dict[str, float] = {}
+    squares = float(np.sum(flat**2))
+    found: dict[str, float] = {}  # logarithm of the density of the values
     for name in [*limits, *deviations] if size >= _FEW else [usual]:
         if name in limits and _is_uniform(flat, limits[name]):
             found[name] = -size * math.log(2 * limits[name])
         elif name in deviations and _is_normal(flat, deviations[name]):
-            found[name] = _normal_likelihood(flat, deviations[name])
+            deviation = deviations[name]
+            found[name] = -size * math.log(math.sqrt(2 * math.pi) * deviation) - squares / (2 * deviation**2)
     if usual in found:
         found[usual] += _FOR_THE_USUAL
     return max(found, key=found.__getitem__, default=None)
@@ -73,13 +75,6 @@ def _is_normal(flat: NDArray[np.float64], deviation: float) -> bool:
     kurtosis = float(np.mean(flat**4)) / square**2
     slack = _DEVIATIONS / math.sqrt(flat.size)
     return abs(square / deviation**2 - 1) < slack * 2**0.5 and abs(kurtosis - 3) < slack * 24**0.5
-
-
-def _normal_likelihood(flat: NDArray[np.float64], deviation: float) -> float:
-    """Logarithm of the density of the values."""
-    return float(
-        -flat.size * math.log(math.sqrt(2 * math.pi) * deviation) - np.sum(flat**2) / (2 * deviation**2)
-    )
 
 
 def _is_orthogonal(values: NDArray[Any]) -> bool:

@@ -45,9 +45,10 @@ def distinct(rules: Sequence[str], shape: Shape) -> tuple[str, ...]:
     """The first of all rules that do the same to a shape; of large tensors, of those that are written the same."""
     if len(set(rules)) < 2 or math.prod(shape) > _COMPARED_SIZE:
         return tuple(dict.fromkeys(rules))
+    indices = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     found: dict[bytes, str] = {}
     for rule in rules:
-        found.setdefault(_action(rule, shape), rule)
+        found.setdefault(parse_rule(rule).to_torch([indices], 1)[0].tobytes(), rule)
     return tuple(found.values())
 
 
@@ -116,12 +117,6 @@ def _is_settled(
     if keras.op == torch.op == "conv" or keras.op == torch.op == "embedding":
         return True
     return keras.op == torch.op == "dense" and torch.kind != "" and flattened is None
-
-
-def _action(rule: str, shape: Shape) -> bytes:
-    """The same bytes for rules that do the same to this shape."""
-    indices = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
-    return parse_rule(rule).to_torch([indices], 1)[0].tobytes()
 
 
 def arrangements(ours: Shape, theirs: Shape) -> tuple[str, ...]:

@@ -32,10 +32,14 @@ def layer_pairs(
     sides = (keras, torch)
     owners = _owners(mapping, keras, torch)
     taken = [{pair.keras for pair in given}, {pair.torch for pair in given}]
+    applies = [{info.owner for info in side.operations} for side in sides]
     found = [
         pair
         for pair in owners
-        if pair.keras not in taken[0] and pair.torch not in taken[1] and not _activates(keras, torch, pair)
+        if pair.keras not in taken[0]
+        and pair.torch not in taken[1]
+        # Keras's layer does not apply a function that torch's does not.
+        and (pair.keras not in applies[0] or pair.torch in applies[1])
     ]
     orders = [{layer.path: place for place, layer in enumerate(side.layers)} for side in sides]
     anchors = _rising([(orders[0][pair.keras], orders[1][pair.torch]) for pair in owners])
@@ -75,13 +79,6 @@ def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]
         for theirs in partners[0][name]
         if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]
     ]
-
-
-def _activates(keras: Outline, torch: Outline, pair: LayerPair) -> bool:
-    """Whether the Keras layer applies a function that torch's does not."""
-    return any(info.owner == pair.keras for info in keras.operations) and not any(
-        info.owner == pair.torch for info in torch.operations
-    )
 
 
 def _rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

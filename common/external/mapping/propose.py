@@ -146,8 +146,10 @@ def _matched(
     left = np.full((len(rows), len(columns)), -np.inf)
     for (a, i), (b, j) in itertools.product(enumerate(rows), enumerate(columns)):
         if fit.score(i, j) is not None:
-            steps = 0.0 if fit.is_loose(i, j) else _STEP_COST * _distance(i, j, chain)
-            left[a, b] = fit.likeness(i, j) - steps
+            # How many steps j is from where order would have it.
+            before = max((pair for pair in chain if pair[0] < i), default=(-1, -1))
+            steps = 0 if fit.is_loose(i, j) else abs((j - before[1]) - (i - before[0]))
+            left[a, b] = fit.likeness(i, j) - _STEP_COST * steps
     found |= {rows[a]: columns[b] for a, b in assign(left).items()}
     _exchange(found, fit)
     return [fit.match(i, j) for i, j in sorted(found.items())]
@@ -190,12 +192,6 @@ def _exchange(found: dict[int, int], fit: _Fit) -> None:
         # Two that exchange their partners lose this twice.
         stays = _EXCHANGE_GAIN / 2 * np.eye(len(members))
         found |= {members[a]: partners[b] for a, b in assign(np.array(words) + stays).items()}
-
-
-def _distance(i: int, j: int, chain: Sequence[tuple[int, int]]) -> float:
-    """How many steps j is from where order would have it."""
-    before = max((pair for pair in chain if pair[0] < i), default=(-1, -1))
-    return abs((j - before[1]) - (i - before[0]))
 
 
 class _Fit:

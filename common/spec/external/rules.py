@@ -160,10 +160,6 @@ def _pattern(body: str, order: tuple[str, tuple[int, ...]] | None = None) -> _Ma
     return lambda text, numbers: pattern(text, body.format(*numbers), order)
 
 
-def _depthwise(text: str, numbers: tuple[int, ...]) -> Rule:
-    return _pattern("... c m -> (c m) 1 ...; m={}")(text, numbers or (1,))
-
-
 def _flatten(text: str, numbers: tuple[int, ...]) -> Rule:
     names = [chr(ord("p") + i) for i in range(len(numbers) - 1)]
     sizes = " ".join(f"{name}={size}" for name, size in zip([*names, "c"], numbers, strict=True))
@@ -180,7 +176,7 @@ NAMED: dict[str, tuple[_Make, str]] = {
         "convolutions of any rank, grouped and transposed ones too: HWIO and OIHW",
     ),
     "depthwise": (
-        _depthwise,
+        lambda text, numbers: pattern(text, f"... c m -> (c m) 1 ...; m={numbers[0] if numbers else 1}"),
         "depthwise kernels: (height, width, channels, multiplier) and (channels*multiplier, 1, height, width);"
         " the multiplier where it is not 1",
     ),
