@@ -25,16 +25,13 @@ _ROLES = {
 _SLOTS = {role: slot for slot, roles in _ROLES.items() for role in roles.split()}
 _ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
-# Names of tensors that hold several, and what those are.
-_FUSED: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
-    (frozenset({"qkv"}), ("query", "key", "value")),
-    (frozenset({"in", "projection"}), ("query", "key", "value")),
-    (frozenset({"convolution", "attention"}), ("query", "key", "value")),
-    (frozenset({"query", "key", "value"}), ("query", "key", "value")),
-    (frozenset({"kv"}), ("key", "value")),
-    (frozenset({"key", "value"}), ("key", "value")),
-    (frozenset({"gate", "up"}), ("gate", "up")),
-)
+# Tensors that hold several: what those are, and the words of their names.
+_SEVERAL = {
+    ("query", "key", "value"): ("qkv", "in projection", "convolution attention", "query key value"),
+    ("key", "value"): ("kv", "key value"),
+    ("gate", "up"): ("gate up",),
+}
+_FUSED = {frozenset(name.split()): parts for parts, names in _SEVERAL.items() for name in names}
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ def _holds(words: frozenset[str], info: TensorInfo) -> tuple[str, ...]:
     """What a tensor of several holds by its name; () where it is a tensor like others."""
     if info.role in ("in_kernel", "in_bias"):
         return ("query", "key", "value")
-    return next((parts for holder, parts in _FUSED if words == holder), ())
+    return _FUSED.get(words, ())
 
 
 def _groups(

@@ -83,12 +83,10 @@ class Bench:
         """Give what is not mapped values that change little, so that they do not hide what is mapped."""
         left = self.mapping.unmapped.keras, self.mapping.unmapped.torch
         for side, outline, names in zip(self.sides, self.outlines, left, strict=True):
-            infos = {info.name: info for info in outline.tensors}
             state = {}
-            for name in names:
-                info = infos[name]
-                fill = np.ones if info.role.endswith(("gamma", "scale", "variance")) else np.zeros
-                state[name] = fill(info.shape, info.dtype if info.dtype != "bfloat16" else "float32")
+            for info in (info for info in outline.tensors if info.name in names):
+                value = info.role.endswith(("gamma", "scale", "variance"))
+                state[info.name] = np.full(info.shape, value, info.dtype.replace("bfloat16", "float32"))
             if state:
                 side.write(state)
 
