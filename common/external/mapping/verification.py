@@ -262,19 +262,15 @@ class _Search:
         expected = self.bench.expect(self.pairs, shared=True)[1].activations
         found = []
         for members in self._exchangeable():
-            sets: list[list[int]] = []
+            sets: list[tuple[Array, list[int]]] = []
             for place in members:
-                own = taps_of(expected, self.parts[place].keras)
-                if not own:
-                    continue
-                for others in sets:
-                    first = taps_of(expected, self.parts[others[0]].keras)[0]
-                    if deviation(expected[first], expected[own[0]]) <= AGREES:
-                        others.append(place)
-                        break
-                else:
-                    sets.append([place])
-            found += [others for others in sets if len(others) > 1]
+                for tap in taps_of(expected, self.parts[place].keras)[:1]:
+                    near = [same for first, same in sets if deviation(first, expected[tap]) <= AGREES]
+                    if near:
+                        near[0].append(place)
+                    else:
+                        sets.append((expected[tap], [place]))
+            found += [same for _, same in sets if len(same) > 1]
         return found
 
     def _show(self) -> None:
@@ -287,10 +283,10 @@ class _Search:
             if any(self._is_open(index) for index in component.pairs) or far.get(place, 0.0) > WRONG
         ]
         watched = [place for place in places if far.get(place, 1.0) <= WRONG]
-        longest = max((len(self.parts[place].pairs) for place in watched), default=0)
-        for slot in range(longest):
-            parts = {place: self.parts[place].pairs for place in watched}
-            changed = {place: indices[slot] for place, indices in parts.items() if slot < len(indices)}
+        for indices in itertools.zip_longest(*(self.parts[place].pairs for place in watched)):
+            changed = {
+                place: index for place, index in zip(watched, indices, strict=True) if index is not None
+            }
             trial = self.bench.spoiled(self.pairs, list(changed.values()), inject=True)
             for place, index in changed.items():
                 if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
