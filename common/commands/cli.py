@@ -93,9 +93,8 @@ def _parser() -> Any:
     parser.add_argument("--version", action="version", version=f"parity {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = add_command(
-        commands, "run", _run, "train a spec on several placements, compare them, write a report"
-    )
+    text = "train a spec on several placements, compare them, write a report"
+    run = add_command(commands, "run", _run, text)
     add_spec_flags(run)
     run.add_argument("--out", type=Path, default=None, help="new folder for records and report [runs/NAME]")
     run.add_argument("--replicas", type=int, default=2, help="replicas of the default placements [2]")
@@ -137,9 +136,8 @@ def _parser() -> Any:
         default=THRESHOLD,
         help=f"with --baseline: the share by which speed may drop [{THRESHOLD:g}]",
     )
-    compare.add_argument(
-        "--floor", type=Path, nargs="+", default=[], help="float32: permuted runs that show the noise floor"
-    )
+    floor = "float32: permuted runs that show the noise floor"
+    compare.add_argument("--floor", type=Path, nargs="+", default=[], help=floor)
     compare.add_argument(
         "--out",
         type=Path,

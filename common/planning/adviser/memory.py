@@ -197,7 +197,6 @@ def _shards(placement: Placement) -> int:
 
 def _fsdp2(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Each tensor's rows divided over the ranks, the last ones padded."""
-    options = placement.options
     ranks = _shards(placement)
     specs = {n: p for n, p in parameter_specs(sizes.spec).items() if p.trainable}
     rows = dict(_rows(sizes.spec.model.tree()))
@@ -208,19 +207,18 @@ def _fsdp2(sizes: _Sizes, placement: Placement) -> _InMemory:
         parameters += share
         slots += sum(share if i.shape == shape else math.prod(i.shape) for i in each.values())
     parameters, slots = parameters * sizes.itemsize, slots * sizes.itemsize
-    gathered = _gathered(sizes, placement, getattr(options, "reshard", None) is not False)
+    gathered = _gathered(sizes, placement, getattr(placement.options, "reshard", None) is not False)
     return _sharded(sizes, placement, parameters, slots, gathered)
 
 
 def _fsdp1(sizes: _Sizes, placement: Placement) -> _InMemory:
     """All tensors of a unit as one, divided over the ranks, padded at the end."""
-    options = placement.options
-    sharding = getattr(options, "sharding", "full_shard")
+    sharding = getattr(placement.options, "sharding", "full_shard")
     if sharding == "no_shard":
         return _ddp(sizes, placement)
-    ranks = _shards(placement)
-    parts = [-(-size // sizes.itemsize // ranks) * sizes.itemsize for size in _units(sizes, placement)]
-    parameters = sum(parts)
+    blocks, rest = _units(sizes, placement)
+    shares = [-(-size // sizes.itemsize // _shards(placement)) for size in (*blocks, rest)]
+    parameters = sum(shares) * sizes.itemsize
     slots = round(sizes.slots * parameters / max(sizes.parameters, 1))
     gathered = _gathered(sizes, placement, sharding != "shard_grad_op")
     return _sharded(sizes, placement, parameters, slots, gathered)
@@ -233,15 +231,13 @@ def _sharded(sizes: _Sizes, placement: Placement, parameters: int, slots: int, g
     return _InMemory(parameters, parameters, slots, 0, gathered, update)
 
 
-def _units(sizes: _Sizes, placement: Placement) -> list[int]:
-    """Bytes of what is gathered at once: the whole model, or each block, and what is in none."""
-    if getattr(placement.options, "wrap", "root") == "root":
-        return [sizes.parameters]
-    blocks = [
-        sum(map(_trained, walk(block))) * sizes.itemsize for block in blocks_of(sizes.spec.model.tree())
-    ]
-    rest = sizes.parameters - sum(blocks)
-    return [*blocks, rest] if rest else blocks
+def _units(sizes: _Sizes, placement: Placement) -> tuple[list[int], int]:
+    """Bytes of what is gathered at once, each block or else the whole model, and of what is in no block."""
+    blocks = []
+    if getattr(placement.options, "wrap", "root") != "root":
+        trees = blocks_of(sizes.spec.model.tree())
+        blocks = [sum(map(_trained, walk(block))) * sizes.itemsize for block in trees]
+    return (blocks, sizes.parameters - sum(blocks)) if blocks else ([sizes.parameters], 0)
 
 
 def _gathered(sizes: _Sizes, placement: Placement, reshard: bool) -> int:
@@ -250,26 +246,22 @@ def _gathered(sizes: _Sizes, placement: Placement, reshard: bool) -> int:
     A unit may be gathered while the one before is still whole, and what is in no block is for the whole
     pass. FSDP2 gathers a unit from a copy of its shards into one buffer, and copies it out of that.
     """
-    units = _units(sizes, placement)
-    blocks = units[: len(blocks_of(sizes.spec.model.tree()))] if len(units) > 1 else units
-    largest = max(blocks)
-    whole = sum(units) - sum(blocks) + (min(2 * largest, sum(blocks)) if reshard else sum(blocks))
-    if placement.strategy == "fsdp1":
-        return whole
-    ranks = _shards(placement)
-    return whole + largest + largest // ranks
+    blocks, rest = _units(sizes, placement)
+    largest, together = max(blocks), sum(blocks)
+    whole = rest + (min(2 * largest, together) if reshard else together)
+    return whole if placement.strategy == "fsdp1" else whole + largest + largest // _shards(placement)
 
 
 def _deepspeed(sizes: _Sizes, placement: Placement) -> _InMemory:
     """ZeRO 1, 2 and 3: slots and master weights divided, then gradients, then parameters too."""
     options, ranks = placement.options, placement.replicas
     stage = getattr(options, "stage", 2)
-    whole, count = sizes.parameters, sizes.parameters // sizes.itemsize
+    count = sizes.parameters // sizes.itemsize
     # Stages 1 and 2 pad the flat parameters to an even number for each rank.
     padded = -(-count // (2 * ranks)) * 2 * ranks if stage < 3 else count
-    whole = padded * sizes.itemsize
-    share = -(-padded // ranks) * sizes.itemsize
-    kept, master = -(-padded // ranks) * (sizes.slots // max(count, 1)), -(-padded // ranks) * _MASTER
+    own = -(-padded // ranks)
+    whole, share = padded * sizes.itemsize, own * sizes.itemsize
+    kept, master = own * (sizes.slots // max(count, 1)), own * _MASTER
     bucket = min(count, _BUCKET) * sizes.itemsize
     parameters = share if stage == 3 else whole
     gradients = whole if stage == 1 else share
@@ -280,8 +272,8 @@ def _deepspeed(sizes: _Sizes, placement: Placement) -> _InMemory:
     if getattr(options, "offload_parameters", False) and stage == 3:
         host, parameters = host + share, 0
     gathered = bucket if stage == 3 else 0
-    accumulated = gradients + bucket
-    return _InMemory(parameters, gradients, kept, accumulated, gathered, update, resident=master, host=host)
+    phases = (gradients + bucket, gathered, update)
+    return _InMemory(parameters, gradients, kept, *phases, resident=master, host=host)
 
 
 def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
