@@ -237,28 +237,19 @@ def _counted(values: Iterable[object]) -> list[str]:
 
 def run_facts(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     """Rows of the table of runs, one cell a record."""
-    rows: dict[str, list[str]] = {}
-    for record in records:
-        summary = record.summary
-        evaluated, classes = "none", record.train_spec is None or record.train_spec.loss.classes
-        if summary is not None and summary.eval_count and classes:
-            share = summary.eval_correct / summary.eval_count
-            evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
-        for name, cell in {
-            "Final loss": f"{record.loss[-1]:.8g}",
-            "Evaluation accuracy": evaluated,
-            "Wall time": "did not finish" if summary is None else f"{summary.wall_seconds:,.2f} s",
-            **_header_facts(record),
-        }.items():
-            rows.setdefault(name, []).append(cell)
-    return list(rows.items())
+    columns = [_facts(record) for record in records]
+    return [(name, [cells[name] for cells in columns]) for name in columns[0]]
 
 
-def _header_facts(record: RunRecord) -> dict[str, str]:
-    """What the headers say; of a run that went on, all that they say."""
-    cells: dict[str, list[str]] = {}
-    for header in (part.header for part in record.parts):
-        for name, cell in {
+def _facts(record: RunRecord) -> dict[str, str]:
+    """What the record says; of a run that went on, all that its headers say."""
+    summary = record.summary
+    evaluated, classes = "none", record.train_spec is None or record.train_spec.loss.classes
+    if summary is not None and summary.eval_count and classes:
+        share = summary.eval_correct / summary.eval_count
+        evaluated = f"{share:.2%}\n({summary.eval_correct} of {summary.eval_count:g})"
+    headers = [
+        {
             "Started": header.started.replace("T", " ").replace("+00:00", " UTC"),
             "Host": header.host,
             "Devices": "\n".join(_counted(header.devices)),
@@ -266,6 +257,12 @@ def _header_facts(record: RunRecord) -> dict[str, str]:
             "Versions": "\n".join(f"{name} {version}" for name, version in header.versions.items()),
             "Git revision": header.git_revision or "not known",
             "Folder": str(record.folder),
-        }.items():
-            cells.setdefault(name, []).append(cell)
-    return {name: "\n".join(dict.fromkeys(texts)) for name, texts in cells.items()}
+        }
+        for header in (part.header for part in record.parts)
+    ]
+    return {
+        "Final loss": f"{record.loss[-1]:.8g}",
+        "Evaluation accuracy": evaluated,
+        "Wall time": "did not finish" if summary is None else f"{summary.wall_seconds:,.2f} s",
+        **{name: "\n".join(dict.fromkeys(cells[name] for cells in headers)) for name in headers[0]},
+    }
