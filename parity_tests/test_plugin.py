@@ -246,8 +246,8 @@ def test_what_an_assertion_left_is_replaced(
     def refuse(*_: object) -> None:
         raise SpecError(f"{tmp_path / 'left'} is not to blame")
 
-    monkeypatch.setattr(assertions, "forward_asked", refuse)
-    monkeypatch.setattr(assertions, "training_asked", refuse)
+    monkeypatch.setattr(assertions.arguments, "forward_asked", refuse)
+    monkeypatch.setattr(assertions.arguments, "training_asked", refuse)
     (tmp_path / "left" / "pair").mkdir(parents=True)
     (tmp_path / "left" / "report.html").write_text("")
     with pytest.raises(SpecError, match="is not to blame"):
@@ -274,8 +274,8 @@ def test_a_mapping_that_an_earlier_failure_left_can_be_given(
         seen.append(sorted(path.name for path in folder.rglob("*") if path.is_file()))
         raise SpecError("no such models")
 
-    monkeypatch.setattr(assertions, "forward_asked", refuse)
-    monkeypatch.setattr(assertions, "training_asked", refuse)
+    monkeypatch.setattr(assertions.arguments, "forward_asked", refuse)
+    monkeypatch.setattr(assertions.arguments, "training_asked", refuse)
     with pytest.raises(SpecError):
         Assertions().same_forward("a:b", "c:d", np.ones((1, 2)), folder=folder, mapping=mapping)
     with pytest.raises(SpecError):

@@ -17,36 +17,20 @@ from typing import Literal
 import numpy as np
 from rich.console import Console
 
-from parity.common.assertions.arguments import (
-    SAMPLES,
-    Array,
-    Inputs,
-    Tolerance,
-    forward_asked,
-    named,
-    tolerance_of,
-    training_asked,
-    written,
-)
+from parity.common.assertions import arguments
+from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
 from parity.common.assertions.failures import place_of, told_of, where_of, write_failure
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import Workers, holds_runs_or_logs
 from parity.common.external.lint.lint import lint
+from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
 from parity.common.external.pairs.request import PairRequest
-from parity.common.external.pairs.setup import (
-    LoadedPair,
-    bench_of,
-    check_mapped,
-    copy_weights,
-    map_pair,
-    open_pair,
-    turn_off_dropout,
-)
+from parity.common.external.pairs.setup import LoadedPair
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import write_reports
 from parity.common.spec.external.mapping import write_mapping
@@ -112,20 +96,20 @@ class Assertions:
             AssertionError: they do not; the text says where they part, and why.
             ParityError: they could not be compared, in one line.
         """
-        chosen = tolerance_of(tolerance)
-        arrays = named(inputs)
+        chosen = arguments.tolerance_of(tolerance)
+        arrays = arguments.named(inputs)
         with _Scratch(folder, mapping) as scratch:
-            asked = forward_asked(keras, torch, arrays, chosen, weights, scratch / SAMPLES)
+            asked = arguments.forward_asked(keras, torch, arrays, chosen, weights, scratch / SAMPLES)
             ours, theirs = self._pair(asked, asked.precision)
-            opened = open_pair(asked, ours, theirs)
-            found = map_pair(opened, None if mapping is None else Path(mapping))
+            opened = setup.open_pair(asked, ours, theirs)
+            found = setup.map_pair(opened, None if mapping is None else Path(mapping))
             write_mapping(scratch / MAPPING, found)
             with scratch.kept_on_error():  # the user completes the mapping
-                check_mapped(found, opened.outlines, folder / MAPPING)
+                setup.check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
-                turn_off_dropout(asked, opened)
-            copy_weights(asked, opened, found)
-            bench = bench_of(asked, opened, found)
+                setup.turn_off_dropout(asked, opened)
+            setup.copy_weights(asked, opened, found)
+            bench = setup.bench_of(asked, opened, found)
             forward = [
                 side.forward(inputs, training=training, taps=False)
                 for side, inputs in zip((bench.keras, bench.torch), bench.inputs, strict=True)
@@ -182,10 +166,10 @@ class Assertions:
         folder.mkdir(parents=True, exist_ok=True)
         text, kept = "", False
         try:
-            asked = training_asked(
+            asked = arguments.training_asked(
                 keras,
                 torch,
-                written(data, folder),
+                arguments.written(data, folder),
                 loss,
                 (optimizer, keras_optimizer, torch_optimizer),
                 {
@@ -370,7 +354,7 @@ def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
     findings: Sequence[Finding] = ()
     try:
         # In training, too; there nothing may draw random numbers.
-        turn_off_dropout(replace(asked, without_dropout=True), opened)
+        setup.turn_off_dropout(replace(asked, without_dropout=True), opened)
         shapes = [value.shape for value in bench.keras.forward(bench.inputs[0], taps=False).outputs.values()]
         bench.targets = np.random.default_rng(0).normal(size=shapes[0])
         findings = diagnose_pair(bench, suspects).findings

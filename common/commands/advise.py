@@ -13,16 +13,9 @@ from parity.common.base.errors import SpecError
 from parity.common.base.units import parse_size, show_size
 from parity.common.commands import add_command, add_spec_flags, write_json
 from parity.common.execution.training_cli import choose_spec
+from parity.common.planning.adviser import recommend
 from parity.common.planning.adviser.memory import largest_micro_batch
-from parity.common.planning.adviser.recommend import (
-    HEADROOM,
-    Advice,
-    Choice,
-    Question,
-    advise,
-    command_line,
-    placement_text,
-)
+from parity.common.planning.adviser.recommend import Advice, Choice, Question
 from parity.common.report.terminal import figures_table, say, table_console
 from parity.common.state.imported import refuse_imported
 
@@ -42,8 +35,8 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--headroom",
         type=float,
-        default=HEADROOM,
-        help=f"share of the memory to leave to the framework itself [{HEADROOM}]",
+        default=recommend.HEADROOM,
+        help=f"share of the memory to leave to the framework itself [{recommend.HEADROOM}]",
     )
     command.add_argument("--all", action="store_true", help="list every choice, not only the telling ones")
     command.add_argument("--json", type=Path, metavar="FILE", help="also write all choices as JSON")
@@ -51,10 +44,12 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer; 1 where nothing fits."""
-    advice = advise(question_of(options))
+    advice = recommend.advise(question_of(options))
     command = None
     if advice.chosen is not None:
-        command = command_line(advice.chosen.placement, _what(options), f"runs/{advice.question.spec.name}")
+        command = recommend.command_line(
+            advice.chosen.placement, _what(options), f"runs/{advice.question.spec.name}"
+        )
     if options.json is not None:
         write_json(options.json, _facts(advice, command))
     show(advice, command, table_console(), options.all)
@@ -101,7 +96,7 @@ def show(advice: Advice, command: str | None, console: Console, everything: bool
         say(console, f"[red]✗[/red] {escape(advice.reason)}")
         return
     say(console, f"[green]✓[/green] {escape(advice.reason)}")
-    say(console, f"  placement: {placement_text(advice.chosen.placement)}")
+    say(console, f"  placement: {recommend.placement_text(advice.chosen.placement)}")
     say(console, f"  start it:  {escape(command or '')}")
 
 
@@ -128,7 +123,7 @@ def _cells(choice: Choice, question: Question) -> list[str]:
     host = f" + {show_size(found.host)} host" if found.host else ""
     mark = "[green]✓[/green]" if choice.fits else "[red]✗[/red]"
     placement = choice.placement
-    name = placement_text(placement).partition(":")[2]
+    name = recommend.placement_text(placement).partition(":")[2]
     # Samples of a micro-batch, and micro-batches of a step.
     samples = f"{largest_micro_batch(question.spec, placement)} x {placement.accumulation[0][1]}"
     return [name, samples, *map(show_size, parts), mark + host]
@@ -142,7 +137,7 @@ def _facts(advice: Advice, command: str | None) -> dict[str, Any]:
         "nodes": question.nodes,
         "gpu_bytes": question.memory,
         "usable_bytes": question.usable,
-        "taken": None if advice.chosen is None else placement_text(advice.chosen.placement),
+        "taken": None if advice.chosen is None else recommend.placement_text(advice.chosen.placement),
         "reason": advice.reason,
         "command": command,
         "choices": [choice.to_dict() for choice in advice.choices],

@@ -15,17 +15,9 @@ from typing import Any
 from parity.common.base.errors import RunError, SpecError
 from parity.common.commands import add_command, add_spec_flags
 from parity.common.execution.training_cli import choose_spec
+from parity.common.planning.submission import submit as submission
 from parity.common.planning.submission.status import REPORT, State, report_of, states_of
-from parity.common.planning.submission.submit import (
-    SCRIPTS,
-    Job,
-    Size,
-    comparison,
-    read_submission,
-    script,
-    submit,
-    sweep,
-)
+from parity.common.planning.submission.submit import SCRIPTS, Job, Size
 from parity.common.planning.submission.sweep import placements_of
 from parity.common.scaling.experiment import Question
 from parity.common.spec import TrainSpec
@@ -96,16 +88,15 @@ def run(options: argparse.Namespace) -> int:
     question = None
     if options.scale is None:
         texts = options.placement or ["torch:ddp", "tf:multi_worker" if size.nodes > 1 else "tf:mirrored"]
-        jobs = comparison(spec, texts, size, given, folder)
+        jobs = submission.comparison(spec, texts, size, given, folder)
     else:
         question = _question(options, spec, size)
         counts = sorted({config.placement.replicas for config in question.placements})
-        jobs = sweep(question, counts, size, given, folder)
+        jobs = submission.sweep(question, counts, size, given, folder)
     if options.dry_run:
         _show(jobs)
         return 0
-    submission = submit(jobs, spec, folder, question)
-    for job in submission.jobs:
+    for job in submission.submit(jobs, spec, folder, question).jobs:
         print(f"job {job.id}: {job.name}")
     print(f"follow them with: parity status {folder} --wait 3600")
     return 0
@@ -124,21 +115,21 @@ def _question(options: argparse.Namespace, spec: TrainSpec, size: Size) -> Quest
 
 
 def _show(jobs: list[Job]) -> None:
-    print(script(jobs), end="")
+    print(submission.script(jobs), end="")
     for name in dict.fromkeys(["env.sh", "job.sh", *(job.script for job in jobs)]):
         print(f"\n--- {SCRIPTS / name}\n{(SCRIPTS / name).read_text()}", end="")
 
 
 def follow(options: argparse.Namespace) -> int:
     """Print every job's state, then the verdict."""
-    submission = read_submission(options.out)
+    submitted = submission.read_submission(options.out)
     deadline, pause = time.monotonic() + options.wait, _FIRST_POLL_SECONDS
-    states = states_of(submission, options.out)
+    states = states_of(submitted, options.out)
     while not all(state.ended for state in states) and (left := deadline - time.monotonic()) > 0:
         # The controller serves all users of a cluster: it is asked less and less often.
         time.sleep(min(pause, left))
         pause = min(pause * 1.5, _POLL_SECONDS)
-        states = states_of(submission, options.out)
+        states = states_of(submitted, options.out)
     for state in states:
         print(f"{state.name} {state.id} {state.word}{f': {state.about}' if state.about else ''}")
     return _conclude(states, options.out)

@@ -9,20 +9,13 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record import RunRecord
+from parity.common.scaling import statistics
 from parity.common.scaling.laws import Speedups, fit_laws, serial_fraction
 from parity.common.scaling.links import Network, parse_link
 from parity.common.scaling.phases import loss_of, phase_times
 from parity.common.scaling.projection import project
 from parity.common.scaling.result import Configuration, Interval, LawFit, Mode, Projection, Ratio, Scaling
-from parity.common.scaling.statistics import (
-    DRIFT,
-    FEWEST_ROUNDS,
-    NOISE_RULE,
-    Rounds,
-    Timing,
-    conclude,
-    timing_of,
-)
+from parity.common.scaling.statistics import Rounds, Timing
 from parity.common.scaling.target import time_to_accuracy, time_to_loss
 from parity.common.spec import Placement
 
@@ -114,7 +107,7 @@ def _timed(rounds: Sequence[Sequence[RunRecord]]) -> tuple[dict[Key, _Runs], Rou
         for records, round_ in zip(by_round, rounds, strict=True)
     ):
         return None
-    timings = {key: [timing_of(records[key]) for records in by_round] for key in by_round[0]}
+    timings = {key: [statistics.timing_of(records[key]) for records in by_round] for key in by_round[0]}
     if not all(len(timing.rates) for timed in timings.values() for timing in timed):
         return None
     names = {(label, batch): f"{label} batch {batch}" for label, batch in timings}
@@ -233,7 +226,7 @@ def _ratio(runs: _Runs, baseline: _Runs, measured: Rounds) -> tuple[Ratio, Inter
     record, interval = runs.records[0], measured.ratio(runs.name, baseline.name)
     placement, figures = record.placement, (interval.median, interval.low, interval.high)
     whose = (measured.count, placement.framework, runs.configuration.mode)
-    conclusion, advice = conclude(interval, measured.count)
+    conclusion, advice = statistics.conclude(interval, measured.count)
     return Ratio(
         record.label, placement.replicas, *figures, *whose, conclusion=conclusion, advice=advice
     ), interval
@@ -300,13 +293,15 @@ def _projections(found: dict[Key, _Runs], devices: int, network: Network | None)
 def _notes(configurations: Sequence[Configuration], speedups: Sequence[Ratio], rounds: int) -> list[str]:
     notes = []
     noisy = sum(ratio.conclusion != "conclusive" for ratio in speedups)
-    if rounds < FEWEST_ROUNDS:
-        notes.append(f"{rounds} of at least {FEWEST_ROUNDS} rounds: no ratio can be conclusive.")
+    if rounds < statistics.FEWEST_ROUNDS:
+        notes.append(f"{rounds} of at least {statistics.FEWEST_ROUNDS} rounds: no ratio can be conclusive.")
     elif noisy:
-        notes.append(f"{noisy} of {len(speedups)} speedups are too noisy to conclude ({NOISE_RULE}).")
+        rule = statistics.NOISE_RULE
+        notes.append(f"{noisy} of {len(speedups)} speedups are too noisy to conclude ({rule}).")
     crowded = "replicas x threads are more than the cores, so that they took turns"
     drifting = (
-        f"still changing after half of a run's steps, or drifting by more than {DRIFT:.0%} after the warm-up"
+        "still changing after half of a run's steps, or drifting by more than"
+        f" {statistics.DRIFT:.0%} after the warm-up"
     )
     for words, names in (
         (crowded, [c.label for c in configurations if c.oversubscribed]),

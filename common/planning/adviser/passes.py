@@ -11,16 +11,7 @@ import numpy as np
 from parity.common.planning.adviser import sequences  # noqa: F401
 from parity.common.planning.adviser.layers import record
 from parity.common.planning.adviser.tape import Memory, Storage, Tape, Value
-from parity.common.spec import TrainSpec
-from parity.common.spec.losses import (
-    BinaryCrossEntropy,
-    Huber,
-    KLDivergence,
-    LossBase,
-    MeanAbsoluteError,
-    MeanSquaredError,
-    SoftmaxCrossEntropy,
-)
+from parity.common.spec import TrainSpec, losses
 
 
 def itemsizes(spec: TrainSpec) -> tuple[int, int | None]:
@@ -54,9 +45,9 @@ def passes(
     return tape.memory()
 
 
-def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
+def _loss(tape: Tape, loss: losses.LossBase, y: Value) -> None:
     rows, size = y.shape[:-1], tape.bytes_of(y.shape)
-    if isinstance(loss, SoftmaxCrossEntropy):
+    if isinstance(loss, losses.SoftmaxCrossEntropy):
         log_p = tape.new(y.shape)
         kept = (log_p,) if loss.is_plain or loss.outputs == "logits" else (y, log_p)
         log_p = tape.apply(y, log_p, *kept)
@@ -69,16 +60,16 @@ def _loss(tape: Tape, loss: LossBase, y: Value) -> None:
             tape.apply(log_p, tape.new(rows), tape.kept(rows, 8), tape.kept(rows))
         else:
             tape.apply(log_p, tape.new(rows), tape.kept(y.shape), tape.kept(rows))
-    elif isinstance(loss, BinaryCrossEntropy):
+    elif isinstance(loss, losses.BinaryCrossEntropy):
         # Both logarithms keep their operand and a buffer, both products the target; at the end there are the
         # logarithms and products too.
         saved = [tape.kept(y.shape) for _ in range(5)]
         tape.apply(y, tape.new(y.shape), y, *saved, scratch=2 * size, forward_scratch=4 * size)
-    elif isinstance(loss, KLDivergence):
+    elif isinstance(loss, losses.KLDivergence):
         log_p = tape.new(y.shape)
         tape.apply(y, log_p, log_p, tape.kept(y.shape))
-    elif isinstance(loss, Huber):
+    elif isinstance(loss, losses.Huber):
         tape.apply(y, tape.new(y.shape), tape.kept(y.shape), tape.kept(y.shape, 1))
     else:
-        assert isinstance(loss, MeanAbsoluteError | MeanSquaredError)
+        assert isinstance(loss, losses.MeanAbsoluteError | losses.MeanSquaredError)
         tape.apply(y, tape.new(y.shape), tape.kept(y.shape), scratch=size)

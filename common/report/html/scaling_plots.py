@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from parity.common.report.html.plots import (
-    DASHES,
-    PALETTE,
-    SYMBOLS,
-    Figure,
-    Trace,
-    axis,
-    framed,
-    plot_text,
-    scatter,
-)
+from parity.common.report.html import plots
+from parity.common.report.html.plots import Figure, Trace
 from parity.common.report.html.scaling import titled
 from parity.common.scaling.result import EXPECTATION, Configuration, Mode, Projection, Ratio, Scaling
 
@@ -57,11 +48,11 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
     for number, (name, ratios) in enumerate(groups.items()):
         # Side by side, so that the whiskers of equal replica counts do not cover each other.
         shift = (number - (len(groups) - 1) / 2) * 0.045 * most
-        colour = PALETTE[(number + 1) % len(PALETTE)]
-        symbol = SYMBOLS[number % len(SYMBOLS)] + ("-open" if ratios[0].mode == "weak" else "")
+        colour = plots.PALETTE[(number + 1) % len(plots.PALETTE)]
+        symbol = plots.SYMBOLS[number % len(plots.SYMBOLS)] + ("-open" if ratios[0].mode == "weak" else "")
         finite = [r for r in ratios if math.isfinite(r.median)]
         traces.append(
-            scatter(name, "markers", [r.replicas + shift for r in finite], [r.median for r in finite])
+            plots.scatter(name, "markers", [r.replicas + shift for r in finite], [r.median for r in finite])
             | {
                 "error_y": {
                     "type": "data",
@@ -77,10 +68,10 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
                 "hovertemplate": "%{y:.2f}x (%{customdata[0]:.2f} to %{customdata[1]:.2f})",
             }
         )
-    x = axis("replicas") | {"tickvals": counts, "range": [0.7, most * 1.12 + 0.1]}
+    x = plots.axis("replicas") | {"tickvals": counts, "range": [0.7, most * 1.12 + 0.1]}
     # A whisker of a noisy session must not make all else too small to see.
     top = max(1.15 * most, *(1.1 * r.median for r in speedups if math.isfinite(r.median)))
-    return framed(traces, x, axis("speedup") | {"range": [0, top]}, 420, _CLOSEST)
+    return plots.framed(traces, x, plots.axis("speedup") | {"range": [0, top]}, 420, _CLOSEST)
 
 
 def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
@@ -94,13 +85,13 @@ def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
 
 def _ideal(first: float, last: float) -> Trace:
     line = {"dash": "dash", "color": _GREY}
-    return scatter("ideal", "lines", [first, last], [first, last]) | {"hoverinfo": "skip", "line": line}
+    return plots.scatter("ideal", "lines", [first, last], [first, last]) | {"hoverinfo": "skip", "line": line}
 
 
 def _usual(most: int) -> Trace:
     usual = sorted(n for n in EXPECTATION if n <= most * 1.01)
     lows, highs = ([EXPECTATION[n][side] for n in usual] for side in (0, 1))
-    return scatter("usually reached", "lines+markers", usual + usual[::-1], highs + lows[::-1]) | {
+    return plots.scatter("usually reached", "lines+markers", usual + usual[::-1], highs + lows[::-1]) | {
         "fill": "toself",
         "line": {"color": "#009E73", "width": 5},
         "marker": {"size": 9},
@@ -128,9 +119,9 @@ def phase_figure(configurations: Sequence[Configuration]) -> Figure:
     marker = {"color": _HIDDEN[1], "pattern": pattern, "line": {"color": _HIDDEN[1], "width": 1}}
     traces.append(_bars(_HIDDEN[0], lengths, begins, rows, _BAR / 2, _THIN) | {"marker": marker})
     labels = [_broken(titled(c.label, c.mode)) for c in configurations]
-    y = axis("") | {"tickvals": rows, "ticktext": labels, "autorange": "reversed", "showgrid": False}
-    x = axis("milliseconds of a step") | {"rangemode": "tozero"}
-    return framed(traces, x, y, 140 + 62 * len(rows), {"barmode": "overlay"} | _CLOSEST, _BELOW_BUTTONS)
+    y = plots.axis("") | {"tickvals": rows, "ticktext": labels, "autorange": "reversed", "showgrid": False}
+    x = plots.axis("milliseconds of a step") | {"rangemode": "tozero"}
+    return plots.framed(traces, x, y, 140 + 62 * len(rows), {"barmode": "overlay"} | _CLOSEST, _BELOW_BUTTONS)
 
 
 def _bars(
@@ -163,7 +154,7 @@ def _broken(label: str) -> str:
     """The label in lines short enough to stand beside a bar."""
     words = label.split(" ")
     lines = [" ".join(words[:2]), " ".join(words[2:4]), *words[4:]]
-    return "<br>".join(plot_text(line) for line in lines if line)
+    return "<br>".join(plots.plot_text(line) for line in lines if line)
 
 
 def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Figure:
@@ -178,9 +169,10 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
             if not points:
                 continue
             named = f"{name}, {mode}"
-            colour, dash = PALETTE[number % len(PALETTE)], DASHES[number % len(DASHES)]
+            colour = plots.PALETTE[number % len(plots.PALETTE)]
+            dash = plots.DASHES[number % len(plots.DASHES)]
             traces.append(
-                scatter(named, "lines", [p.devices for p in points], [p.speedup for p in points])
+                plots.scatter(named, "lines", [p.devices for p in points], [p.speedup for p in points])
                 | {
                     "line": {"color": colour, "dash": dash, "width": 2.5},
                     "customdata": [[p.efficiency, p.algorithm] for p in points],
@@ -190,15 +182,15 @@ def projection_figure(projections: Sequence[Projection], scaling: Scaling) -> Fi
             measured = _measured(scaling, projection, mode)
             if measured:
                 seen = [r.replicas for r in measured], [r.median for r in measured]
-                marker = {"size": 10, "color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)]}
+                marker = {"size": 10, "color": colour, "symbol": plots.SYMBOLS[number % len(plots.SYMBOLS)]}
                 quiet = {"showlegend": False, "hovertemplate": "measured: %{y:.2f}x"}
-                traces.append(scatter(named, "markers", *seen) | quiet | {"marker": marker})
+                traces.append(plots.scatter(named, "markers", *seen) | quiet | {"marker": marker})
             number += 1
     ticks = {"type": "log", "tickvals": [2**power for power in range(int(math.log2(most)) + 1)]}
     top = math.log10(most)
-    x = axis("devices") | ticks | {"range": [-0.05, top + 0.1]}
-    y = axis("speedup") | ticks | {"range": [-0.1, top + 0.1]}
-    return framed(traces, x, y, 460, _CLOSEST, _BELOW_BUTTONS)
+    x = plots.axis("devices") | ticks | {"range": [-0.05, top + 0.1]}
+    y = plots.axis("speedup") | ticks | {"range": [-0.1, top + 0.1]}
+    return plots.framed(traces, x, y, 460, _CLOSEST, _BELOW_BUTTONS)
 
 
 def _measured(scaling: Scaling, projection: Projection, mode: Mode) -> list[Ratio]:
