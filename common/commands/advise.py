@@ -28,18 +28,15 @@ def add(commands: Any) -> None:
     epilog = "Needs no framework and no GPU. Exit codes: 0 something fits, 1 nothing does, 2 usage error."
     command = add_command(commands, "advise", run, text, epilog)
     add_spec_flags(command)
-    command.add_argument("--gpus", type=int, required=True, help="over all nodes")
-    command.add_argument("--gpu-memory", required=True, metavar="SIZE", help="of each, e.g. 80GB or 40GiB")
-    command.add_argument("--nodes", type=int, default=1, help="machines that the GPUs are in [1]")
-    command.add_argument("--framework", choices=["torch", "tensorflow"], default="torch")
-    command.add_argument(
-        "--headroom",
-        type=float,
-        default=recommend.HEADROOM,
-        help=f"share of the memory to leave to the framework itself [{recommend.HEADROOM}]",
-    )
-    command.add_argument("--all", action="store_true", help="list every choice, not only the telling ones")
-    command.add_argument("--json", type=Path, metavar="FILE", help="also write all choices as JSON")
+    flag = command.add_argument
+    flag("--gpus", type=int, required=True, help="over all nodes")
+    flag("--gpu-memory", required=True, metavar="SIZE", help="of each, e.g. 80GB or 40GiB")
+    flag("--nodes", type=int, default=1, help="machines that the GPUs are in [1]")
+    flag("--framework", choices=["torch", "tensorflow"], default="torch")
+    headroom = f"share of the memory to leave to the framework itself [{recommend.HEADROOM}]"
+    flag("--headroom", type=float, default=recommend.HEADROOM, help=headroom)
+    flag("--all", action="store_true", help="list every choice, not only the telling ones")
+    flag("--json", type=Path, metavar="FILE", help="also write all choices as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

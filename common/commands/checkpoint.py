@@ -68,8 +68,9 @@ def _add_export(commands: Any) -> None:
         "Training then goes on in the other framework where it stopped. What the toolkit itself has trained is"
         " written by `parity checkpoint export`. mapping.yaml is what `parity pair` writes.",
     )
-    command.add_argument("--mapping", type=Path, required=True, help="mapping.yaml of the two models")
-    command.add_argument(
+    flag, builder = command.add_argument, "MODULE:ATTRIBUTE"
+    flag("--mapping", type=Path, required=True, help="mapping.yaml of the two models")
+    flag(
         "--from",
         dest="source",
         type=Path,
@@ -78,28 +79,16 @@ def _add_export(commands: Any) -> None:
         help="model.keras or x.weights.h5 (Keras 3); x.pt, x.pth or x.safetensors (torch): a state_dict, or"
         " {'model': ..., 'optimizer': ..., 'step': ...} of some",
     )
-    command.add_argument(
-        "--to",
-        dest="destination",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="new file of the other framework, named as above",
-    )
-    for side, needed in (
-        ("keras", "needed for .weights.h5 and to write a file of Keras"),
-        ("torch", "needed to carry an optimizer"),
+    new = "new file of the other framework, named as above"
+    flag("--to", dest="destination", type=Path, required=True, metavar="FILE", help=new)
+    for side, needed, carried in (
+        ("keras", "needed for .weights.h5 and to write a file of Keras", " where the file does not say"),
+        ("torch", "needed to carry an optimizer", ""),
     ):
-        command.add_argument(
-            f"--{side}", metavar="MODULE:ATTRIBUTE", help=f"what builds the {side} model; {needed}"
-        )
-        command.add_argument(
-            f"--{side}-optimizer",
-            metavar="MODULE:ATTRIBUTE",
-            help=f"what makes the {side} optimizer; needed to carry its slots"
-            + (" where the file does not say" if side == "keras" else ""),
-        )
-    command.add_argument("--weights-only", action="store_true", help="leave out the optimizer and the step")
+        flag(f"--{side}", metavar=builder, help=f"what builds the {side} model; {needed}")
+        slots = f"what makes the {side} optimizer; needed to carry its slots{carried}"
+        flag(f"--{side}-optimizer", metavar=builder, help=slots)
+    flag("--weights-only", action="store_true", help="leave out the optimizer and the step")
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -27,17 +27,17 @@ def add(commands: Any) -> None:
     text = "check collective operations against NumPy, and time them over sizes"
     epilog = "Exit codes: 0 all results right, 1 a result was wrong, 2 usage or run error."
     command = add_command(commands, "collectives", run, text, epilog)
-    command.add_argument("--framework", choices=["torch", "tensorflow", "both"], default="both")
-    command.add_argument("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
-    command.add_argument(
-        "--sizes", default="1KiB:16MiB:x4", help="FIRST:LAST:xFACTOR, or a list 1KiB,1MiB [1KiB:16MiB:x4]"
-    )
-    command.add_argument("--dtype", choices=DTYPES, default="float32")
-    command.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
-    command.add_argument("--operations", help=f"some of {','.join(OPERATIONS)} [all]")
-    command.add_argument("--repeats", type=int, default=20, help="timed runs of each case [20]")
-    command.add_argument("--timeout-seconds", type=int, default=60, help="an operation's longest wait [60]")
-    command.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
+    flag = command.add_argument
+    flag("--framework", choices=["torch", "tensorflow", "both"], default="both")
+    flag("--ranks", type=int, default=2, help="torch: processes; TensorFlow: devices [2]")
+    sizes = "FIRST:LAST:xFACTOR, or a list 1KiB,1MiB [1KiB:16MiB:x4]"
+    flag("--sizes", default="1KiB:16MiB:x4", help=sizes)
+    flag("--dtype", choices=DTYPES, default="float32")
+    flag("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    flag("--operations", help=f"some of {','.join(OPERATIONS)} [all]")
+    flag("--repeats", type=int, default=20, help="timed runs of each case [20]")
+    flag("--timeout-seconds", type=int, default=60, help="an operation's longest wait [60]")
+    flag("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,30 +21,24 @@ def add(commands: Any) -> None:
     text = "print Kubernetes objects that train a spec, for kubectl apply -f -"
     epilog = "A --spec file is sent along as a ConfigMap."
     command = add_command(commands, "manifest", run, text, epilog)
-    command.add_argument(
-        "--kind",
-        choices=kubernetes.KINDS,
-        required=True,
-        help="of Kubeflow's training operator: pytorchjob or tfjob; job needs no operator",
-    )
+    flag = command.add_argument
+    kinds = "of Kubeflow's training operator: pytorchjob or tfjob; job needs no operator"
+    flag("--kind", choices=kubernetes.KINDS, required=True, help=kinds)
     add_spec_flags(command)
-    command.add_argument(
+    flag(
         "--placement",
         required=True,
         metavar="FRAMEWORK:STRATEGY:REPLICAS[,FIELD=VALUE...]",
         help="nodes=N is the number of pods, e.g. torch:ddp:4,nodes=4,device=gpu",
     )
-    command.add_argument("--image", required=True, help="an image with python and this toolkit installed")
-    command.add_argument("--name", help="of the job [the spec's name]")
-    command.add_argument("--namespace", help="[kubectl's]")
-    command.add_argument("--cpus", help="of each pod [threads of its replicas]")
-    command.add_argument("--memory", default="4Gi", help="of each pod [4Gi]")
-    command.add_argument(
-        "--claim",
-        default="parity-records",
-        help="PersistentVolumeClaim that all pods can write [parity-records]",
-    )
-    command.add_argument("--folder", default="/records", help="where it is mounted [/records]")
+    flag("--image", required=True, help="an image with python and this toolkit installed")
+    flag("--name", help="of the job [the spec's name]")
+    flag("--namespace", help="[kubectl's]")
+    flag("--cpus", help="of each pod [threads of its replicas]")
+    flag("--memory", default="4Gi", help="of each pod [4Gi]")
+    claim = "PersistentVolumeClaim that all pods can write [parity-records]"
+    flag("--claim", default="parity-records", help=claim)
+    flag("--folder", default="/records", help="where it is mounted [/records]")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,15 +47,13 @@ def run(options: argparse.Namespace) -> int:
     config = RunConfig.from_text(options.placement, timeout_seconds=_TIMEOUT_SECONDS)
     check_run(spec.resolved(), *config.parts)
     placement = config.placement
-    flags = (
-        (f"--recipe={options.recipe}", *(f"--set={text}" for text in options.set)) if options.recipe else ()
-    )
+    flags = [f"--recipe={options.recipe}", *(f"--set={text}" for text in options.set)]
     here = on_each_node(placement)
     request = kubernetes.Request(
         kind=options.kind,
         name=options.name or kubernetes.job_name(spec.name),
         spec=spec,
-        spec_flags=flags,
+        spec_flags=tuple(flags) if options.recipe else (),
         config=config,
         image=options.image,
         cpus=options.cpus or str(here * placement.threads_per_replica),

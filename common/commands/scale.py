@@ -35,37 +35,32 @@ def add(commands: Any) -> None:
         " interruption 'parity report OUT' reads the rounds that were finished.",
     )
     add_spec_flags(command)
-    command.add_argument("--out", type=Path, default=None, help="new folder [runs/NAME-scale]")
-    command.add_argument("--overwrite", action="store_true", help="remove a session that OUT holds")
-    command.add_argument(
+    flag = command.add_argument
+    flag("--out", type=Path, default=None, help="new folder [runs/NAME-scale]")
+    flag("--overwrite", action="store_true", help="remove a session that OUT holds")
+    flag(
         "--placement",
         action="append",
         metavar="FRAMEWORK:STRATEGY[,FIELD=VALUE...]",
         help=f"what to scale, e.g. torch:fsdp2,wrap=blocks; repeatable [{', '.join(DEFAULT_PLACEMENTS)}]",
     )
-    command.add_argument("--replicas", default="1,2", help="counts, 1 among them [1,2]")
-    command.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
-    command.add_argument(
+    flag("--replicas", default="1,2", help="counts, 1 among them [1,2]")
+    flag("--device", choices=["auto", "cpu", "gpu"], default="auto")
+    flag(
         "--mode",
         choices=["strong", "weak", "both"],
         default="strong",
         help="strong: the same global batch; weak: the same batch a replica, so that spec.global_batch_size"
         " grows with the replicas [strong]",
     )
-    command.add_argument("--rounds", type=int, default=_ROUNDS, help=f"interleaved [{_ROUNDS}]")
-    command.add_argument(
-        "--steps", type=int, help=f"of each run [{_STEPS}; all that the spec has, where there is a target]"
-    )
-    command.add_argument("--target-loss", type=float, metavar="X", help="report the time to this loss")
-    command.add_argument("--target-accuracy", type=float, metavar="X", help="the same for accuracy, 0 to 1")
-    command.add_argument(
-        "--project",
-        type=int,
-        default=PROJECTED_DEVICES,
-        metavar="N",
-        help=f"devices to project to [{PROJECTED_DEVICES}]",
-    )
-    command.add_argument(
+    flag("--rounds", type=int, default=_ROUNDS, help=f"interleaved [{_ROUNDS}]")
+    steps = f"of each run [{_STEPS}; all that the spec has, where there is a target]"
+    flag("--steps", type=int, help=steps)
+    flag("--target-loss", type=float, metavar="X", help="report the time to this loss")
+    flag("--target-accuracy", type=float, metavar="X", help="the same for accuracy, 0 to 1")
+    devices = f"devices to project to [{PROJECTED_DEVICES}]"
+    flag("--project", type=int, default=PROJECTED_DEVICES, metavar="N", help=devices)
+    flag(
         "--link",
         help=f"between devices, for the projection: {', '.join(PRESETS)}, alpha=5us,beta=25GB/s, a file that"
         " 'parity collectives --json' wrote, or one in a node and one between nodes as nvlink4*8+ndr"

@@ -10,13 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from parity.common.diagnosis.isolate.stages import (
-    StageComparison,
-    agreeing_text,
-    number,
-    stages_of,
-    worst_by_name,
-)
+from parity.common.diagnosis.isolate import stages
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.report import diagnosis as words
 from parity.common.report.terminal import headline, say
@@ -106,7 +100,7 @@ def _print_tree(tree: Tree, console: Console) -> None:
 def _short(step: StepComparison) -> str:
     """A step that shows no finding of its own, in one line."""
     name = f"[bold]{words.step_name(step.step)}[/bold]"
-    again = [stage.title for stage in stages_of(step) if stage.status == "differs"]
+    again = [stage.title for stage in stages.stages_of(step) if stage.status == "differs"]
     if again:
         return f"{name}  {_MARK['differs']} {', '.join(again)}, as above"
     return f"{name}  {_MARK['agrees']} nothing differs by itself"
@@ -130,10 +124,10 @@ class _StepTree:
     def __init__(self, step: StepComparison, findings: Sequence[Finding]) -> None:
         self._step, self._findings = step.step, findings
         self.tree = Tree(f"[bold]{words.step_name(step.step)}[/bold]")
-        for stage in stages_of(step):
+        for stage in stages.stages_of(step):
             self._add(stage)
 
-    def _add(self, stage: StageComparison) -> None:
+    def _add(self, stage: stages.StageComparison) -> None:
         line = f"{_MARK[stage.status]} {stage.title:<31}"
         entries = stage.injected or stage.as_trained
         if stage.status != "differs":
@@ -194,7 +188,7 @@ class _StepTree:
             said += self._belonging(bad)
             tree.add(f"{_MARK['differs']} {escape(names)}  [dim]{said}[/dim]")
         else:
-            tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{agreeing_text(entries)}[/dim]")
+            tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{stages.agreeing_text(entries)}[/dim]")
 
     def _off(self, tensor: TensorComparison) -> str:
         where = [] if tensor.replica is None else [f"replica {tensor.replica}"]
@@ -246,8 +240,8 @@ def _finding(count: int, finding: Finding, console: Console) -> None:
     }
     if finding.agreeing:
         facts["agree"] = ", ".join(
-            f"{tensor.name} ({number(tensor.deviation) if tensor.deviation else 'equal'})"
-            for tensor in worst_by_name(finding.agreeing)
+            f"{tensor.name} ({stages.number(tensor.deviation) if tensor.deviation else 'equal'})"
+            for tensor in stages.worst_by_name(finding.agreeing)
         )
     others = words.others_of(finding)
     if others:
