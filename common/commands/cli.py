@@ -108,11 +108,8 @@ def _parser() -> Any:
     )
     run.add_argument("--digests", action="store_true", help="check after each step that replicas are equal")
     run.add_argument("--timing-rounds", type=int, default=3, help="interleaved timing rounds, 0 for none [3]")
-    run.add_argument(
-        "--diagnose",
-        action="store_true",
-        help="where a candidate is divergent, find out when, where and why: diagnosis_N.html",
-    )
+    why = "where a candidate is divergent, find out when, where and why: diagnosis_N.html"
+    run.add_argument("--diagnose", action="store_true", help=why)
     run.add_argument("--overwrite", action="store_true", help="remove a record or session that OUT holds")
 
     compare = add_command(
@@ -125,24 +122,14 @@ def _parser() -> Any:
     )
     compare.add_argument("reference", type=Path, help="a record; with --baseline also a session, the old one")
     compare.add_argument("candidates", type=Path, nargs="+", help="likewise; with --baseline the new ones")
-    compare.add_argument(
-        "--baseline",
-        action="store_true",
-        help="find regressions between versions of a framework: in numbers, speed and memory",
-    )
-    compare.add_argument(
-        "--threshold",
-        type=float,
-        default=THRESHOLD,
-        help=f"with --baseline: the share by which speed may drop [{THRESHOLD:g}]",
-    )
+    versions = "find regressions between versions of a framework: in numbers, speed and memory"
+    compare.add_argument("--baseline", action="store_true", help=versions)
+    share = f"with --baseline: the share by which speed may drop [{THRESHOLD:g}]"
+    compare.add_argument("--threshold", type=float, default=THRESHOLD, help=share)
     floor = "float32: permuted runs that show the noise floor"
     compare.add_argument("--floor", type=Path, nargs="+", default=[], help=floor)
-    compare.add_argument(
-        "--out",
-        type=Path,
-        help="folder for report.html, report.json and report.xml; with --baseline for baseline.json",
-    )
+    out = "folder for report.html, report.json and report.xml; with --baseline for baseline.json"
+    compare.add_argument("--out", type=Path, help=out)
     compare.add_argument("--checks", action="store_true", help="list every check")
     compare.add_argument("--mapping", type=Path, help=diagnose.MAPPING_HELP)
 

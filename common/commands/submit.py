@@ -37,26 +37,26 @@ def add(commands: Any) -> None:
         "Follow the jobs with: parity status OUT. What a site must change is in slurm/env.sh.",
     )
     add_spec_flags(command)
-    command.add_argument("--out", type=Path, help="new folder that all nodes can write [runs/NAME-slurm]")
-    command.add_argument(
+    flag = command.add_argument
+    flag("--out", type=Path, help="new folder that all nodes can write [runs/NAME-slurm]")
+    flag(
         "--placement",
         action="append",
         metavar="FRAMEWORK:STRATEGY[,FIELD=VALUE...]",
         help="what to run, e.g. torch:fsdp2,wrap=blocks; the first is the reference; repeatable [torch:ddp,"
         " and tf:mirrored, on several nodes tf:multi_worker]",
     )
-    command.add_argument("--scale", metavar="N,N,...", help="a sweep over numbers of replicas instead")
-    command.add_argument("--rounds", type=int, default=5, help="of a sweep [5]")
-    command.add_argument("--nodes", type=int, default=1)
+    flag("--scale", metavar="N,N,...", help="a sweep over numbers of replicas instead")
+    flag("--rounds", type=int, default=5, help="of a sweep [5]")
+    flag("--nodes", type=int, default=1)
     each = command.add_mutually_exclusive_group()
     each.add_argument("--gpus-per-node", type=int, metavar="N", help="a process for each")
     each.add_argument("--tasks-per-node", type=int, default=1, metavar="N", help="without GPUs [1]")
     for name in ("partition", "account", "time"):
-        command.add_argument(f"--{name}", help="as sbatch's")
-    command.add_argument(
-        "--sbatch", action="append", default=[], metavar="OPTION", help="another of sbatch's; repeatable"
-    )
-    command.add_argument("--dry-run", action="store_true", help="print the commands and the scripts only")
+        flag(f"--{name}", help="as sbatch's")
+    another = "another of sbatch's; repeatable"
+    flag("--sbatch", action="append", default=[], metavar="OPTION", help=another)
+    flag("--dry-run", action="store_true", help="print the commands and the scripts only")
     _add_status(commands)
 
 
@@ -70,9 +70,8 @@ def _add_status(commands: Any) -> None:
         " ended.",
     )
     command.add_argument("out", type=Path, help="the folder of the submission")
-    command.add_argument(
-        "--wait", type=float, default=0, metavar="SECONDS", help="for the end, at most so long"
-    )
+    wait = "for the end, at most so long"
+    command.add_argument("--wait", type=float, default=0, metavar="SECONDS", help=wait)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     size = Size(options.nodes, options.gpus_per_node if gpus else options.tasks_per_node, gpus)
     if min(size.nodes, size.per_node, options.rounds) < 1:
         raise SpecError("--nodes, --gpus-per-node, --tasks-per-node and --rounds must be at least 1")
-    named = {name: getattr(options, name) for name in ("partition", "account", "time")}
+    named = {"partition": options.partition, "account": options.account, "time": options.time}
     given = [f"--{name}={value}" for name, value in named.items() if value] + options.sbatch
     question = None
     if options.scale is None:
