@@ -110,11 +110,9 @@ class Assertions:
                 setup.turn_off_dropout(asked, opened)
             setup.copy_weights(asked, opened, found)
             bench = setup.bench_of(asked, opened, found)
-            forward = [
-                side.forward(inputs, training=training, taps=False)
-                for side, inputs in zip((bench.keras, bench.torch), bench.inputs, strict=True)
-            ]
-            seen = bench.outputs(*forward)
+            expected = bench.keras.forward(bench.inputs[0], training=training, taps=False)
+            received = bench.torch.forward(bench.inputs[1], training=training, taps=False)
+            seen = bench.outputs(expected, received)
             if not seen:
                 raise ExternalModelError(f"{keras} and {torch} give no tensors; nothing could be compared")
             if all(one.deviation <= chosen.limit for one in seen):
