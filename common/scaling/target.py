@@ -98,5 +98,6 @@ def _lowest(loss: Numbers) -> float:
 
 def _accuracy(record: RunRecord) -> float:
     summary = record.summary
-    evaluated = summary is not None and summary.eval_count
-    return summary.eval_correct / summary.eval_count if summary and evaluated else math.nan
+    if summary is None or not summary.eval_count:
+        return math.nan
+    return summary.eval_correct / summary.eval_count
