@@ -188,10 +188,11 @@ def test_what_is_in_the_wheel(built: Path) -> None:
     wanted = [
         *(ROOT / "slurm").iterdir(),
         *(ROOT / "common/report/html").glob("*.j*"),
+        ROOT / "common/planning/kubernetes.yaml.j2",
         ROOT / "parity/py.typed",
     ]
-    inside = {ROOT / "slurm": "parity/slurm", ROOT / "parity": "parity"}
-    expected = {f"{inside.get(p.parent, 'parity/common/report/html')}/{p.name}" for p in wanted}
+    files = {path.relative_to(ROOT) for path in wanted}
+    expected = {str(path if path.parts[0] == "parity" else "parity" / path) for path in files}
     assert expected == {name for name in held if ".dist-info/" not in name}
     modules = {
         p.relative_to(ROOT)
