@@ -43,7 +43,8 @@ def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
         temporary = Path(folder) / "model.keras"
         stock.save(temporary)
         deviation = _deviation(expected, keras.models.load_model(temporary), spec)
-        if not deviation <= _tolerance(spec):
+        attends = any(isinstance(node.spec, AttentionBase) for node in walk(spec.model.tree()))
+        if not deviation <= max(_TOLERANCE[spec.master_dtype], _TOLERANCE_OF_ATTENTION * attends):
             raise CheckpointError(
                 f"{path}: made of stock Keras layers, the model's outputs are {deviation:.1e} off; not written"
             )
@@ -57,11 +58,6 @@ def export(path: Path, kind: str, out: Path) -> dict[str, Any]:
         "passed_over": found.passed_over,
         "said": f"{stock.count_params()} numbers, loaded again, outputs within {deviation:.1e} of the toolkit's{low}",
     }
-
-
-def _tolerance(spec: TrainSpec) -> float:
-    attends = any(isinstance(node.spec, AttentionBase) for node in walk(spec.model.tree()))
-    return max(_TOLERANCE[spec.master_dtype], _TOLERANCE_OF_ATTENTION * attends)
 
 
 def _deviation(expected: keras.Model, stock: keras.Model, spec: TrainSpec) -> float:

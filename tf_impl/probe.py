@@ -43,13 +43,8 @@ class Probe:
     ) -> tuple[StepResult, list[State]]:
         """Take a step, and give what was seen in it of each replica that this process speaks for.
 
-        Args:
-            batch: what the run's own loader gave.
-            scalars: the run's own.
-            number: of the step.
-            injected: by name, for each of these replicas: what to go on with in place of what is the run's own.
-
-        All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
+        batch, scalars: the run's own. injected: by name, for each of these replicas: what to go on with in place of
+        what is the run's own. All names of `parity.common.record.trace`, but for `before/` and `after/`. Every process must call it.
         """
         self.injects = self.injects or any(injected)
         received, graph = self._received(batch), self._graph(number)

@@ -53,7 +53,7 @@ class StepTaps(ActivationGraph):
         """[names, 2] of the step, on its replica.
 
         Args:
-            local: what the passes have left (`step.LocalGradients`), added up over the micro-batches.
+            local: what the passes have left, added up over the micro-batches.
             gradients: the global mean gradients.
             scale: what the loss was multiplied by before the backward pass; None: by nothing.
         """

@@ -51,13 +51,8 @@ class Probe:
     ) -> tuple[StepResult, list[State]]:
         """Take a step; what it left behind, and what each local replica saw, named as in `parity.common.record.trace`.
 
-        Every rank must call it. `before/` and `after/` are left to the caller.
-
-        Args:
-            batch: what the run's loader gives for it.
-            scalars: the run's own.
-            number: of the step.
-            injected: into each local replica, by name.
+        batch, scalars: the run's own. injected: into each local replica, by name. Every rank must call it. `before/`
+        and `after/` are left to the caller.
         """
         (given,) = injected
         own = {f"scalar/{name}": np.array(value, np.float64) for name, value in scalars.items()}

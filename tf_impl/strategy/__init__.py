@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from parity.common.spec import Placement
 from parity.tf_impl.strategy.base import Strategy
-from parity.tf_impl.strategy.mirrored import Mirrored
-from parity.tf_impl.strategy.multi_worker import MultiWorker
+from parity.tf_impl.strategy.mirrored import Mirrored, MultiWorker
 
 __all__ = ["Strategy", "open_strategy"]
 

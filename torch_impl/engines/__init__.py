@@ -31,14 +31,10 @@ def check(spec: TrainSpec, placement: Placement) -> None:
         check_deepspeed(spec, placement)
         check_elementwise(spec.optimizer)
     if placement.engine == "lightning":
-        _check_lightning(placement)
-
-
-def _check_lightning(placement: Placement) -> None:
-    if placement.strategy == "fsdp1" and not runtime.uses_gpu(placement):
-        raise RunError("Lightning's FSDPStrategy demands a GPU; take engine own, or strategy fsdp2")
-    if placement.launcher == "mp_spawn" and placement.strategy != "ddp":
-        raise SpecError("Lightning spawns ranks for ddp only; take launcher local")
+        if placement.strategy == "fsdp1" and not runtime.uses_gpu(placement):
+            raise RunError("Lightning's FSDPStrategy demands a GPU; take engine own, or strategy fsdp2")
+        if placement.launcher == "mp_spawn" and placement.strategy != "ddp":
+            raise SpecError("Lightning spawns ranks for ddp only; take launcher local")
 
 
 def _is_there(package: str) -> bool:

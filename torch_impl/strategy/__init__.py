@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from parity.common.spec import Placement
 from parity.torch_impl.strategy.base import Strategy
-from parity.torch_impl.strategy.data_parallel import DataParallel
 from parity.torch_impl.strategy.deepspeed import DeepSpeed
-from parity.torch_impl.strategy.replicated import DDP, Manual, ZeroRedundancy
+from parity.torch_impl.strategy.replicated import DDP, DataParallel, Manual, ZeroRedundancy
 from parity.torch_impl.strategy.sharded import FSDP1, FSDP2
 from parity.torch_impl.strategy.tensor_parallel import TensorParallel
 

@@ -102,13 +102,10 @@ class PiggybackedAllReduce:
     def __init__(
         self, module: nn.Module, like: Tensor, averages_over: int, shards: int = 1, most: int = 2
     ) -> None:
-        """
-        Args:
-            module: is given the parameter.
-            like: of the type and on the device of the module's parameters.
-            averages_over: the replicas, as many as `possible` allows.
-            shards: over how many ranks the wrapper scatters a gradient; each gets a row.
-            most: how many numbers there may be to sum.
+        """Give the module the parameter, of the type and on the device of `like`.
+
+        averages_over: the replicas, as many as `possible` allows. shards: over how many ranks the wrapper scatters a
+        gradient; each gets a row. most: how many numbers there may be to sum.
         """
         self._module, self._averages_over, self._shards, self._most = module, averages_over, shards, most
         self._values: Tensor | None = None

@@ -20,12 +20,12 @@ from torch import Tensor
 from parity.common.spec import Placement
 from parity.common.spec.deepspeed import deepspeed_config
 from parity.torch_impl import runtime
+from parity.torch_impl.sharding.tensors import CanonicalTensor, gather_all
 from parity.torch_impl.strategy.all_reduce import Sums
 from parity.torch_impl.strategy.base import Strategy
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
-    from parity.torch_impl.sharding.tensors import CanonicalTensor
 
 
 class DeepSpeed(Strategy):
@@ -82,8 +82,6 @@ class DeepSpeed(Strategy):
         return self.begin_sum(values)
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:
-        from parity.torch_impl.sharding.tensors import gather_all
-
         if self._stage < 3:
             return [tensor.held[0] for tensor in tensors]
         return gather_all(tensors, [part.computing() for part in self.parts.values()])

@@ -1,15 +1,18 @@
-"""Strategies whose ranks each hold the whole model."""
+"""Strategies whose ranks, or GPUs, each hold the whole model."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from parity.common.execution.pass_context import Context
 from parity.common.spec import Placement, strategies
+from parity.torch_impl.layers.registry import Contextual, call
 from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
@@ -70,3 +73,54 @@ class DDP(Strategy):
 
 class ZeroRedundancy(DDP):
     """DDP whose optimizer slots are divided over the ranks, parameter by parameter."""
+
+
+class DataParallel(Strategy):
+    """nn.DataParallel: one process that gives each of its GPUs a part of every batch, in threads.
+
+    The model is copied to all GPUs at every step; outputs and gradients come together on the first. So the loss is that of the whole batch, and nothing has to be reduced. Without GPUs nn.DataParallel
+    calls the module itself, whatever the number of replicas (`runtime.configure` refuses that).
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement)
+        self._gpus = list(range(placement.replicas)) if self.device != "cpu" else None
+
+    def _join(self, backend: str) -> None:
+        """There is nobody to join."""
+
+    def by_replica(self, ids: Tensor) -> list[Tensor]:
+        parts = list(ids.chunk(self.placement.replicas))
+        return parts + [ids[:0]] * (self.placement.replicas - len(parts))
+
+    def wrap(self, model: Model) -> None:
+        model.module = _Scattered(nn.DataParallel(_Part(model.module), self._gpus))
+
+
+class _Scattered(Contextual):
+    """nn.DataParallel with the context's tensors among what it divides."""
+
+    def __init__(self, parallel: nn.DataParallel) -> None:
+        super().__init__()
+        self.parallel = parallel
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        facts = (context.training, context.seed, context.step)
+        y, penalties = self.parallel(x, context.sample_ids, context.token_mask, facts)
+        context.penalties.append(penalties.sum())
+        return y
+
+
+class _Part(nn.Module):
+    """The model on one GPU's part of a batch: its output, and its penalties."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(
+        self, x: Tensor, sample_ids: Tensor, token_mask: Tensor | None, facts: tuple
+    ) -> tuple[Tensor, Tensor]:
+        context = Context(*facts, sample_ids, token_mask)
+        y = call(self.module, x, context)
+        return y, torch.stack([y.new_zeros(()), *context.penalties]).sum()[None]

@@ -21,6 +21,7 @@ from torch.distributed.fsdp import (
 )
 
 from parity.common.spec import Placement
+from parity.torch_impl.sharding.tensors import Shards
 from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce, Sums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
@@ -137,8 +138,6 @@ class FSDP1(Sharded):
 
     def _find_shards(self, model: Model, shapes: dict[str, tuple[int, ...]]) -> None:
         """Learn how many elements of each parameter every rank has: units are cut wherever it falls."""
-        from parity.torch_impl.sharding.tensors import Shards
-
         group = self.mesh.get_group("shard")
         mine = torch.tensor([model.tensors[name].live.numel() for name in shapes], device=self.device)
         everyone = mine.new_empty(dist.get_world_size(group) * len(mine))

@@ -15,12 +15,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from parity.common.spec import Node, Placement
 from parity.common.spec.tensor_parallel import division
 from parity.torch_impl.layers.attention import AllHeads
+from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy.all_reduce import Sums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
-    from parity.torch_impl.sharding.tensors import CanonicalTensor
 
 
 class TensorParallel(Strategy):
