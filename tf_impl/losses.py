@@ -65,13 +65,13 @@ def _cross_entropy(
     plain = loss.targets == "classes" and loss.outputs == "logits" and not loss.label_smoothing
     if not plain:
         log_p = _log_probabilities(loss, outputs)
-    smoothing = tf.constant(loss.label_smoothing, outputs.dtype)
+    smoothing = loss.label_smoothing
     if plain:
         # One kernel; the gradient of a gather alone is thirty.
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
     elif loss.targets == "classes":
         losses = -tf.gather(log_p, targets, batch_dims=targets.shape.rank)
-        if loss.label_smoothing:
+        if smoothing:
             losses = (1 - smoothing) * losses - smoothing * tf.reduce_mean(log_p, -1)
     else:
         smooth = (1 - smoothing) * targets + smoothing / targets.shape[-1]
@@ -90,38 +90,33 @@ def _log_probabilities(loss: spec.SoftmaxCrossEntropy, outputs: tf.Tensor) -> tf
     if not loss.clip:
         return tf.math.log(outputs)
     if loss.targets == "classes":
-        return tf.math.log(_normalised(_clip(outputs, loss.clip, 1 - loss.clip)))
-    return tf.math.log(_clip(_normalised(outputs), loss.clip, 1 - loss.clip))
+        return tf.math.log(_normalised(tf.clip_by_value(outputs, loss.clip, 1 - loss.clip)))
+    return tf.math.log(tf.clip_by_value(_normalised(outputs), loss.clip, 1 - loss.clip))
 
 
 def _normalised(p: tf.Tensor) -> tf.Tensor:
     return p / tf.reduce_sum(p, -1, keepdims=True)
 
 
-def _clip(x: tf.Tensor, low: float, high: float) -> tf.Tensor:
-    return tf.clip_by_value(x, tf.constant(low, x.dtype), tf.constant(high, x.dtype))
-
-
 def _elementwise(loss: LossBase, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    constant = lambda value: tf.constant(value, outputs.dtype)  # noqa: E731
     error = outputs - targets
     if isinstance(loss, spec.MeanSquaredError):
         return tf.square(error)
     if isinstance(loss, spec.MeanAbsoluteError):
         return tf.abs(error)
     if isinstance(loss, spec.Huber):
-        size, delta = tf.abs(error), constant(loss.delta)
-        return tf.where(size <= delta, 0.5 * tf.square(error), delta * size - constant(0.5 * loss.delta**2))
+        size = tf.abs(error)
+        return tf.where(size <= loss.delta, 0.5 * tf.square(error), loss.delta * size - 0.5 * loss.delta**2)
     assert isinstance(loss, spec.BinaryCrossEntropy)
-    targets = constant(1 - loss.label_smoothing) * targets + constant(loss.label_smoothing / 2)
+    targets = (1 - loss.label_smoothing) * targets + loss.label_smoothing / 2
     if loss.outputs == "logits":
         yes, no = tf.math.log_sigmoid(outputs), tf.math.log_sigmoid(-outputs)
     else:
-        p = _clip(outputs, loss.clip, 1 - loss.clip) if loss.clip else outputs
+        p = tf.clip_by_value(outputs, loss.clip, 1 - loss.clip) if loss.clip else outputs
         yes, no = tf.math.log(p), tf.math.log(1 - p)
         if loss.log_floor is not None:
-            yes, no = (tf.maximum(x, constant(loss.log_floor)) for x in (yes, no))
-    return -(constant(loss.positive_weight) * targets * yes + (1 - targets) * no)
+            yes, no = (tf.maximum(x, loss.log_floor) for x in (yes, no))
+    return -(loss.positive_weight * targets * yes + (1 - targets) * no)
 
 
 def _divergence(loss: spec.KLDivergence, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -131,6 +126,6 @@ def _divergence(loss: spec.KLDivergence, outputs: tf.Tensor, targets: tf.Tensor)
         log_p = outputs
     else:
         if loss.clip:
-            targets, outputs = _clip(targets, loss.clip, 1.0), _clip(outputs, loss.clip, 1.0)
+            targets, outputs = (tf.clip_by_value(x, loss.clip, 1.0) for x in (targets, outputs))
         log_p = tf.math.log(outputs)
     return tf.math.xlogy(targets, targets) - targets * log_p

@@ -35,16 +35,16 @@ def export(model: Model, optimizer: Optimizer, step: int) -> State:
 
 def export_replicas(model: Model, optimizer: Optimizer, strategy: Strategy) -> list[State]:
     """What each replica that this process speaks for holds of every variable, even where they should agree."""
-    held = {name: strategy.unpack(variable) for name, variable in _variables(model, optimizer).items()}
-    return [
-        {name: _read_component(copies[place]) for name, copies in held.items()}
-        for place in range(len(strategy.recorded_replicas))
-    ]
+    return _of_replicas(_variables(model, optimizer), strategy)
 
 
 def export_buffers(model: Model, strategy: Strategy) -> list[State]:
     """Copies of the buffers of each replica that this process speaks for."""
-    held = {name: strategy.unpack(v) for name, v in model.tensors.items() if name.startswith("buffers/")}
+    return _of_replicas({n: v for n, v in model.tensors.items() if n.startswith("buffers/")}, strategy)
+
+
+def _of_replicas(variables: dict[str, tf.Variable], strategy: Strategy) -> list[State]:
+    held = {name: strategy.unpack(variable) for name, variable in variables.items()}
     return [
         {name: _read_component(copies[place]) for name, copies in held.items()}
         for place in range(len(strategy.recorded_replicas))

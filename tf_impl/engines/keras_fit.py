@@ -180,10 +180,6 @@ class Fit:
         tracker = self._keras_model.metrics[0]
         return self._summed(tracker.total) * self._counted, self._summed(tracker.count) * self._counted
 
-    def copies(self, weight: tf.Variable) -> list[tf.Tensor]:
-        """A parameter as each local replica has it."""
-        return [copy.read_value() for copy in self._strategy.unpack(weight)]
-
     def _summed(self, variable: keras.Variable) -> float:
         """A metric's variable, of which each replica has its own part."""
         return sum(float(part) for part in self._strategy.unpack(variable.value))
@@ -233,8 +229,9 @@ class _Watcher(keras.callbacks.Callback):
         after = [np.array(weight.numpy()) for weight in self._weights]
         changes = [new - old for new, old in zip(after, self._before, strict=True)]
         gradients = self._fit.optimizer.gradients
-        copies = [*zip(*map(self._fit.copies, self._weights), strict=True)]
-        tensors = (gradients, after, changes, *(copies if len(copies) > 1 else []))
+        replicas = [*zip(*map(self._fit._strategy.unpack, self._weights), strict=True)]
+        copies = [[copy.read_value() for copy in own] for own in replicas] if len(replicas) > 1 else []
+        tensors = (gradients, after, changes, *copies)
         norms = [float(tf.linalg.global_norm(each)) for each in tensors]
         received = dict(self.model.received)
         ids = [tf.constant(received[replica], tf.int64) for replica in sorted(received)]
