@@ -30,6 +30,8 @@ from parity_tests.tables.strategies import (
 REFERENCE = torch("single", 1)
 
 CUT_IN_CI = ("tensorflow:mirrored", "torch:ddp", "torch:fsdp1", "torch:fsdp2")
+# Our sharding under another's backward pass; on the recipe that trains fastest.
+ENGINE_IN_CI = ("torch:fsdp2,engine=fabric", "dropout")
 
 # A test may have to wait for the runs of all tests before it.
 pytestmark = pytest.mark.timeout(7200)
@@ -41,14 +43,12 @@ def skip_without_its_package(row: Row) -> None:
 
 
 def cases() -> list:
-    """In CI each strategy as it usually is, at its most replicas, on one recipe; the rest where the page is written.
-
-    Rows with options are also started there, for three steps, from the command line.
-    """
+    """In CI each strategy as it usually is, at its most replicas, on one recipe; the rest where the page is written."""
     params = []
     for row, recipe in itertools.product(ROWS, RECIPES):
         for replicas in row.replicas if row.trains(recipe) else ():
-            chosen = recipe == "digits_transformer" and replicas == row.replicas[-1] and not row.options
+            plain = recipe == "digits_transformer" and not row.options
+            chosen = replicas == row.replicas[-1] and (plain or (row.key, recipe) == ENGINE_IN_CI)
             marks = pytest.mark.slow if chosen else pytest.mark.exhaustive
             params.append(
                 pytest.param(row, replicas, recipe, marks=marks, id=f"{row.key}-x{replicas}-{recipe}")

@@ -66,7 +66,7 @@ class Fabric(Strategy):
         return self.fabric.no_backward_sync(model.module, enabled=not (last or alone))
 
     def backward(self, loss_sum: Tensor) -> None:
-        self.fabric.backward(loss_sum)
+        self.fabric.backward(self.with_sums(loss_sum))
 
 
 class FabricFSDP2(Fabric, FSDP2):

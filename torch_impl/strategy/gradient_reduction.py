@@ -44,7 +44,11 @@ class GradientReduction:
 
     def backward(self, loss_sum: Tensor) -> None:
         """Add this micro-batch's gradients to `parameter.grad`."""
-        (loss_sum if self._carrier is None else self._carrier.take_along(loss_sum)).backward()
+        self.with_sums(loss_sum).backward()
+
+    def with_sums(self, loss_sum: Tensor) -> Tensor:
+        """The loss whose backward pass also sums what `begin_sum_with_gradients` was given."""
+        return loss_sum if self._carrier is None else self._carrier.take_along(loss_sum)
 
     def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
         """This rank's parts of the gradients' sums over the ranks, divided by `averages_over`."""
