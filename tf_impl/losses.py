@@ -62,20 +62,18 @@ def _cross_entropy(
     if loss.targets == "classes":
         # An ignored target may be no class at all.
         targets = tf.clip_by_value(targets, 0, outputs.shape[-1] - 1)
-    plain = loss.targets == "classes" and loss.outputs == "logits" and not loss.label_smoothing
-    if not plain:
-        log_p = _log_probabilities(loss, outputs)
     smoothing = loss.label_smoothing
-    if plain:
+    if loss.targets == "distributions":
+        smooth = (1 - smoothing) * targets + smoothing / targets.shape[-1]
+        losses = -tf.reduce_sum(smooth * _log_probabilities(loss, outputs), -1)
+    elif loss.outputs == "logits" and not smoothing:
         # One kernel; the gradient of a gather alone is thirty.
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
-    elif loss.targets == "classes":
+    else:
+        log_p = _log_probabilities(loss, outputs)
         losses = -tf.gather(log_p, targets, batch_dims=targets.shape.rank)
         if smoothing:
             losses = (1 - smoothing) * losses - smoothing * tf.reduce_mean(log_p, -1)
-    else:
-        smooth = (1 - smoothing) * targets + smoothing / targets.shape[-1]
-        losses = -tf.reduce_sum(smooth * log_p, -1)
     count = tf.reduce_sum(weights)
     if loss.class_weights is not None:
         weights = weights * tf.gather(tf.constant(loss.class_weights, outputs.dtype), targets)

@@ -125,13 +125,8 @@ def _attention(node: Node, own: State) -> State:
         and getattr(spec, "rotary", None) is None
     )
     if not stock:
-        return {
-            f"{name.removesuffix('_kernel').removesuffix('_bias')}.{'weight' if matrix else 'bias'}": (
-                value.T if matrix else value
-            )
-            for name, value in own.items()
-            for matrix in [name.endswith("_kernel")]
-        }
+        linear = {name.rpartition("_")[::2]: value.T for name, value in own.items()}
+        return {f"{part}.{_NAMES[kind]}": value for (part, kind), value in linear.items()}
     found: State = {"out_proj.weight": own["output_kernel"].T}
     if kernels[1].shape[1] == width:
         found["in_proj_weight"] = np.concatenate(kernels)
