@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ParityError
-from parity.common.checkpoint import check_fits, checkpoints_of, find, write_checkpoint
+from parity.common.checkpoint import check_fits, checkpoints_of, find
 from parity.common.checkpoint.files import folder_of
 from parity.common.parity.budget import FLOAT64
 from parity.common.parity.compare import Verdict
@@ -40,7 +40,16 @@ from parity.common.spec.io import load_spec
 from parity.common.state.canonical import State, initial_state, load_state
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.fuzz_inputs import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
-from parity_tests.helpers.records import DDP, MIRRORED, NUMBERS, TORCH, Run, recipe_spec, tiny_spec
+from parity_tests.helpers.records import (
+    DDP,
+    MIRRORED,
+    NUMBERS,
+    TORCH,
+    Run,
+    recipe_spec,
+    tiny_spec,
+    write_checkpoint,
+)
 
 TOTAL = 500
 SECONDS = 20  # of processor time that a file of at most a mebibyte may take

@@ -35,7 +35,7 @@ from parity.common.base.errors import RecordError
 from parity.common.base.package import MODULES
 from parity.common.checkpoint.files import FOLDER as CHECKPOINTS
 from parity.common.execution.operating_system import die_with_parent
-from parity.common.execution.resume import begin_anew
+from parity.common.execution.resume import begin_or_resume
 from parity.common.record import RunRecord, parts_of, read_record
 from parity.common.record.header import ROW_BYTES, STEP_FIELDS
 from parity.common.spec import Placement, RunConfig, TrainSpec
@@ -149,7 +149,7 @@ def body(spec: dict[str, Any], config: dict[str, Any], run: str, log: str, addre
     server._forkserver_address, server.ensure_running = address, lambda: None
     tempfile.tempdir = str(Path(log).parent)
     placement, options, _ = RunConfig.parse(config).parts
-    start = begin_anew(TrainSpec.parse(spec).resolved(), Path(run), again=True)
+    start = begin_or_resume(TrainSpec.parse(spec).resolved(), Path(run))
     train = importlib.import_module(f"{MODULES[placement.framework]}.train").train
     options = options.model_copy(update={"resume": start.checkpoint})
     train(start.spec, placement, start.part, options)

@@ -15,13 +15,13 @@ from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
 from parity.common.diagnosis.result import Finding, TensorComparison
-from parity.common.execution.replay import Replayer
-from parity.common.execution.worker import Worker
+from parity.common.execution.worker import Worker, Workers
 from parity.common.record.trace import Trace
 from parity.common.spec import override, walk
 from parity.common.spec.instrumentation import Replay
 from parity.common.state.canonical import State, canonical_name
 from parity_tests.helpers.numpy_trainer import SPEC, placement
+from parity_tests.helpers.run_cache import GivenWorkers
 from parity_tests.test_causes import ALL, NumpyLab
 
 
@@ -147,7 +147,7 @@ WRONG = {
 class TorchLab:
     """Layers tried in PyTorch."""
 
-    def __init__(self, replayer: Replayer, folder: Path) -> None:
+    def __init__(self, replayer: Workers, folder: Path) -> None:
         placements = (placement(1), placement(2))
         self.trial = Counterfactuals(replayer, folder, SPEC, placements, (None, None), Replay(stop=0)).trial
 
@@ -156,7 +156,7 @@ class TorchLab:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchLab]:
     folder = tmp_path_factory.mktemp("lab")
     with Worker("torch", 1, folder / "log") as worker:
-        yield TorchLab(Replayer(lambda _: worker), folder)
+        yield TorchLab(GivenWorkers(lambda _: worker), folder)
 
 
 def of_layer(wrong: Wrong, lab: TorchLab) -> Case:

@@ -10,12 +10,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from parity.common.checkpoint import checkpoints_of, write_checkpoint
+from parity.common.checkpoint import checkpoints_of
 from parity.common.reference import StepScalars
 from parity.common.spec import TrainSpec
 from parity.common.state.canonical import initial_state, load_state
 from parity_tests.helpers.commands import Cli
-from parity_tests.helpers.records import DDP, one_line, tiny_spec
+from parity_tests.helpers.records import DDP, one_line, tiny_spec, write_checkpoint
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity.common.base.errors import RecordError, SpecError
-from parity.common.record import STEP_FIELDS
+from parity.common.record.header import STEP_FIELDS
 from parity_tests.corruption import (
     GOOD,
     KINDS,

@@ -22,7 +22,7 @@ from parity.common.diagnosis.observe.placements import traceable
 from parity.common.diagnosis.observe.replays import StepTrace
 from parity.common.diagnosis.replays import ReplaySource, diagnose
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison, When
-from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import Workers
 from parity.common.parity.budget import proof_budget
 from parity.common.record import read_record
 from parity.common.record.trace import Trace
@@ -328,7 +328,7 @@ def test_chosen_steps_hold_the_borders_and_the_step_outside() -> None:
 
 
 @pytest.fixture
-def replayer(run_cache: RunCache) -> Replayer:
+def replayer(run_cache: RunCache) -> Workers:
     """Replays in the run cache's workers, which the runs to be diagnosed have started."""
     return run_cache.replayer()
 
@@ -337,7 +337,7 @@ MLP = small("digits_mlp", "steps=4")
 ALONE = torch("single", 1)
 
 
-def test_a_clean_pair_is_at_parity(run_cache: RunCache, replayer: Replayer, tmp_path: Path) -> None:
+def test_a_clean_pair_is_at_parity(run_cache: RunCache, replayer: Workers, tmp_path: Path) -> None:
     records = [run_cache.record(MLP, place) for place in (ALONE, tensorflow(2))]
     found = diagnose(*records, replayer, tmp_path / "replays")
     assert (found.verdict, found.findings, found.when) == ("parity", (), None)
@@ -354,7 +354,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_at_its_step_and_place(
-    run_cache: RunCache, replayer: Replayer, tmp_path: Path, fault: str
+    run_cache: RunCache, replayer: Workers, tmp_path: Path, fault: str
 ) -> None:
     place = FAULTS[fault]
     records = run_cache.record(MLP, ALONE), run_cache.record(MLP, place, fault)
@@ -372,7 +372,7 @@ def test_a_fault_is_found_at_its_step_and_place(
 
 
 @pytest.mark.exhaustive
-def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Replayer, tmp_path: Path) -> None:
+def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Workers, tmp_path: Path) -> None:
     """Replayed without what it was made inside, and on another strategy, a faulty run agrees."""
     reference, faulty = (
         run_cache.record(MLP, ALONE),
@@ -392,7 +392,7 @@ def test_what_the_replays_leave_out_is_named(run_cache: RunCache, replayer: Repl
 
 @pytest.mark.slow
 def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
-    run_cache: RunCache, replayer: Replayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cache: RunCache, replayer: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Far from the beginning, replays go on from states on the way.
     monkeypatch.setattr(limits, "FARTHEST_BORDER", 5)
@@ -492,7 +492,7 @@ def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> 
 def on_one_replica(folder: Path, candidate: Placement, answer: Trace | Exception) -> list[str]:
     """The notes on an unexplained finding of step 0, where the replay on one replica ends with `answer`."""
     records = [Run.of(SPEC, place).write(folder / place.strategy) for place in (ALONE, candidate)]
-    source = ReplaySource((records[0], records[1]), Replayer(), folder, (None, None), (), None)
+    source = ReplaySource((records[0], records[1]), Workers(), folder, (None, None), (), None)
     source.notes.clear()
     source.traced = [cast(StepTrace, SimpleNamespace(step=0, findings=["unexplained"], ref=traced(0, 1)))]
 

@@ -12,7 +12,6 @@ import pytest
 from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.commands import diagnose as command
 from parity.common.diagnosis.result import Diagnosis, Verdict
-from parity.common.execution.replay import Replayer
 from parity.common.execution.worker import Worker
 from parity.common.parity.result import judge, read_session
 from parity.common.report.html.comparison import write_html
@@ -20,6 +19,7 @@ from parity.common.spec import Instrumentation, Placement, RunOptions
 from parity_tests.helpers.commands import Cli
 from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import DDP, MIRRORED, TORCH, Run, recipe_spec, tiny_spec
+from parity_tests.helpers.run_cache import GivenWorkers
 from parity_tests.test_report_diagnosis import synthetic
 from parity_tests.test_report_html import Page
 
@@ -117,7 +117,7 @@ def runs(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
 @pytest.fixture
 def shared(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replays by the worker that there is."""
-    monkeypatch.setattr(command, "Replayer", lambda logs: Replayer(lambda placement: worker))
+    monkeypatch.setattr(command, "Workers", lambda logs: GivenWorkers(lambda placement: worker))
 
 
 def test_a_fault_is_diagnosed_from_the_command_line(

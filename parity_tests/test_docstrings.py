@@ -17,6 +17,7 @@ FOLDERS = [
         "checkpoint",
         "commands",
         "data",
+        "execution",
         "external/lint",
         "external/mapping",
         "external/scripts",

@@ -705,7 +705,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     body = (
         "from pathlib import Path; from parity.common.external.process.worker import ExternalWorker; import os, time\n"
         f"worker = ExternalWorker('torch', 'hostile_torch:hangs', folder=Path({str(MODELS)!r}))\n"
-        "print(worker._child.pid, worker._child.folder, flush=True); time.sleep(60)"
+        "print(worker._child._process.pid, worker._child.folder, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", body],

@@ -13,7 +13,6 @@ import pytest
 from parity.common.base.errors import RecordError
 from parity.common.parity.result import judge
 from parity.common.record import RecordWriter, claim_folder, invariants, read_record
-from parity.common.record import violations as violations_module
 from parity.common.record.invariants import (
     FINITE,
     GRADIENT,
@@ -23,9 +22,10 @@ from parity.common.record.invariants import (
     SCALE,
     SCHEDULE,
     Invariants,
+    StepFacts,
     Violation,
+    read_violations,
 )
-from parity.common.record.violations import read_violations
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.report.files import to_json, write_data
 from parity.common.spec import Placement, TrainSpec
@@ -50,7 +50,9 @@ def rows_of(spec: TrainSpec, placement: Placement = MIRRORED) -> list[Row]:
         loss_sum, count, _, *norms = numbers
         # The made-up parameters are large beside their updates, as real ones.
         numbers = [loss_sum, count, norms[0], 10 + norms[1], norms[2]]
-        found.append({"rate": rates.rate(step), "numbers": numbers, "ids": ids, "loss_scale": scales.scale})
+        found.append(
+            {"learning_rate": rates.rate(step), "numbers": numbers, "ids": ids, "loss_scale": scales.scale}
+        )
         rates.observe(step, loss_sum, count)
         scales.observe(True)
     return found
@@ -66,7 +68,8 @@ def broken(
     for step, row in enumerate(rows):
         ids = row["ids"]
         assert isinstance(ids, list)
-        found += checks.step(step, **{**row, "ids": [ids[replica] for replica in replicas]})  # type: ignore[arg-type]
+        facts = StepFacts(**{**row, "ids": [ids[replica] for replica in replicas]})  # type: ignore[arg-type]
+        found += checks.step(step, facts)
     return found
 
 
@@ -134,7 +137,7 @@ BREACHES: dict[str, tuple[Callable[[list[Row]], None], int, str, str]] = {
     "a sample missing": (ids(short), 4, SAMPLES, "did not receive sample"),
     "a sample of nowhere": (ids(foreign), 4, SAMPLES, "1000000, which is not of this batch"),
     "another order": (ids(turned), 4, SAMPLES, "in another order"),
-    "learning rate by an ulp": (put("rate", np.nextafter(0.05, 1), 0), 0, SCHEDULE, "not 0.05"),
+    "learning rate by an ulp": (put("learning_rate", np.nextafter(0.05, 1), 0), 0, SCHEDULE, "not 0.05"),
     "loss scaled without float16": (put("loss_scale", 2.0), 4, SCALE, "multiplied by 2.0, not by 1.0"),
     "a step skipped without float16": (put("updated", False), 4, SCALE, "skipped without float16"),
     "a replica that is another": (
@@ -209,7 +212,7 @@ def test_what_is_right_is_no_breach(case: str) -> None:
 def test_a_schedule_that_begins_at_nothing_need_not_move() -> None:
     spec = tiny_spec("steps=12", "schedule={kind: constant, warmup: {steps: 3, start_fraction: 0}}")
     rows = rows_of(spec)
-    assert rows[0]["rate"] == 0
+    assert rows[0]["learning_rate"] == 0
     number(UPDATE_NORM, 0.0, 0)(rows)
     assert broken(rows, spec) == []
 
@@ -226,7 +229,7 @@ def test_the_sum_over_many_replicas_may_round() -> None:
 
 def test_a_plateau_is_met_again() -> None:
     rows = rows_of(PLATEAU)
-    lowered = [row["rate"] for row in rows]
+    lowered = [row["learning_rate"] for row in rows]
     assert broken(rows, PLATEAU) == [] and len(set(lowered)) == 1, "the made-up losses fall"
     for row in rows:
         row["numbers"][LOSS] = 7.0 * row["numbers"][COUNT]  # type: ignore[index]
@@ -292,7 +295,7 @@ def nan_loss(run: Run) -> None:
 def test_breaches_are_written_read_and_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(violations_module, "KEPT", 2)
+    monkeypatch.setattr(invariants, "KEPT", 2)
     run = Run.of(tiny_spec(), DDP)
     nan_loss(run)
     shared(run.ids[5])

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from parity.common.base.errors import AlignmentError, RecordError
 from parity.common.parity.result import judge
-from parity.common.record import STEP_FIELDS, RecordWriter, claim_folder, read_record
+from parity.common.record import RecordWriter, claim_folder, read_record
+from parity.common.record.header import STEP_FIELDS
 from parity.common.spec import RunOptions, TrainSpec, override
 from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (

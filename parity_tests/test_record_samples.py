@@ -23,7 +23,7 @@ from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
 from parity.common.parity.sample_ids import audit, first_unequal_step
 from parity.common.record import RunRecord, mixing, read_record, samples
-from parity.common.record.files import stored
+from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import DDP, MIRRORED, TORCH, one_line, tiny_spec
@@ -304,7 +304,7 @@ def test_words_of_samples_do_not_collide_and_depend_on_everything() -> None:
     assert len(np.unique(words)) == 64 * 512
     places = mixing.place_words(np.full(16, 32), np.arange(16))
     assert len(np.unique(places)) == 512
-    assert len(np.unique(mixing.placed_words(words[:1], places))) == 512
+    assert len(np.unique(mixing.mix(words[:1] + places))) == 512
     bits = (words[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02, "each bit is set in half of the words"
 
@@ -319,6 +319,7 @@ import sys
 from pathlib import Path
 from parity.common.data.plan import BatchPlan
 from parity.common.record import RecordWriter, samples
+from parity.common.record.invariants import StepFacts
 from parity_tests.helpers.records import FACTS, MIRRORED, tiny_spec
 
 samples.whole_steps = lambda plan: 5
@@ -327,7 +328,7 @@ writer = RecordWriter(Path(sys.argv[1]), spec, MIRRORED, range(2), FACTS)
 plan = BatchPlan.of(spec, MIRRORED)
 for step in range(spec.steps):
     ids = [plan.local_ids(step, replica) for replica in range(2)]
-    writer.step(step, 0.1, (1.5, float(sum(map(len, ids))), 1.0, 2.0, 3.0), ids)
+    writer.step(step, StepFacts(0.1, (1.5, float(sum(map(len, ids))), 1.0, 2.0, 3.0), ids))
 """
 
 

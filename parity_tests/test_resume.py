@@ -10,13 +10,15 @@ import pytest
 
 from parity.common.base.files import partial_of
 from parity.common.checkpoint import read_checkpoint
-from parity.common.checkpoint.files import folder_of, replica_file, write_checkpoint
-from parity.common.record import STEP_FIELDS, RunRecord
+from parity.common.checkpoint.files import folder_of, replica_file
+from parity.common.record import RunRecord
+from parity.common.record.header import STEP_FIELDS
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, RunConfig, TrainSpec
 from parity.common.spec.layers import Dropout
 from parity.common.state.canonical import State, load_state
 from parity_tests.helpers.matrix import config, small, tensorflow, torch
+from parity_tests.helpers.records import write_checkpoint
 from parity_tests.helpers.run_cache import RunCache
 
 # Of the time a step took nothing is asked.

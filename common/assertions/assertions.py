@@ -22,7 +22,8 @@ from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
 from parity.common.assertions.failures import place_of, told_of, where_of, write_failure
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
 from parity.common.diagnosis.result import Finding, TensorComparison
-from parity.common.execution.session import Workers, holds_runs_or_logs
+from parity.common.execution.session import holds_runs_or_logs
+from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import Bench

@@ -9,10 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from parity.common.base.errors import ParityError
+
 
 def partial_of(path: Path) -> Path:
     """What a file or folder is called until all of it is there."""
     return path.with_name(f"{path.name}.partial")
+
+
+@contextmanager
+def naming_os_errors(kind: type[ParityError], what: str) -> Iterator[None]:
+    """Raise `kind` for an OSError within it, in one line: 'WHAT: No such file or directory'."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -50,17 +50,15 @@ class Stop:
     def __init__(self, watching: bool) -> None:
         rendezvous = os.environ.get("PARITY_RENDEZVOUS")
         self._file = None if rendezvous is None else stop_file(rendezvous)
-        self._heard = False
+        self._heard = threading.Event()
         self._handling = ExitStack()
         if watching and self._file is None:
-            self._handling.enter_context(handling(self._hear))
-
-    def _hear(self, *_: Any) -> None:
-        self._heard = True
+            self._handling.enter_context(handling(lambda *_: self._heard.set()))
 
     def requested(self) -> bool:
         """Whether it was asked for."""
-        return self._heard or _heard.is_set() or (self._file is not None and self._file.exists())
+        heard = self._heard.is_set() or _heard.is_set()
+        return heard or (self._file is not None and self._file.exists())
 
     def close(self) -> None:
         """Stop watching."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from parity.common.base.errors import SpecError
 
@@ -25,13 +26,10 @@ def parse_size(text: str, flag: str = "size") -> int:
         raise SpecError(
             f"{flag} {text!r}: expected a number and one of {', '.join(_UNITS)}, e.g. 80GB or 40GiB"
         )
-    whole, _, decimals = match[1].partition(".")
-    # In whole numbers: 0.1 is none in floating point.
-    parts: int = 10 ** len(decimals)
-    size, rest = divmod(int(whole + decimals) * _UNITS[match[2]], parts)
-    if rest or not 0 < size <= _LARGEST:
+    size = Fraction(match[1]) * _UNITS[match[2]]
+    if size.denominator > 1 or not 0 < size <= _LARGEST:
         raise SpecError(f"{flag} {text!r}: must be a whole number of bytes, from 1 to 2^60")
-    return size
+    return int(size)
 
 
 def show_size(size: float) -> str:

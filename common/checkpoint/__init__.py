@@ -9,28 +9,7 @@
 A folder has this name only once all of it is on the disk; until then it is `step_00000050.partial`.
 """
 
-from parity.common.checkpoint.files import (
-    FOLDER,
-    Checkpoint,
-    Manifest,
-    check_fits,
-    checkpoints_of,
-    find,
-    read_checkpoint,
-    step_of,
-    write_checkpoint,
-)
+from parity.common.checkpoint.files import Checkpoint, check_fits, checkpoints_of, find, read_checkpoint
 from parity.common.checkpoint.manager import CheckpointManager
 
-__all__ = [
-    "FOLDER",
-    "Checkpoint",
-    "CheckpointManager",
-    "Manifest",
-    "check_fits",
-    "checkpoints_of",
-    "find",
-    "read_checkpoint",
-    "step_of",
-    "write_checkpoint",
-]
+__all__ = ["Checkpoint", "CheckpointManager", "check_fits", "checkpoints_of", "find", "read_checkpoint"]

@@ -17,18 +17,17 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from parity import __version__
 from parity.common.base.errors import CheckpointError, RecordError
-from parity.common.base.files import partial_of
-from parity.common.checkpoint.shards import ShardedState, Written, is_shard, write_tensors
-from parity.common.record.files import write_json
+from parity.common.base.files import naming_os_errors, partial_of
+from parity.common.checkpoint.shards import ShardedState, Written, is_shard
+from parity.common.record.files import read_json, write_json
+from parity.common.record.version_0_1 import WithOldNames
 from parity.common.reference import StepScalars
 from parity.common.spec import Placement, Spec, TrainSpec
-from parity.common.spec.base import NonNegativeInt, Number, explain, with_new_names
-from parity.common.spec.io import unique_keys
-from parity.common.spec.run_config import divided
+from parity.common.spec.base import NonNegativeInt, Number, explain
 from parity.common.state.canonical import State, load_state, parameter_specs, slot_name, slots_of
 
 FORMAT = "parity-checkpoint"
@@ -52,7 +51,7 @@ class StoredFile(Spec):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Manifest(Spec):
+class Manifest(WithOldNames):
     """What a checkpoint is.
 
     rates: of `StepScalars.kept`. loss: mean since the one before, None where it is none. seal: of `_seal`.
@@ -70,15 +69,6 @@ class Manifest(Spec):
     parity: str = __version__
     written: str
     seal: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_names(cls, data: Any) -> Any:
-        """Version 0.1 has the run options inside the placement, too; a checkpoint needs none of them."""
-        data = with_new_names(data, {"digest": "spec_hash"})
-        if isinstance(data, dict) and isinstance(data.get("placement"), dict):
-            return data | {"placement": divided(data["placement"])["placement"]}
-        return data
 
 
 @dataclass(frozen=True)
@@ -126,35 +116,6 @@ def folder_of(run: Path, step: int) -> Path:
     return run / FOLDER / f"step_{step:08d}"
 
 
-def write_checkpoint(
-    folder: Path,
-    spec: TrainSpec,
-    placement: Placement,
-    state: State,
-    rates: Mapping[str, float | None],
-    loss: float | None = None,
-) -> None:
-    """Write a checkpoint: it is on the disk, whole and under its name, or not there at all.
-
-    Args:
-        folder: its name, which nothing has. What replicas have already written of their own lies in
-            `partial_of(folder)`.
-        spec: resolved.
-        placement: that trained until now.
-        state: before the step that it holds as `step`.
-        rates: of `StepScalars.kept`.
-        loss: mean over what was trained since the checkpoint before.
-
-    Raises:
-        OSError, SafetensorError: the disk is full, the folder cannot be written, or the name is taken.
-        SpecError: a rate is no number that could be kept.
-    """
-    partial = partial_of(folder)
-    partial.mkdir(parents=True, exist_ok=True)
-    written = {STATE: write_tensors(partial / STATE, state)}
-    complete(folder, spec, placement, int(state["step"]), rates, loss, written)
-
-
 def complete(
     folder: Path,
     spec: TrainSpec,
@@ -164,19 +125,25 @@ def complete(
     loss: float | None,
     written: Mapping[str, Written],
 ) -> None:
-    """Write what makes a checkpoint of tensors that lie in `partial_of(folder)` already; see `write_checkpoint`.
+    """Write what makes a checkpoint of tensors that lie in `partial_of(folder)` already.
+
+    It is on the disk, whole and under its name, or not there at all.
 
     Args:
-        written: by file name, size in bytes and SHA-256 of files there whose hash is known.
+        folder: its name, which nothing has.
+        spec: resolved.
+        placement: that trained until now.
+        step: before which the tensors are the state.
+        rates: of `StepScalars.kept`.
+        loss: mean over what was trained since the checkpoint before.
+        written: by file name, size in bytes and SHA-256 of all of them; they are on the disk.
 
     Raises:
-        FileExistsError: there is a checkpoint at `folder`.
+        OSError: the disk is full, the folder cannot be written, or there is a checkpoint at `folder`.
+        SpecError: a rate is no number that could be kept.
     """
     partial = partial_of(folder)
     files = {name: StoredFile(bytes=size, sha256=digest) for name, (size, digest) in written.items()}
-    for path in sorted(partial.glob("*.safetensors")):
-        if path.name not in files:
-            files[path.name] = _stored(path)
     content = {
         "step": step,
         "spec_hash": spec.content_hash(),
@@ -190,9 +157,8 @@ def complete(
     }
     manifest = Manifest.parse(content).to_dict()
     write_json(partial / MANIFEST, {**manifest, "seal": _seal(manifest)})
-    for path in (*partial.iterdir(), partial):
-        if path.name not in written:
-            sync(path)
+    for path in (partial / MANIFEST, partial):
+        sync(path)
     if os.path.lexists(folder):
         # Two names cannot be changed at once: whatever is killed between would leave neither.
         raise FileExistsError(errno.EEXIST, f"there is a {folder.name} already")
@@ -202,11 +168,7 @@ def complete(
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read and check a checkpoint.
-
-    Raises:
-        CheckpointError: in one line, what is missing, damaged, foreign or does not fit.
-    """
+    """Read and check a checkpoint; raises CheckpointError for what is missing, damaged, foreign or does not fit."""
     manifest = read_manifest(folder)
     if not manifest.spec_hash == manifest.spec.content_hash() == manifest.spec.resolved().content_hash():
         raise CheckpointError(f"{folder / MANIFEST}: spec_hash is not that of the spec beside it")
@@ -217,36 +179,29 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         found = f"names both {STATE} and" if STATE in manifest.files else f"names no {STATE} and no"
         raise CheckpointError(f"{folder / MANIFEST}: {found} shards")
     shapes = _shapes(manifest.spec)
+    checkpoint = Checkpoint(folder, manifest)
     try:
-        for name, stored in manifest.files.items():
-            _check_file(folder, name, stored, _most_bytes(manifest.spec, shapes))
-        checkpoint = Checkpoint(folder, manifest)
-        _check_tensors(checkpoint, shapes)
+        with naming_os_errors(CheckpointError, f"{folder}: cannot be read"):
+            for name, stored in manifest.files.items():
+                _check_file(folder, name, stored, _most_bytes(manifest.spec, shapes))
+            _check_tensors(checkpoint, shapes)
     except RecordError as error:
         raise CheckpointError(str(error)) from None
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from None
     _check_rates(checkpoint)
     return checkpoint
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What a checkpoint says of itself; its other files are not looked at.
-
-    Raises:
-        CheckpointError: in one line, why this is none, or not what was written.
-    """
+    """What a checkpoint says of itself alone; raises CheckpointError where this is none, or damaged."""
     path = folder / MANIFEST
     if not is_plain(path):
         raise CheckpointError(f"{folder}: not a checkpoint (no {MANIFEST})")
     try:
         if path.stat().st_size > _MANIFEST_LIMIT:
             raise CheckpointError(f"{path}: larger than {_MANIFEST_LIMIT} bytes; it is no manifest")
-        made = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{path}: not JSON; the file is cut short or foreign") from None
+        made = read_json(path)
+    except RecordError as error:
+        raise CheckpointError(str(error)) from None
     if not isinstance(made, dict):
         raise CheckpointError(f"{path}: not a JSON object; the file is foreign")
     found = made.get("format"), made.get("schema_version")

@@ -10,24 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import IO
 
 from parity.common.base.errors import CheckpointError, ParityError, StoppedError
 from parity.common.base.files import partial_of
 from parity.common.base.stop import Stop
-from parity.common.checkpoint.files import (
-    FOLDER,
-    STATE,
-    checkpoints_of,
-    complete,
-    folder_of,
-    read_manifest,
-    remove,
-    replica_file,
-    tidy,
-)
+from parity.common.checkpoint import files
 from parity.common.checkpoint.shards import Shard, announce, gather, shard_file, write_shard, write_tensors
 from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import State
@@ -41,7 +31,7 @@ LOCK = "lock"
 Agree = Callable[[Sequence[float]], Sequence[float]]
 
 
-class CheckpointManager:
+class CheckpointManager(AbstractContextManager["CheckpointManager"]):
     """Saves the checkpoints of a run. Every process of it must ask `due` after every step.
 
     A context manager around the training: what is being saved when that ends, or fails, was a whole state.
@@ -84,15 +74,12 @@ class CheckpointManager:
         self._lock = lock(run) if primary and (self._saving or run_options.resume) else None
         if self._lock is not None:
             try:
-                tidy(run, first_step)
+                files.tidy(run, first_step)
             except OSError as error:
                 self._lock.close()
                 raise self._unwritable(error) from error
         # Last: where anything before it fails, nobody would let go of the signals.
         self._stop = Stop(watching=self._saving is not None)
-
-    def __enter__(self) -> CheckpointManager:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -171,10 +158,10 @@ class CheckpointManager:
 
     def _unwritable(self, error: Exception) -> CheckpointError:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        kept = checkpoints_of(self._run)
+        kept = files.checkpoints_of(self._run)
         before = f"; the last whole one is {kept[-1].name}" if kept else ""
         return CheckpointError(
-            f"{self._run / FOLDER}: cannot be written: {' '.join(why.split()) or type(error).__name__}{before}"
+            f"{self._run / files.FOLDER}: cannot be written: {' '.join(why.split()) or type(error).__name__}{before}"
         )
 
     def close(self) -> None:
@@ -189,7 +176,7 @@ class CheckpointManager:
     def stopped(self) -> StoppedError:
         """What a run says that has saved and stops."""
         return StoppedError(
-            f"stopped before step {self._last} as asked; saved in {folder_of(self._run, self._last)}; go on with"
+            f"stopped before step {self._last} as asked; saved in {files.folder_of(self._run, self._last)}; go on with"
             f" --resume {self._run}"
         )
 
@@ -205,41 +192,43 @@ class CheckpointManager:
 
         own: by replica its buffers.
         """
-        folder, placement = folder_of(self._run, step), self._placement
+        folder, placement = files.folder_of(self._run, step), self._placement
         partial = partial_of(folder)
         try:
             partial.mkdir(parents=True, exist_ok=True)
             written = {
-                (name := replica_file(replica)): write_tensors(partial / name, own_state)
+                (name := files.replica_file(replica)): write_tensors(partial / name, own_state)
                 for replica, own_state in own.items()
             }
             # Where one replica has buffers of its own, each has.
             names = [
-                replica_file(replica) for replica in range(placement.replicas) if own and replica not in own
+                files.replica_file(replica)
+                for replica in range(placement.replicas)
+                if own and replica not in own
             ]
             if isinstance(state, Shard):
                 write_shard(partial, state)
                 names += map(shard_file, range(state.ranks))
             elif self._primary:
-                written[STATE] = write_tensors(partial / STATE, state)
+                written[files.STATE] = write_tensors(partial / files.STATE, state)
             if not self._primary:
                 for name, what in written.items():
                     announce(partial / name, what)
                 return
             written |= gather(partial, names, placement.timeout_seconds)
-            complete(folder, self._spec, placement, step, rates, loss, written)
+            files.complete(folder, self._spec, placement, step, rates, loss, written)
             self._thin()
         except Exception as error:
             self._error = error
             # On a full disk the next attempt needs the room.
             with suppress(OSError):
                 if self._primary:
-                    remove(partial_of(folder))
+                    files.remove(partial_of(folder))
 
     def _thin(self) -> None:
         """Remove what is neither among the last nor among the best."""
         assert self._saving is not None
-        folders = checkpoints_of(self._run)
+        folders = files.checkpoints_of(self._run)
         kept = set(folders[-self._saving.keep_last :])
         if self._saving.keep_best:
             losses = {folder: _loss_of(folder) for folder in folders}
@@ -248,9 +237,9 @@ class CheckpointManager:
             if folder not in kept:
                 # Under another name first: what is killed here leaves no half of one.
                 gone = partial_of(folder)
-                remove(gone)
+                files.remove(gone)
                 folder.rename(gone)
-                remove(gone)
+                files.remove(gone)
 
 
 # What the system says of storage that has no locks.
@@ -292,7 +281,7 @@ def lock(run: Path) -> IO[bytes]:
 
 def _loss_of(folder: Path) -> float:
     try:
-        loss = read_manifest(folder).loss
+        loss = files.read_manifest(folder).loss
     except ParityError:
         return math.inf
     return math.inf if loss is None else loss

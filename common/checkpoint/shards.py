@@ -219,7 +219,7 @@ def write_tensors(
     with open(path, "wb", buffering=0) as file:
         _append(file, digest, memoryview(len(text).to_bytes(8, "little") + text))
         for name in names:
-            _append(file, digest, _bytes_of(tensors[name]))
+            _append(file, digest, np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data)
         os.fsync(file.fileno())
     return 8 + len(text) + ends[-1], digest.hexdigest()
 
@@ -347,10 +347,6 @@ def _short(name: str) -> str:
 def _note(path: Path) -> Path:
     """Where a rank says what it has written."""
     return path.with_suffix(".json")
-
-
-def _bytes_of(values: Array) -> memoryview:
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
 def _type_name(dtype: np.dtype[Any]) -> str:

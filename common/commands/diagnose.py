@@ -18,8 +18,7 @@ from parity.common.commands import add_command, make_folder, write_json
 from parity.common.diagnosis.observe.replays import Contexts
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.execution.replay import Replayer
-from parity.common.execution.worker import require
+from parity.common.execution.worker import Workers, require
 from parity.common.external.pairs.replay import diagnose_records
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
 from parity.common.parity.align import check_comparable, differences
@@ -166,7 +165,7 @@ def diagnosis_of(
     with TemporaryDirectory(prefix="parity-diagnose-") as scratch:
         folder = Path(scratch) if kept is None else kept
         try:
-            with Replayer(logs=folder / "logs") as replayer:
+            with Workers(folder / "logs") as replayer:
                 return diagnose(
                     reference, candidate, replayer, folder / "runs", contexts, floors, told, kept is not None
                 )

@@ -29,7 +29,7 @@ from parity.common.diagnosis.result import (
     Verdict,
     When,
 )
-from parity.common.execution.replay import Replayer
+from parity.common.execution.worker import Workers
 from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
 from parity.common.parity.deviation import column_deviation
@@ -41,7 +41,7 @@ from parity.common.state.imported import PAIR, refuse_imported
 def diagnose(
     reference: RunRecord,
     candidate: RunRecord,
-    replayer: Replayer,
+    replayer: Workers,
     folder: Path,
     contexts: Contexts = (None, None),
     floors: Sequence[RunRecord] = (),
@@ -80,7 +80,7 @@ class ReplaySource(core.ObservationSource):
     def __init__(
         self,
         records: tuple[RunRecord, RunRecord],
-        replayer: Replayer,
+        replayer: Workers,
         folder: Path,
         contexts: Contexts,
         floors: Sequence[RunRecord],

@@ -28,7 +28,6 @@ def fields(framework: Framework) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _flag(name: str) -> str:
-    """The flag of a field of `Saving`."""
     return name if name.startswith("keep") else f"save_{name}"
 
 
@@ -45,7 +44,7 @@ def choices_of(framework: Framework, name: str, field: FieldInfo) -> tuple[str, 
 
 
 def type_of(field: FieldInfo) -> Any:
-    """bool, int, float or another type that a field has, where it is given."""
+    """Return the type of a field's values: int of `int | None`, and of `Annotated[int, ...]`; else what is annotated."""
     found = field.annotation
     for each in get_args(found):
         if each is not type(None) and type(None) in get_args(found):
@@ -54,11 +53,7 @@ def type_of(field: FieldInfo) -> Any:
 
 
 def config_of(framework: Framework, values: dict[str, Any], options: dict[str, Any]) -> RunConfig:
-    """What flags say: values by flag, and a strategy's options.
-
-    Raises:
-        SpecError: with one line.
-    """
+    """What flags say: values by flag, and a strategy's options; raises SpecError with one line."""
     save = {name: values.pop(_flag(name)) for name in Saving.model_fields if _flag(name) in values}
     if "every_steps" in save or "every_minutes" in save:
         values["save"] = save

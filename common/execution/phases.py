@@ -91,14 +91,11 @@ def facts_of(measured: dict[str, list[float]], messages: Sequence[Message]) -> d
     """
     seconds = {name: measured[name] for name in _AS_THEY_ARE if name in measured}
     if PASSES in measured:
-        seconds["backward"] = _less(measured[PASSES], measured["forward"])
-        seconds["exposed_communication"] = _less(measured.get(REDUCED, measured[PASSES]), measured[PASSES])
-        seconds.setdefault("communication", [0.0] * len(measured[PASSES]))
+        passes = np.array(measured[PASSES])
+        seconds["backward"] = (passes - measured["forward"]).tolist()
+        seconds["exposed_communication"] = (measured.get(REDUCED, passes) - passes).tolist()
+        seconds.setdefault("communication", [0.0] * len(passes))
     return {"seconds": seconds, "messages": [list(message) for message in messages]}
-
-
-def _less(a: list[float], b: list[float]) -> list[float]:
-    return [x - y for x, y in zip(a, b, strict=True)]
 
 
 def synchronised_channels(spec: TrainSpec) -> list[int]:

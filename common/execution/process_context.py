@@ -85,7 +85,10 @@ def process_context(placement: Placement, environment: Environment = os.environ)
 
 
 def find_folder(folder: Path) -> None:
-    """See the folder that rank 0 has made; storage over a network may show it a little later."""
+    """Wait for the folder that rank 0 has made, which storage over a network may show a little later.
+
+    Raises RunError where it is not seen for a while.
+    """
     deadline = time.monotonic() + _FOLDER_SECONDS
     while not folder.is_dir():
         if time.monotonic() > deadline:
@@ -179,12 +182,9 @@ def _plain(placement: Placement, environment: Environment) -> ProcessContext:
                 f"{name} is {environment[name]}, but rank {rank} of {processes} on {placement.nodes} node(s) has"
                 f" {number}; ranks count through node 0 first, then node 1"
             )
-    address = (
-        environment.get("MASTER_ADDR", _LOOPBACK) if processes == 1 else _text(environment, "MASTER_ADDR")
-    )
-    port = (
-        _PORT if processes == 1 and "MASTER_PORT" not in environment else _number(environment, "MASTER_PORT")
-    )
+    if processes == 1:
+        environment = {"MASTER_ADDR": _LOOPBACK, "MASTER_PORT": str(_PORT), **environment}
+    address, port = _text(environment, "MASTER_ADDR"), _number(environment, "MASTER_PORT")
     workers = None
     if placement.framework == "tensorflow" and processes > 1:
         if placement.nodes > 1:
@@ -221,8 +221,10 @@ def _tf_config(placement: Placement, environment: Environment) -> ProcessContext
     if doubled:
         raise RunError(f"TF_CONFIG names {min(doubled)} twice; every worker needs an address of its own")
     node, local_rank = divmod(rank, len(workers) // placement.nodes)
-    address, port = _split(workers[0], "TF_CONFIG")
-    return ProcessContext(rank, local_rank, len(workers), node, None, address, port, workers)
+    address, _, port = workers[0].rpartition(":")
+    if not address or not port.isdecimal():
+        raise RunError(f"TF_CONFIG has the address {workers[0]!r}, expected host:port")
+    return ProcessContext(rank, local_rank, len(workers), node, None, address, int(port), workers)
 
 
 def _indexed_job(placement: Placement, environment: Environment) -> ProcessContext:
@@ -308,10 +310,3 @@ def _number(environment: Environment, name: str, below: int | None = None) -> in
     if below is not None and int(value) >= below:
         raise RunError(f"{name} is {value}, but there are {below}: expected 0 to {below - 1}")
     return int(value)
-
-
-def _split(worker: str, name: str) -> tuple[str, int]:
-    host, _, port = worker.rpartition(":")
-    if not host or not port.isdecimal():
-        raise RunError(f"{name} has the address {worker!r}, expected host:port")
-    return host, int(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import multiprocessing
 import os
@@ -76,7 +77,7 @@ def run_ranks(
                 try:
                     # One by one: those that have started must be ended if the next cannot be.
                     given = (function, arguments, ranks, rendezvous, log_dir, writer)
-                    for process in (start or _forked(preload))(_rank_main, given, ranks):
+                    for process in (start or functools.partial(_forked, preload))(_rank_main, given, ranks):
                         processes.append(process)
                 except (OSError, EOFError) as error:
                     raise RunError(f"rank {len(processes)} could not be started: {error}") from None
@@ -99,17 +100,16 @@ def _arrival(rendezvous: str, rank: int) -> Path:
     return Path(f"{rendezvous}.{rank}")
 
 
-def _forked(preload: list[str]) -> Start:
-    def start(target: Callable[..., None], arguments: tuple[Any, ...], ranks: int) -> Iterable[Any]:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(preload)
-        for rank in range(ranks):
-            # No daemon: a rank may have loader workers of its own.
-            process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")
-            process.start()
-            yield process
-
-    return start
+def _forked(
+    preload: list[str], target: Callable[..., None], arguments: tuple[Any, ...], ranks: int
+) -> Iterable[Any]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(preload)
+    for rank in range(ranks):
+        # No daemon: a rank may have loader workers of its own.
+        process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")
+        process.start()
+        yield process
 
 
 def _wait(
@@ -148,19 +148,16 @@ def _wait(
         if running and time.monotonic() > silent:
             before, seen, silent = seen, growth(log_dir.parent), time.monotonic() + limit
             if before == seen:
+                places = "; ".join(
+                    f"rank {rank}{whereabouts(processes[rank].pid, log_of(log_dir, rank))}"
+                    for rank in sorted(running.values())[:_SHOWN]
+                )
                 raise RunError(
-                    f"nothing was recorded for {limit:g} s: {_places(processes, running, log_dir)}; host:"
-                    f" {platform.node()}{reached(log_dir.parent)} (logs: {log_dir})"
+                    f"nothing was recorded for {limit:g} s: {places}; host: {platform.node()}"
+                    f"{reached(log_dir.parent)} (logs: {log_dir})"
                 )
     if stopped is not None:
         raise StoppedError(failures.text(stopped))
-
-
-def _places(processes: list[Any], running: dict[Any, int], log_dir: Path) -> str:
-    """Where the first ranks are that still run."""
-    ranks = sorted(running.values())[:_SHOWN]
-    places = [f"rank {rank}{whereabouts(processes[rank].pid, log_of(log_dir, rank))}" for rank in ranks]
-    return "; ".join(places)
 
 
 def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:

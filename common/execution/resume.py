@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from parity.common.base.errors import RecordError, RunError
-from parity.common.checkpoint import FOLDER, check_fits, checkpoints_of, find
+from parity.common.checkpoint.files import FOLDER, check_fits, checkpoints_of, find
 from parity.common.record import branch, next_part, parts_of, run_of
 from parity.common.record.files import parse, write_json
 from parity.common.record.header import read_header
@@ -59,7 +59,7 @@ class Start:
 
 
 class ResumeDecision(Spec):
-    """RUN/start.json: what the first process of a run has decided for all. attempt: of `attempt_of`."""
+    """RUN/start.json: the `Start` that the first process of a run has decided on for all. attempt: of `attempt_of`."""
 
     format: Literal["parity-start"] = "parity-start"
     schema_version: Literal[1] = 1
@@ -69,16 +69,18 @@ class ResumeDecision(Spec):
     checkpoint: str | None = None
     ended: bool = False
 
+    @property
+    def start(self) -> Start:
+        return Start(self.spec, Path(self.part), self.checkpoint, (), self.ended)
 
-def begin_anew(spec: TrainSpec, out: Path, again: bool = False) -> Start:
-    """A run from its first step on; `again`: or, where it has begun before, from its latest checkpoint.
+
+def begin_or_resume(spec: TrainSpec, out: Path) -> Start:
+    """A run from its first step on, or, where it has begun before, from its latest checkpoint.
 
     Raises:
         CheckpointError: all of its checkpoints are damaged, or of another spec.
         RecordError: it is of another spec.
     """
-    if not again:
-        return Start(spec, out)
     for part in parts_of(out):
         _remove_unbegun(part)
     if not _recorded(out):
@@ -90,11 +92,7 @@ def begin_anew(spec: TrainSpec, out: Path, again: bool = False) -> Start:
 
 
 def ended(spec: TrainSpec, out: Path, stop_at_step: int | None = None) -> Start | None:
-    """What to say of a run that has trained all of its steps; None of one that has not.
-
-    Raises:
-        RecordError: it is of another spec.
-    """
+    """What to say of a run that has trained all its steps, else None; raises RecordError for one of another spec."""
     last = parts_of(out)[-1]
     if not (last / "summary.json").exists():
         return None
@@ -153,7 +151,7 @@ def decide(run: Path, attempt: str, decision: Callable[[], Start]) -> Start:
     told = _told(run, attempt)
     if told is not None and not told.ended:
         # Nothing has been trained on it yet, and others may have read it.
-        return _start_of(told)
+        return told.start
     start = decision()
     if _recorded(run):
         more = {"part": str(start.part), "checkpoint": start.checkpoint, "ended": start.ended}
@@ -173,7 +171,7 @@ def follow(run: Path, attempt: str, anew: Start | None, timeout_seconds: float) 
             return anew
         told = _told(run, attempt)
         if told is not None:
-            return _start_of(told)
+            return told.start
         if time.monotonic() > deadline:
             raise RunError(
                 f"{run / START}: waited {timeout_seconds:g} s for rank 0 to say where the run goes on; see what rank 0"
@@ -190,10 +188,6 @@ def _told(run: Path, attempt: str) -> ResumeDecision | None:
         return None
     stands = told.attempt == attempt and (told.ended or not _recorded(Path(told.part)))
     return told if stands else None
-
-
-def _start_of(told: ResumeDecision) -> Start:
-    return Start(told.spec, Path(told.part), told.checkpoint, (), told.ended)
 
 
 def _recorded(part: Path) -> bool:

@@ -21,6 +21,7 @@ from parity.common.execution.process_context import find_folder, starts_ranks
 from parity.common.execution.trace_replay import TraceReplay
 from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
+from parity.common.record.invariants import StepFacts
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import State, save_state
 
@@ -82,7 +83,7 @@ class StepNumbers(NamedTuple):
     """A step's result on the host.
 
     numbers: loss sum, count, norms of gradient, parameters and update, all global. own_norms, summed: by which
-    replicas are compared, as `RecordWriter.step` takes them. ids, taps: of each replica that this process speaks for.
+    replicas are compared, as `StepFacts` has them. ids, taps: of each replica that this process speaks for.
     """
 
     numbers: list[float]
@@ -207,9 +208,9 @@ class Run(ABC):
         numbers, own_norms, summed, ids, tapped = self.read(result)
         self.rates.observe(number, numbers[0], numbers[1], bool(result.updated))
         self.checkpoints.observe(*numbers[:2])
-        scale = scalars.get("loss_scale", 1.0)
-        seen = (bool(result.updated), own_norms, summed)
-        self._writer.step(number, scalars["learning_rate"], numbers, ids, scale, *seen)
+        rate, scale = scalars["learning_rate"], scalars.get("loss_scale", 1.0)
+        facts = StepFacts(rate, numbers, ids, scale, bool(result.updated), own_norms, summed)
+        self._writer.step(number, facts)
         if tapped:
             self._writer.taps(number, tapped)
         if result.updated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from parity.common.base.errors import ParityError, RecordError, RunError, SpecError
 from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.execution.worker import Worker, require
+from parity.common.execution.worker import Workers, require
 from parity.common.record import claim_folder
 from parity.common.spec import Placement, RunConfig, TrainSpec
 
@@ -149,7 +149,12 @@ def stages_of(
 
 def floor_of(spec: TrainSpec, configs: Sequence[RunConfig], folder: Path) -> Stage:
     """The permuted runs that show what rounding alone does."""
-    return "measuring the noise floor", _jobs(spec, _floor_members(configs), folder / "floor")
+    members = (
+        config.having(sample_order_seed=seed, digests=False)
+        for config in noisiest(configs)
+        for seed in range(MINIMUM_MEMBERS)
+    )
+    return "measuring the noise floor", _jobs(spec, members, folder / "floor")
 
 
 def _jobs(spec: TrainSpec, chosen: Iterable[RunConfig], parent: Path) -> list[Job]:
@@ -166,12 +171,6 @@ def noisiest(configs: Sequence[RunConfig]) -> list[RunConfig]:
     return list(dict.fromkeys([*firsts.values(), divided]))
 
 
-def _floor_members(configs: Sequence[RunConfig]) -> Iterator[RunConfig]:
-    for config in noisiest(configs):
-        for seed in range(MINIMUM_MEMBERS):
-            yield config.having(sample_order_seed=seed, digests=False)
-
-
 def name_of(number: int, placement: Placement) -> str:
     """The folder of a run among others."""
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
@@ -186,41 +185,7 @@ def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Conso
         console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
         steps = run_options.steps_of(job.spec.steps)
         with progress.watch({placement.label: job.folder}, steps):
-            workers.of(placement).train(job.spec, placement, job.folder, run_options, instrumentation)
-
-
-class Workers:
-    """Worker processes, each started when first asked for. Use as a context manager; it may be entered again."""
-
-    def __init__(self, logs: Path) -> None:
-        self._stack = ExitStack()
-        self._logs = logs
-        self._started: dict[str, Worker] = {}
-        self._log_matters = False
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log_matters = self.log_matters
-        self._started.clear()
-        self._stack.close()
-
-    @property
-    def log_matters(self) -> bool:
-        """Whether an error has pointed to one of the logs."""
-        return self._log_matters or any(worker.log_matters for worker in self._started.values())
-
-    def of(self, placement: Placement) -> Worker:
-        """The process that runs a placement."""
-        # TensorFlow's thread count belongs to its process; torch starts its ranks anew for every run.
-        size = placement.replicas if placement.framework == "tensorflow" else 1
-        name = f"{placement.framework}_{size}"
-        if name not in self._started:
-            self._logs.mkdir(parents=True, exist_ok=True)
-            worker = Worker(placement.framework, size, self._logs / f"{name}.log")
-            self._started[name] = self._stack.enter_context(worker)
-        return self._started[name]
+            workers.train(job.spec, placement, job.folder, run_options, instrumentation)
 
 
 def remove(folder: Path) -> None:

@@ -17,11 +17,7 @@ _SECONDS = 30
 
 
 def ask(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run one of SLURM's programs, with further variables in its environment.
-
-    Raises:
-        RunError: it is not installed here, or does not answer.
-    """
+    """Run one of SLURM's programs with further variables; raises RunError where it is missing or does not answer."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, env={**os.environ, **variables}
@@ -48,7 +44,10 @@ def node_state(host: str) -> str:
 
 @functools.cache
 def host_names(node_list: str) -> list[str]:
-    """The names in 'node[2-3,10]', in SLURM's order, which is that of the tasks and not of the alphabet."""
+    """Return the names in 'node[2-3,10]', in SLURM's order, which is that of the tasks and not of the alphabet.
+
+    Raises RunError where SLURM does not know them.
+    """
     if "[" not in node_list and "," not in node_list:
         return [node_list]
     done = ask("scontrol", "show", "hostnames", node_list)
@@ -62,7 +61,8 @@ def first_port(environment: Mapping[str, str]) -> int:
     """The first of this step's ports: those that srun --resv-ports set aside, else some of its job's own.
 
     Two jobs on one node must not meet at one port. Job ids follow each other, so jobs that run at the
-    same time are given different ports unless there are more than a thousand of them.
+    same time are given different ports unless there are more than a thousand of them. Raises RunError where the
+    ids are no numbers.
     """
     reserved = environment.get("SLURM_STEP_RESV_PORTS", "").partition("-")[0]
     if reserved.isdecimal():

@@ -14,9 +14,8 @@ from typing import Any
 
 from parity.common.base.errors import ParityError, StoppedError
 from parity.common.base.stop import handling
-from parity.common.checkpoint import checkpoints_of, step_of
-from parity.common.execution.processes.child import how_it_ended
-from parity.common.execution.processes.environment import command, environment
+from parity.common.checkpoint.files import checkpoints_of, step_of
+from parity.common.execution.processes.child import command, environment, how_it_ended
 from parity.common.execution.processes.liveness import SILENT_SECONDS, STACK_SIGNAL, growth
 from parity.common.record import parts_of
 
@@ -57,7 +56,8 @@ def supervise(
             # It was to end, and has not come to save.
             return 128 + asked
         died = f"the training {how_it_ended(code)}"
-        step = _saved(run)
+        folders = checkpoints_of(run)
+        step = step_of(folders[-1]) if folders else None
         if _begun(run) == begun:
             return _given_up(code, number, f"{died} before its first step")
         if number and step == reached:
@@ -82,12 +82,6 @@ def _say(line: str) -> None:
 
 def _named(step: int | None) -> str:
     return "its first step" if step is None else f"the checkpoint before step {step}"
-
-
-def _saved(run: Path) -> int | None:
-    """The step of a run's latest checkpoint."""
-    folders = checkpoints_of(run)
-    return step_of(folders[-1]) if folders else None
 
 
 def _begun(run: Path) -> int:

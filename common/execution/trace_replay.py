@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from parity.common.record.files import write_json
-from parity.common.record.history import rates_at
+from parity.common.record.reader import read_record
 from parity.common.record.trace import (
     EVALUATION,
     FORCED,
@@ -21,7 +22,8 @@ from parity.common.record.trace import (
     step_folder,
     write_replica,
 )
-from parity.common.spec import Replay
+from parity.common.reference import StepScalars
+from parity.common.spec import Replay, TrainSpec
 from parity.common.state.canonical import State, load_state, save_state
 
 if TYPE_CHECKING:
@@ -167,3 +169,25 @@ def states_of_replicas(run: Run, number: int) -> list[State]:
     """What each replica that this process speaks for holds before a step."""
     states = run.side.state.export_replicas(run.model, run.optimizer, run.strategy)
     return [{**each, "step": np.array(number, np.int64)} for each in states]
+
+
+def rates_at(spec: TrainSpec, history: str | None, step: int) -> StepScalars:
+    """What gives the scalars of a step, having been told the steps before it that a record holds."""
+    scalars = StepScalars(spec)
+    for number, loss_sum, count, norm in _rows_before(history, step):
+        # Only gradients that have overflowed keep a step from being an update.
+        scalars.observe(int(number), loss_sum, count, spec.loss_scale is None or bool(np.isfinite(norm)))
+    return scalars
+
+
+def _rows_before(history: str | None, step: int) -> Iterator[tuple[float, ...]]:
+    """(step, loss sum, count, gradient norm) of a record, and before it of those that it went on from."""
+    if history is None:
+        return
+    record = read_record(Path(history))
+    replay, columns = record.header.instrumentation.replay, record.columns
+    if replay is not None:
+        yield from _rows_before(replay.history, min(step, replay.first_step))
+    names = ("step", "loss_sum", "count", "gradient_norm")
+    rows = zip(*(columns[name].tolist() for name in names), strict=True)
+    yield from (row for row in rows if row[0] < step)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RunError
-from parity.common.checkpoint import check_fits, checkpoints_of, read_checkpoint, step_of
+from parity.common.checkpoint.files import check_fits, checkpoints_of, read_checkpoint, step_of
 from parity.common.record import run_of
 from parity.common.record.invariants import Ids, not_finite
 from parity.common.reference import StepScalars
@@ -42,8 +42,7 @@ def start_state(
 ) -> StartState:
     """What a run begins with: the initial state, a checkpoint, or what its replay names.
 
-    Raises:
-        CheckpointError: what it is to go on from is damaged, or of another spec.
+    Raises CheckpointError where it is to go on from what is damaged, or of another spec.
     """
     rates, stop = StepScalars(spec), run_options.steps_of(spec.steps)
     if run_options.resume is not None:

@@ -20,21 +20,11 @@ from parity.common import recipes
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
 from parity.common.base.package import MODULES
 from parity.common.base.stop import listen
-from parity.common.execution import progress, supervise
+from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.flags import choices_of, config_of, fields, spelled, type_of
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
-from parity.common.execution.resume import (
-    Start,
-    attempt_of,
-    begin_anew,
-    decide,
-    ended,
-    follow,
-    resume_run,
-    run_to_resume,
-)
 from parity.common.execution.worker import require
 from parity.common.record import run_of
 from parity.common.spec import STRATEGIES, RunConfig, TrainSpec, load_spec, override
@@ -76,9 +66,7 @@ def run(framework: Framework) -> None:
 
 
 def _define(framework: Framework) -> Any:
-    strategies = STRATEGIES[framework]
-    module = MODULES[framework]
-    options = sorted({f"{name}" for kind in OPTIONS[framework].values() for name in kind.model_fields})
+    options = sorted({name for kind in OPTIONS[framework].values() for name in kind.model_fields})
     flags.DEFINE_string(
         "recipe", None, f"What to train: {', '.join(recipes.RECIPES)}; most also as NAME:tiny."
     )
@@ -109,14 +97,14 @@ def _define(framework: Framework) -> Any:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     sys.modules["__main__"].__doc__ = (
         f"Train a spec with {framework} and write a run record.\n\n"
-        f"Example: python -m {module} --recipe digits_cnn --strategy {strategies[-1]} --replicas 2 --out runs/mine\n"
+        f"Example: python -m {MODULES[framework]} --recipe digits_cnn --strategy {STRATEGIES[framework][-1]}"
+        " --replicas 2 --out runs/mine\n"
         "Compare records with: parity compare RUN_A RUN_B\n"
     )
     return flags.FLAGS
 
 
 def _define_field(framework: Framework, name: str, field: FieldInfo) -> None:
-    """Define the flag of a field."""
     choices, kind, text = choices_of(framework, name, field), type_of(field), field.description
     if choices:
         usual = choices[0] if field.is_required() else field.default
@@ -140,7 +128,7 @@ def _supervise(framework: Framework, values: Any) -> int:
         raise SpecError(f"--restarts {values.restarts} goes on from checkpoints; add --save_every_steps N")
     if values.out is None and values.resume is None:
         raise SpecError("--out is required: the folder for the run record")
-    run = run_to_resume(values.resume, None if values.out is None else Path(values.out))
+    run = resume.run_to_resume(values.resume, None if values.out is None else Path(values.out))
     given = values.recipe is not None or values.spec is not None
     limit = silence_limit(placement.timeout_seconds) * OUTER
     return supervise.supervise(MODULES[framework], sys.argv[1:], run, values.restarts, given, limit)
@@ -161,7 +149,8 @@ def _train(framework: Framework, values: Any) -> None:
     rank = process_context(placement).rank
     start = _start(values, config, rank)
     if start.ended:
-        print("\n".join(start.said), end="\n" if start.said else "")
+        for line in start.said:
+            print(line)
         return
     spec, out = start.spec, start.part
     run_options = run_options.model_copy(update={"resume": start.checkpoint})
@@ -170,9 +159,7 @@ def _train(framework: Framework, values: Any) -> None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     talks = rank == 0
     if talks:
-        print(effective_batch(spec, placement))
-        for line in start.said:
-            print(line)
+        print(effective_batch(spec, placement), *start.said, sep="\n")
     steps = run_options.steps_of(spec.steps)
     with tempfile.TemporaryDirectory(prefix="parity-") as logs:
         log = Path(logs) / "framework.log"
@@ -192,7 +179,7 @@ def _train(framework: Framework, values: Any) -> None:
         print(progress.closing_line(run_of(out)))
 
 
-def _start(values: Any, config: RunConfig, rank: int) -> Start:
+def _start(values: Any, config: RunConfig, rank: int) -> resume.Start:
     """Where a run begins: anew, or at a checkpoint. Of several processes the first decides, the others follow."""
     placement, stop = config.placement, config.run_options.stop_at_step
     out = None if values.out is None else Path(values.out)
@@ -204,22 +191,22 @@ def _start(values: Any, config: RunConfig, rank: int) -> Start:
         if out is None:
             raise SpecError("--out is required: the folder for the run record")
         assert spec is not None
-        return begin_anew(spec, out)
+        return resume.Start(spec, out)
     if auto and out is None:
         raise SpecError("--resume auto goes on in --out; give that, or --resume RUN")
 
-    def decision() -> Start:
+    def decision() -> resume.Start:
         if spec is not None and out is not None and auto:
-            return ended(spec, out, stop) or begin_anew(spec, out, again=True)
-        return resume_run(Path(values.resume), spec, out)
+            return resume.ended(spec, out, stop) or resume.begin_or_resume(spec, out)
+        return resume.resume_run(Path(values.resume), spec, out)
 
     if starts_ranks(placement) or placement.processes == 1:
         return decision()
-    run, attempt = run_to_resume(values.resume, out), attempt_of(values.resume, stop)
+    run, attempt = resume.run_to_resume(values.resume, out), resume.attempt_of(values.resume, stop)
     if rank == 0:
-        return decide(run, attempt, decision)
-    anew = Start(spec, run) if auto and spec is not None else None
-    return follow(run, attempt, anew, placement.timeout_seconds)
+        return resume.decide(run, attempt, decision)
+    anew = resume.Start(spec, run) if auto and spec is not None else None
+    return resume.follow(run, attempt, anew, placement.timeout_seconds)
 
 
 @contextmanager

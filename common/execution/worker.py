@@ -8,6 +8,7 @@ import importlib.util
 import os
 import tempfile
 import threading
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,7 @@ def require(framework: Framework) -> None:
 
 
 def describe(framework: Framework) -> dict[str, Any]:
-    """Return a framework's versions, devices, strategies and engines, from a process of its own.
-
-    Raises:
-        MissingPackageError: it does not start, or does not answer.
-    """
+    """Return a framework's versions, devices and strategies; raises MissingPackageError where it does not start."""
     name = f"the {framework} process"
     with Child(_SERVICE, framework, "1", name=name, error=MissingPackageError) as child:
         try:
@@ -47,11 +44,8 @@ def describe(framework: Framework) -> dict[str, Any]:
     return facts
 
 
-class Worker:
-    """A child process of one framework. Use as a context manager.
-
-    log: where its own output goes.
-    """
+class Worker(AbstractContextManager["Worker"]):
+    """A child process of one framework. Use as a context manager."""
 
     def __init__(self, framework: Framework, capacity: int, log: Path | None = None) -> None:
         """Start the process.
@@ -75,9 +69,6 @@ class Worker:
         self.log = log
         self._lock = threading.Lock()
         self._child = Child(_SERVICE, framework, str(capacity), name=f"the {framework} process", log=log)
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -114,14 +105,9 @@ class Worker:
         return out_dir
 
     def trial(self, placement: Placement, folder: Path) -> None:
-        """Have the single layers described in a folder tried, for a diagnosis; their results are left there.
+        """Have the layers described in a folder tried for a diagnosis (`record/trials.py`); raises as `train`.
 
-        Args:
-            placement: of this worker's framework; says on what device, with how many threads.
-            folder: holds trials.json and trials.safetensors.
-
-        Raises:
-            RunError: as `train`.
+        placement: of this worker's framework; says on what device, with how many threads.
         """
         self._ask("trial", {"placement": placement.to_dict(), "folder": str(folder)}, placement, folder)
 
@@ -140,6 +126,58 @@ class Worker:
         self._child.close()
         if self._own_log and not self.log_matters:
             self.log.unlink(missing_ok=True)
+
+
+class Workers(AbstractContextManager["Workers"]):
+    """Worker processes, each started when first asked for, by any thread. Use as a context manager; it may be entered again."""
+
+    def __init__(self, logs: Path | None = None) -> None:
+        """`logs`: where the processes' own output goes; None: into temporary files."""
+        self._stack, self._lock = ExitStack(), threading.Lock()
+        self._logs = logs
+        self._started: dict[str, Worker] = {}
+        self._log_matters = False
+
+    def __exit__(self, *_: object) -> None:
+        self._log_matters = self.log_matters
+        self._started.clear()
+        self._stack.close()
+
+    @property
+    def log_matters(self) -> bool:
+        """Whether an error has pointed to one of the logs."""
+        return self._log_matters or any(worker.log_matters for worker in self._started.values())
+
+    def of(self, placement: Placement) -> Worker:
+        """The process that runs a placement."""
+        # TensorFlow's devices and threads belong to its process; torch starts its ranks anew for every run.
+        size = placement.replicas if placement.framework == "tensorflow" else 1
+        name = f"{placement.framework}_{size}"
+        with self._lock:
+            if name not in self._started:
+                if self._logs is not None:
+                    self._logs.mkdir(parents=True, exist_ok=True)
+                log = None if self._logs is None else self._logs / f"{name}.log"
+                self._started[name] = self._stack.enter_context(Worker(placement.framework, size, log))
+            return self._started[name]
+
+    def train(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
+    ) -> Path:
+        """Run one job to its end in the process of its placement; as `Worker.train`."""
+        return self.of(placement).train(spec, placement, out_dir, run_options, instrumentation)
+
+    def trial(self, framework: Framework, folder: Path) -> None:
+        """Have the layers described in a folder tried in a framework; as `Worker.trial`."""
+        strategy = "mirrored" if framework == "tensorflow" else "single"
+        placement = Placement.parse({"framework": framework, "strategy": strategy})
+        started = [worker for worker in self._started.values() if worker.framework == framework]
+        (started[0] if started else self.of(placement)).trial(placement, folder)
 
 
 class Trainings(Service):

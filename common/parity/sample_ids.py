@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.record import RunRecord, mixing
-from parity.common.record.files import stored
 from parity.common.record.samples import BLOCK_STEPS
+from parity.common.record.version_0_1 import stored
 
 # Of steps that a record keeps as hashes, so many sample ids are computed again from the plan, and at least
 # the first and the last block of steps.

@@ -18,36 +18,16 @@ All that grows is flushed step by step, so the record is complete up to its last
 whatever kills the run.
 """
 
-from parity.common.record.header import (
-    FORMAT,
-    SCHEMA,
-    STEP_FIELDS,
-    Header,
-    Summary,
-    claim_folder,
-    git_revision,
-)
+from parity.common.record.header import claim_folder
 from parity.common.record.parts import branch, next_part, parts_of, run_of
-from parity.common.record.reader import Column, RunRecord, Taps, read_record
-from parity.common.record.samples import Ids, Received
-from parity.common.record.writer import RecordWriter, ScalarSink
+from parity.common.record.reader import RunRecord, read_record
+from parity.common.record.writer import RecordWriter
 
 __all__ = [
-    "FORMAT",
-    "SCHEMA",
-    "STEP_FIELDS",
-    "Column",
-    "Header",
-    "Ids",
-    "Received",
     "RecordWriter",
     "RunRecord",
-    "ScalarSink",
-    "Summary",
-    "Taps",
     "branch",
     "claim_folder",
-    "git_revision",
     "next_part",
     "parts_of",
     "read_record",

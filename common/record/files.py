@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parity.common.base.errors import RecordError
-from parity.common.base.files import replacing
+from parity.common.base.files import naming_os_errors, replacing
 from parity.common.spec import Spec
 from parity.common.spec.base import explain
 from parity.common.spec.io import unique_keys
@@ -24,27 +26,8 @@ _FACTS_LIMIT, ROWS_LIMIT = 1 << 24, 1 << 30
 _ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
 
 
-# Names within a record -> those that version 0.1 gave them.
-_EARLIER_NAMES = {
-    "sample_ids": "splits",
-    "violations": "breaches",
-    "fingerprints": "digests",
-    "fingerprints.f64": "digests.f64",
-}
-
-
-def stored(folder: Path, name: str) -> Path:
-    """Return the path of what a record's folder holds under `name`, or held under it in version 0.1."""
-    earlier = folder / _EARLIER_NAMES[name]
-    return earlier if earlier.exists() and not (folder / name).exists() else folder / name
-
-
 def parse(kind: type[SpecT], path: Path) -> SpecT:
-    """Return the content of a JSON file, validated as `kind`.
-
-    Raises:
-        RecordError: the file cannot be read, or is not of that kind.
-    """
+    """Return a JSON file as `kind`; raises RecordError where it cannot be read, or is not of that kind."""
     data = read_json(path)
     try:
         return kind.model_validate(data)
@@ -53,29 +36,26 @@ def parse(kind: type[SpecT], path: Path) -> SpecT:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        RecordError: the file cannot be read, is too large, or is not JSON.
-    """
+    """Return the content of a JSON file; raises RecordError where it cannot be read, is too large, or is not JSON."""
     try:
-        _check_size(path, _FACTS_LIMIT)
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+        with _reading(path, _FACTS_LIMIT):
+            return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         raise RecordError(f"{path}: not JSON; the file is cut short or foreign") from None
 
 
-def _check_size(path: Path, limit: int) -> None:
-    """Raise RecordError for what is no file, or may fill the memory: a folder, a pipe, a file without an end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise RecordError(f"{path}: not a file, but a folder, a device or a pipe")
-    if found.st_size > limit:
-        raise RecordError(
-            f"{path}: holds {found.st_size} bytes, a record at most {limit}; the file is foreign"
-        )
+@contextmanager
+def _reading(path: Path, limit: int) -> Iterator[None]:
+    """Raise RecordError for what is no file, or may fill the memory, and within it for what cannot be read."""
+    with naming_os_errors(RecordError, f"{path}: cannot be read"):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordError(f"{path}: not a file, but a folder, a device or a pipe")
+        if found.st_size > limit:
+            raise RecordError(
+                f"{path}: holds {found.st_size} bytes, a record at most {limit}; the file is foreign"
+            )
+        yield
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -97,10 +77,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         RecordError: the file cannot be read, or another line is not a JSON object.
     """
     try:
-        _check_size(path, ROWS_LIMIT)
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+        with _reading(path, ROWS_LIMIT):
+            text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise RecordError(f"{path}: not text; the file is foreign") from None
     whole = text[: text.rfind("\n") + 1].splitlines()
@@ -119,11 +97,8 @@ def read_words(path: Path) -> NDArray[np.int64]:
     Raises:
         RecordError: the file cannot be read, or is too large.
     """
-    try:
-        _check_size(path, ROWS_LIMIT)
+    with _reading(path, ROWS_LIMIT):
         return np.fromfile(path, "<i8").astype(np.int64, copy=False)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def read_columns(path: Path, width: int, most: int) -> NDArray[np.float64]:
@@ -138,16 +113,12 @@ def read_columns(path: Path, width: int, most: int) -> NDArray[np.float64]:
     Raises:
         RecordError: the file cannot be read, or has more rows.
     """
-    try:
-        # Half a row more is what a kill leaves.
-        _check_size(path, 8 * width * (most + 1))
-        with open(path, "rb") as file:
-            rows = os.fstat(file.fileno()).st_size // (8 * width)
-            columns = np.empty((width, rows))
-            for first in range(0, rows, _ROWS_AT_ONCE):
-                part = columns[:, first : first + _ROWS_AT_ONCE]
-                # A file that is being written may only grow.
-                part[:] = np.fromfile(file, "<f8", part.size).reshape(-1, width).T
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from None
+    # Half a row more is what a kill leaves.
+    with _reading(path, 8 * width * (most + 1)), open(path, "rb") as file:
+        rows = os.fstat(file.fileno()).st_size // (8 * width)
+        columns = np.empty((width, rows))
+        for first in range(0, rows, _ROWS_AT_ONCE):
+            part = columns[:, first : first + _ROWS_AT_ONCE]
+            # A file that is being written may only grow.
+            part[:] = np.fromfile(file, "<f8", part.size).reshape(-1, width).T
     return columns

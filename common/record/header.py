@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import struct
@@ -10,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Tag
 
 from parity import __version__
 from parity.common.base.errors import RecordError
-from parity.common.record.files import parse, read_json
+from parity.common.base.files import naming_os_errors
+from parity.common.record.files import parse, read_json, write_json
+from parity.common.record.version_0_1 import WithOldNames
 from parity.common.spec import Instrumentation, Placement, RunOptions, ScriptInfo, Spec, TrainSpec
-from parity.common.spec.base import with_new_names
-from parity.common.spec.run_config import divided
 from parity.common.spec.script_info import EARLIER_KIND, KIND
 
 FORMAT = "parity-run-record"
@@ -49,7 +50,7 @@ Terms = Annotated[
 ]
 
 
-class Header(Spec):
+class Header(WithOldNames):
     """What was run, and on what. `columns` are those of steps.f64."""
 
     format: str = FORMAT
@@ -67,15 +68,6 @@ class Header(Spec):
     started: str
     data_hash: str | None = None
     columns: tuple[str, ...] = ("step", *STEP_FIELDS)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_names(cls, data: Any) -> Any:
-        """Version 0.1 also has the run options and the replay inside the placement."""
-        data = with_new_names(data, {"digest": "spec_hash", "data_digest": "data_hash"})
-        if isinstance(data, dict) and "run_options" not in data and isinstance(data.get("placement"), dict):
-            return data | divided(data["placement"])
-        return data
 
 
 class Summary(Spec):
@@ -110,6 +102,21 @@ def header_of(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         data_hash=facts.get("data_hash"),
     )
+
+
+def write_summary(
+    folder: Path, steps: int, wall_seconds: float, evaluation: tuple[float, float, int]
+) -> None:
+    """Mark a record complete. `evaluation`: (loss sum, samples, correct) after the last step."""
+    loss_sum, count, correct = evaluation
+    summary = Summary(
+        steps=steps,
+        wall_seconds=wall_seconds,
+        eval_loss_sum=loss_sum if count and math.isfinite(loss_sum) else None,
+        eval_count=count,
+        eval_correct=correct,
+    )
+    write_json(folder / "summary.json", summary.to_dict())
 
 
 def read_header(folder: Path) -> Header:
@@ -159,10 +166,8 @@ def git_revision() -> str | None:
 
 def claim_folder(path: Path) -> None:
     """Create the folder of a new record; raises RecordError where one is already there."""
-    try:
+    with naming_os_errors(RecordError, f"{path}: cannot be used as an output folder"):
         path.mkdir(parents=True, exist_ok=True)
         occupant = next(path.iterdir(), None)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None
     if occupant is not None:
         raise RecordError(f"{path}: already holds {occupant.name}; choose a new folder or remove this one")

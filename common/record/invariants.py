@@ -1,5 +1,7 @@
 """What must hold in every run, whatever it is compared with: checked step by step, while it trains.
 
+What did not hold stands in violations/replica_N.jsonl, one line each, N the process's first replica.
+
 Two runs can share a mistake; these checks need no second run. A breach is found in the step in which it
 happens, but for replicas that part in several processes: their parameters' norms travel with the loss sums
 of the next step, so that it is found one step later, and told of the step after which they differed.
@@ -10,16 +12,22 @@ occur or of a null direction, the gradient is rightly zero. And none looks at a 
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base import rng
+from parity.common.base.errors import RecordError
 from parity.common.data.plan import BatchPlan
+from parity.common.record.files import read_lines
 from parity.common.reference import StepScalars, learning_rate
 from parity.common.reference.loss_scale import SMALLEST, LossScaler
 from parity.common.spec import Placement, TrainSpec
@@ -45,6 +53,9 @@ _LEAST_UPDATE = 1e-15
 # An update changes the square of the parameters' norm by its own square, and may by this many roundings.
 _ROUNDINGS = 128
 
+# Of each invariant, a process keeps the breaches of so many steps, and counts the rest.
+KEPT = 1 << 12
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -58,6 +69,24 @@ class Violation:
     invariant: str
     text: str
     replica: int = 0
+
+
+class StepFacts(NamedTuple):
+    """What a process knows of a step.
+
+    numbers: loss sum, count, and the norms of gradient, parameters and update. ids: the sample ids each local replica
+    received, in order. loss_scale: what float16 multiplied the loss by. updated: whether the step was not skipped.
+    copies: a fingerprint of each local replica's parameters after the step, where there are several. summed: the sum
+    over all replicas of those before the step, and this one's own.
+    """
+
+    learning_rate: float
+    numbers: Sequence[float]
+    ids: Sequence[Ids]
+    loss_scale: float = 1.0
+    updated: bool = True
+    copies: Sequence[float] = ()
+    summed: Sequence[float] = ()
 
 
 class Invariants:
@@ -93,34 +122,14 @@ class Invariants:
         self._norms = (math.nan, math.nan)  # of gradient and parameters, one step ago
         self._same = [0, 0]  # how often in a row they were the same
 
-    def step(
-        self,
-        step: int,
-        rate: float,
-        numbers: Sequence[float],
-        ids: Sequence[Ids],
-        loss_scale: float = 1.0,
-        updated: bool = True,
-        copies: Sequence[float] = (),
-        summed: Sequence[float] = (),
-    ) -> list[Violation]:
-        """The breaches of one step.
-
-        Args:
-            step: from 0.
-            rate: the learning rate the step was given.
-            numbers: loss sum, count, and the norms of gradient, parameters and update.
-            ids: the sample ids that each replica of this process received.
-            loss_scale: what float16 multiplied the loss by.
-            updated: whether the step was not skipped.
-            copies: a fingerprint of each local replica's parameters after the step, where there are several.
-            summed: the sum over all replicas of those before the step, and this one's own.
-        """
-        loss_sum, count, gradient, parameters, update = numbers
+    def step(self, step: int, facts: StepFacts) -> list[Violation]:
+        """The breaches of one step, numbered from 0."""
+        rate, updated = facts.learning_rate, facts.updated
+        loss_sum, count, gradient, parameters, update = facts.numbers
         found = {
-            SAMPLES: self._samples(step, ids),
+            SAMPLES: self._samples(step, facts.ids),
             SCHEDULE: self._schedule(step, rate),
-            SCALE: self._scale(loss_scale, updated),
+            SCALE: self._scale(facts.loss_scale, updated),
         }
         if self._replicas.start == 0 and updated:
             found[FINITE] = not_finite(loss_sum, gradient, parameters, update)
@@ -131,12 +140,12 @@ class Invariants:
                 self._norms = gradient, parameters
         if self._rates is not None:
             self._rates.observe(step, loss_sum, count, updated)
-        found[REPLICAS] = self._copies(copies)
+        found[REPLICAS] = self._copies(facts.copies)
         violations = [self._violation(step, name, text) for name, text in found.items() if text is not None]
-        return [*self.before(step, summed), *violations]
+        return [*self.before(step, facts.summed), *violations]
 
     def before(self, step: int, summed: Sequence[float]) -> list[Violation]:
-        """The breach of replicas that were unequal before a step; `summed` as of `step`."""
+        """The breach of replicas that were unequal before a step; `summed` as in `StepFacts`."""
         if not summed:
             return []
         total, own = summed
@@ -254,3 +263,59 @@ def not_finite(loss_sum: float, gradient: float, parameters: float, update: floa
         "norm of the update": update,
     }
     return next((f"the {name} is {value}" for name, value in named.items() if not math.isfinite(value)), None)
+
+
+class ViolationWriter:
+    """Writes what one process breached, and says the first breach of each invariant at once."""
+
+    def __init__(self, folder: Path, replica: int) -> None:
+        """`folder` and a file in it are made at the first breach."""
+        self._path = folder / f"replica_{replica}.jsonl"
+        self._file: IO[str] | None = None
+        self._first: dict[str, Violation] = {}
+        self._counts: Counter[str] = Counter()
+
+    def write(self, violations: Sequence[Violation]) -> None:
+        """Append the breaches of a step."""
+        for violation in violations:
+            name = violation.invariant
+            self._counts[name] += 1
+            if name not in self._first:
+                self._first[name] = violation
+                _say(f"invariant broken at step {violation.step}: {name}: {violation.text}")
+            if self._counts[name] <= KEPT:
+                self._append(violation)
+
+    def _append(self, violation: Violation) -> None:
+        if self._file is None:
+            self._path.parent.mkdir(exist_ok=True)
+            self._file = open(self._path, "x", encoding="utf-8")
+        self._file.write(json.dumps(asdict(violation)) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Stop writing, and say how often what was said once has happened."""
+        for name, count in self._counts.items():
+            if count > 1:
+                _say(f"invariant broken in {count} steps from {self._first[name].step} on: {name}")
+        self._counts.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+def read_violations(folder: Path) -> tuple[Violation, ...]:
+    """Those of all processes, by step; raises RecordError for a file that is damaged."""
+    found = []
+    for path in sorted(folder.glob("replica_*.jsonl")):
+        for row in read_lines(path):
+            try:
+                found.append(
+                    Violation(int(row["step"]), str(row["invariant"]), str(row["text"]), int(row["replica"]))
+                )
+            except (KeyError, TypeError, ValueError):
+                raise RecordError(f"{path}: a line is no breach; the file is damaged or foreign") from None
+    return tuple(sorted(found, key=lambda violation: (violation.step, violation.replica)))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -40,13 +40,11 @@ def multiset_words(step_words: Words, ids: NDArray[np.int64]) -> Words:
     return mix(ids.view(np.uint64) + step_words)
 
 
-def placed_words(words: Words, places: Words) -> Words:
-    """Of `multiset_words` and `place_words`: a word for each sample at its place."""
-    return mix(words + places)
-
-
 def place_words(sizes: NDArray[np.int64], replicas: NDArray[np.int64]) -> Words:
-    """A word for each place of local batches of these sizes, on these replicas, one after another."""
+    """A word for each place of local batches of these sizes, on these replicas, one after another.
+
+    `mix` of its sum with that of `multiset_words` is the word of a sample at its place.
+    """
     positions = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return mix((np.repeat(replicas, sizes).astype(np.uint64) << _32) | positions.astype(np.uint64))
 
@@ -69,7 +67,5 @@ def id_hashes(
     step_words = np.repeat(mix(steps.astype(np.uint64)), sizes.sum(axis=1))
     words, flat = multiset_words(step_words, ids), sizes.ravel()
     places = place_words(flat, np.tile(replicas, len(steps)))
-    multiset, placed = (
-        sums(each, flat).reshape(sizes.shape) for each in (words, placed_words(words, places))
-    )
+    multiset, placed = (sums(each, flat).reshape(sizes.shape) for each in (words, mix(words + places)))
     return multiset, placed

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity.common.base.errors import RecordError
-from parity.common.base.files import partial_of
+from parity.common.base.files import naming_os_errors, partial_of
 from parity.common.record.header import claim_folder
 
 FOLDER = "resumed"
 _NAME = re.compile(r"\d{3,6}")
 # What a run that goes on elsewhere does not take along.
-_LEFT_BEHIND = ("checkpoints", "logs", "tensorboard", "start.json", "lock")
+_LEFT_BEHIND = ("checkpoints", "logs", "tensorboard", "start.json", "lock", "*.partial")
 
 
 def run_of(part: Path) -> Path:
@@ -50,12 +50,11 @@ def next_part(run: Path) -> Path:
 
 def kept_steps(recorded: Sequence[range]) -> list[range]:
     """Of the steps that each part took, in order, those that no later part took anew or set aside."""
-    kept, bound = [], None
-    for steps in reversed(recorded):
-        stop = steps.stop if bound is None else min(steps.stop, bound)
+    kept = []
+    for number, steps in enumerate(recorded, start=1):
+        stop = min([steps.stop, *(later.start for later in recorded[number:])])
         kept.append(range(steps.start, max(steps.start, stop)))
-        bound = steps.start if bound is None else min(bound, steps.start)
-    return kept[::-1]
+    return kept
 
 
 def check_gaps(run: Path, kept: Sequence[tuple[Path, range]]) -> None:
@@ -82,15 +81,9 @@ def branch(run: Path, out: Path) -> None:
     claim_folder(out)
     copy = partial_of(out)
     try:
-        shutil.copytree(run, copy, ignore=_ignored, symlinks=True)
-        out.rmdir()
-        copy.rename(out)
-    except OSError as error:
-        raise RecordError(f"{out}: cannot be written: {error.strerror or error}") from None
+        with naming_os_errors(RecordError, f"{out}: cannot be written"):
+            shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*_LEFT_BEHIND), symlinks=True)
+            out.rmdir()
+            copy.rename(out)
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-
-
-def _ignored(folder: str, names: list[str]) -> list[str]:
-    del folder
-    return [name for name in names if name in _LEFT_BEHIND or name.endswith(".partial")]

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
-from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines, stored
+from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
 from parity.common.record.header import STEP_FIELDS, Header, Summary, read_header
-from parity.common.record.invariants import Violation
+from parity.common.record.invariants import Violation, read_violations
 from parity.common.record.parts import check_gaps, kept_steps, parts_of
 from parity.common.record.samples import Ids, Received
 from parity.common.record.script_taps import ScriptTaps, read_taps
-from parity.common.record.violations import read_violations
+from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, RunOptions, ScriptInfo, TrainSpec
 from parity.common.state.canonical import State, load_state
 
@@ -41,8 +41,7 @@ class RunRecord:
 
     Of a run that went on, `joined` are its parts, each limited to the steps that no later part took anew:
     what they recorded together is the run's. `renamed` gives the states' tensors other names, given which state
-    it is. Header and summary are then those of the last, but for the number of
-    steps and their time.
+    it is. Header and summary are then those of the last, but for the number of steps and their time.
     """
 
     folder: Path
@@ -64,11 +63,7 @@ class RunRecord:
 
     @property
     def spec(self) -> TrainSpec:
-        """The train spec.
-
-        Raises:
-            RecordError: this is the record of a script, which has none.
-        """
+        """The train spec; raises RecordError for the record of a script, which has none."""
         if self.train_spec is None:
             raise RecordError(
                 f"{self.folder}: a recorded script, without the spec that this needs; parity compare, parity"
@@ -99,20 +94,17 @@ class RunRecord:
                 [trained[0].label, *(f"from step {part.steps[0]} {part.label}" for part in moved)]
             )
         order = self.placement.sample_order_seed
-        permuted = f" order {order}" if order is not None else ""
-        if self.train_spec is None:
-            # Two scripts of one framework are told apart by their folders.
-            return f"{self.folder.name} ({self.setup}{permuted})"
-        return self.setup + permuted
+        setup = self.setup + (f" order {order}" if order is not None else "")
+        # Two scripts of one framework are told apart by their folders.
+        return setup if self.train_spec is not None else f"{self.folder.name} ({setup})"
 
     @property
     def setup(self) -> str:
         """What runs have in common that differ in nothing but the order of their samples."""
-        if self.train_spec is not None:
-            return self.placement.label
-        script_info = self.run_info
-        assert isinstance(script_info, ScriptInfo)
-        return f"{script_info.framework} script x{script_info.world_size}"
+        info = self.run_info
+        if isinstance(info, ScriptInfo):
+            return f"{info.framework} script x{info.world_size}"
+        return self.placement.label
 
     @cached_property
     def steps(self) -> NDArray[np.int64]:
@@ -165,13 +157,9 @@ class RunRecord:
         """
         if self.joined:
             return _end_to_end(self._of_equal_parts(lambda part: part.fingerprints))
-        if not self.run_options.digests:
-            return []
-        paths = [
-            stored(self.folder, "fingerprints") / f"replica_{r}.jsonl" for r in range(self.placement.replicas)
-        ]
         columns = []
-        for path in paths:
+        for replica in range(self.placement.replicas if self.run_options.digests else 0):
+            path = stored(self.folder, "fingerprints") / f"replica_{replica}.jsonl"
             rows = read_lines(path)
             if [row.get("step") for row in rows][: len(self.steps)] != self.steps.tolist():
                 raise RecordError(f"{path}: its steps are not those of steps.f64")
@@ -181,11 +169,9 @@ class RunRecord:
     @cached_property
     def violations(self) -> tuple[Violation, ...]:
         """What the run broke of `parity.common.record.invariants`, by step."""
-        if self.joined:
-            *earlier, last = self.joined
-            kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
-            return (*kept, *last.violations)
-        return read_violations(stored(self.folder, "violations"))
+        *earlier, last = self.parts
+        kept = [b for part in earlier for b in part.violations if b.step <= part.steps[-1]]
+        return (*kept, *read_violations(stored(last.folder, "violations")))
 
     @cached_property
     def taps(self) -> Taps | None:
@@ -206,10 +192,10 @@ class RunRecord:
         folder, steps = self.folder / "taps", self.steps
         names = tuple(map(str, read_json(folder / "names.json")))
         tables = []
-        for path in [folder / f"replica_{r}.f64" for r in range(self.placement.replicas)]:
-            found = read_columns(path, 1 + 2 * len(names), _most_steps(self.header, 1 + 2 * len(names)))[
-                :, : len(steps)
-            ]
+        width = 1 + 2 * len(names)
+        for replica in range(self.placement.replicas):
+            path = folder / f"replica_{replica}.f64"
+            found = read_columns(path, width, _most_steps(self.header, width))[:, : len(steps)]
             # A run that was killed may have tapped one step less than it took.
             missing = len(steps) - found.shape[1]
             if missing > (self.summary is None) or (found[0] != steps[: found.shape[1]]).any():
@@ -231,20 +217,16 @@ class RunRecord:
     @cached_property
     def phases(self) -> list[dict[str, Any]]:
         """How long each phase of a step took, by rank; none where that was not measured."""
-        if self.joined:
-            return self.joined[-1].phases
-        if not self.run_options.phase_repeats:
-            return []
-        count = self.placement.processes
-        return [read_json(self.folder / "phases" / f"rank_{rank}.json") for rank in range(count)]
+        return self._of_ranks("phases") if self.run_options.phase_repeats else []
 
     @cached_property
     def memory(self) -> list[dict[str, int]]:
         """What each process held, by rank, in bytes."""
-        if self.joined:
-            return self.joined[-1].memory
-        count = self.placement.processes
-        return [read_json(self.folder / "memory" / f"rank_{rank}.json") for rank in range(count)]
+        return self._of_ranks("memory")
+
+    def _of_ranks(self, name: str) -> list[dict[str, Any]]:
+        folder = self.parts[-1].folder / name
+        return [read_json(folder / f"rank_{rank}.json") for rank in range(self.placement.processes)]
 
     def has(self, which: str) -> bool:
         """Whether there is a state to read; only a recorded script may leave one out."""
@@ -286,7 +268,10 @@ def read_record(folder: Path) -> RunRecord:
         RecordError: with one line for anything missing, cut short or foreign, or where a step is in no part.
     """
     folders = parts_of(folder)
-    begun = [_read_part(path) for path in folders if len(folders) > 1 and _has_begun(path)]
+    # A part that lived long enough to take a step has the file of them, which comes after the header.
+    marks = ("steps.f64", "summary.json")
+    lived = [path for path in folders if any((path / name).exists() for name in marks)]
+    begun = [_read_part(path) for path in lived] if len(folders) > 1 else []
     for part in begun:
         if part.header.spec_hash != begun[-1].header.spec_hash:
             raise RecordError(
@@ -296,11 +281,6 @@ def read_record(folder: Path) -> RunRecord:
     if not recorded:
         return _read_part(folder)
     return recorded[0] if recorded[-1].folder == folder else _join(folder, recorded)
-
-
-def _has_begun(folder: Path) -> bool:
-    """Whether a part lived long enough to take a step: the file of them comes after the header."""
-    return (folder / "steps.f64").exists() or (folder / "summary.json").exists()
 
 
 def _join(folder: Path, recorded: list[RunRecord]) -> RunRecord:
@@ -341,7 +321,14 @@ def _steps_of(part: RunRecord) -> range:
 
 def _read_part(folder: Path) -> RunRecord:
     header = read_header(folder)
-    columns = _columns(folder, header.columns, _most_steps(header, len(header.columns)))
+    names = header.columns
+    missing = [name for name in ("step", *STEP_FIELDS) if names.count(name) != 1]
+    if missing:
+        raise RecordError(
+            f"{folder}/header.json: steps.f64 needs one column {missing[0]!r}, columns are {names}"
+        )
+    table = read_columns(folder / "steps.f64", len(names), _most_steps(header, len(names)))
+    columns = dict(zip(names, table, strict=True))
     numbers = columns["step"]
     if len(numbers) and not (
         numbers[0] >= 0
@@ -361,12 +348,3 @@ def _read_part(folder: Path) -> RunRecord:
 def _most_steps(header: Header, width: int) -> int:
     """How many rows of so many numbers a file may hold; a script need not have told."""
     return header.spec.steps or ROWS_LIMIT // (8 * width)
-
-
-def _columns(folder: Path, names: tuple[str, ...], most: int) -> dict[str, Column]:
-    missing = [name for name in ("step", *STEP_FIELDS) if names.count(name) != 1]
-    if missing:
-        raise RecordError(
-            f"{folder}/header.json: steps.f64 needs one column {missing[0]!r}, columns are {names}"
-        )
-    return dict(zip(names, read_columns(folder / "steps.f64", len(names), most), strict=True))

@@ -12,6 +12,7 @@ receive what the plan says. The block that is being filled is written anew at ev
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from parity.common.base.errors import RecordError
 from parity.common.data.plan import BatchPlan
 from parity.common.record import mixing
 from parity.common.record.files import append, read_words
+from parity.common.record.version_0_1 import HASHES
 
 Ids = NDArray[np.int64]
 
@@ -63,7 +65,7 @@ class SampleWriter:
             self._path = folder / f"replica_{replicas[0]}.ids"
             self._ids = open(self._path, "xb")
 
-    def write(self, step: int, ids: list[Ids]) -> None:
+    def write(self, step: int, ids: Sequence[Ids]) -> None:
         """Append one step.
 
         Args:
@@ -96,7 +98,6 @@ class SampleWriter:
         self._id_hashes.add(step, ids)
 
     def _shares(self, plan: BatchPlan, step: int) -> list[Ids]:
-        """What the plan gives to each local replica."""
         if len(self._replicas) == 1:
             return [plan.local_ids(step, self._replicas[0])]
         planned = plan.global_ids(step)
@@ -138,7 +139,7 @@ class _BlockWriter:
         together = ids[0] if len(ids) == 1 else np.concatenate(ids)
         words = mixing.multiset_words(self._step_words[within : within + 1], together)
         self._added[:, 3] = self._summed(words)
-        self._added[:, 4] = self._summed(mixing.placed_words(words, self._places))
+        self._added[:, 4] = self._summed(mixing.mix(words + self._places))
         self._rows[:, 2:] += self._added
         os.pwrite(self._file.fileno(), self._rows.data, self._offset)
 
@@ -197,13 +198,9 @@ class Received:
         whole = int(blocks["first"][0, 0] - steps[0]) if len(blocks) else len(steps)
         words, entries = _read_entries(folder)
         place = entries[np.lexsort((entries["replica"], entries["step"]))]
-        last = int(steps[-1]) if len(steps) else -1
-        if len(blocks):
-            last = int((blocks["first"] + blocks["steps"]).max()) - 1
-        place = place[place["step"] <= last]
-        first, rest = place[: whole * replicas], place[whole * replicas :]
-        if not len(blocks):
-            first, rest = place, place[:0]
+        ends = (blocks["first"] + blocks["steps"]).ravel() if len(blocks) else steps + 1
+        place = place[place["step"] < ends.max(initial=0)]
+        first, rest = np.split(place, [whole * replicas if len(blocks) else len(place)])
         # No more than can be missing: a header that is damaged may speak of a thousand million replicas.
         wanted_rows = np.arange(min(whole * replicas, len(first) + 1))
         wanted = steps[wanted_rows // replicas], wanted_rows % replicas
@@ -306,7 +303,7 @@ def _read_entries(folder: Path) -> tuple[Ids, NDArray[np.void]]:
 def _read_blocks(folder: Path, replicas: int, steps: NDArray[np.int64]) -> NDArray[np.void]:
     """The blocks up to the last step, [block, replica]; none where there are no hashes."""
     parts = [np.empty(0, np.int64)]
-    for path in sorted([*folder.glob("replica_*.hashes"), *folder.glob("replica_*.digests")]):
+    for path in sorted(path for ending in HASHES for path in folder.glob(f"replica_*.{ending}")):
         words = read_words(path)
         parts.append(words[: len(words) // len(BLOCK_FIELDS) * len(BLOCK_FIELDS)])
     rows = np.concatenate(parts).view(_BLOCK)

@@ -11,16 +11,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import write_json
-from parity.common.record.header import STEP_FIELDS, Summary, claim_folder, header_of
+from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.samples import Ids, SampleWriter
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
 from parity.common.record.writer import ROW
@@ -31,6 +30,7 @@ from parity.common.state.canonical import State, save_state
 
 NAN = math.nan
 OUTLINE = "outline.json"
+Written = TypeVar("Written")
 # Norms cost passes over all tensors. They are recorded at every step while that takes no more than this share of
 # a step, else at every 2nd, 4th, ..., but for the first steps, in which a run says most of itself.
 SHARE = 0.005
@@ -66,27 +66,23 @@ class Pace:
 
 
 class LayerTaps(Protocol):
-    """What watches the layers of a framework's model."""
+    """What watches the layers of a framework's model.
 
-    def open(self, wanted: bool) -> None:
-        """A step begins, which is tapped or not."""
+    open: a step begins, which is tapped or not. end_pass: a micro-batch is over. table: what the layers gave in the
+    step at hand.
+    """
 
-    def end_pass(self) -> None:
-        """A micro-batch is over."""
-
-    def close(self) -> None:
-        """Watch no further."""
-
-    def table(self) -> Any:
-        """What the layers gave in the step at hand."""
+    def open(self, wanted: bool) -> None: ...
+    def end_pass(self) -> None: ...
+    def close(self) -> None: ...
+    def table(self) -> Any: ...
 
 
 # Of micro-batches: a loss and how much it counts for, and the count, as the framework holds them.
 Sums = list[tuple[Any, Any, Any]]
 
 
-@dataclass
-class Row:
+class Row(NamedTuple):
     """A step that is over. `handle`: its numbers as the framework holds them, read by `ScriptRecorder._read`."""
 
     handle: Any
@@ -114,7 +110,7 @@ class ScriptRecorder:
 
         Args:
             out: a new folder; None records nothing (ranks but the first).
-            described: what is known of the script.
+            script_info: what is known of the script.
             facts: versions, devices and threads, for the header.
             order: where the script was run with its batches permuted, to measure rounding: which time.
             every: as `Pace`.
@@ -128,7 +124,7 @@ class ScriptRecorder:
         self._every = every
         self._layers: LayerTaps | None = None
         self._folder = None if out is None else Path(out)
-        self._script_info, self._lag = script_info, lag
+        self._lag = lag
         self._chunk = 1  # rows that are read and written together
         self._pending: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
@@ -173,9 +169,7 @@ class ScriptRecorder:
             raise RecordError(
                 f"step {self.count}: the loss is one number, received one of shape {given.shape}"
             )
-        self._add(given, 1.0 if loss is None else float(count), float(count))
-        if ids is not None:
-            self._parts.append(self._ids(self._host(ids)))
+        self.add_part(given, 1.0 if loss is None else float(count), float(count), ids)
 
     def add_part(self, loss: Any, weight: float, count: float, ids: Any = None) -> None:
         """As `add`, of a loss that counts `weight` times in the sum, and of `count` samples more."""
@@ -241,8 +235,7 @@ class ScriptRecorder:
     def _state(self, which: str, state: State) -> None:
         """Write a state: 'initial', 'first_gradients' or 'final'."""
         if self.writes and self._folder is not None:
-            path = self._folder / f"{which}.safetensors"
-            self._guarded(lambda: save_state(path, state))
+            self._guarded(save_state, self._folder / f"{which}.safetensors", state)
 
     def _write_outline(self, describe: Callable[[], Outline]) -> None:
         """Write what the model and its optimizer consist of, for the diagnosis; what cannot be read has none."""
@@ -252,8 +245,7 @@ class ScriptRecorder:
             text = describe().to_dict()
         except Exception as error:  # code of the user's own model, which a recorder must not stop
             text = {"error": f"{type(error).__name__}: {error}"}
-        path = self._folder / OUTLINE
-        self._guarded(lambda: write_json(path, text))
+        self._guarded(write_json, self._folder / OUTLINE, text)
 
     def _end_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         """A step is over: keep what it left, and write what can be read by now."""
@@ -268,8 +260,7 @@ class ScriptRecorder:
 
     def _keep_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         if self.count == 0 and given is not None and self._folder is not None:
-            folder = self._folder / "sample_ids"
-            self._guarded(lambda: self._begin_samples(folder))
+            self._samples = self._guarded(SampleWriter, self._folder / "sample_ids", None, range(1))
         elif self.count and self.writes and (given is None) != (self._samples is None):
             raise RecordError(
                 f"step {self.count}: ids must be given at every step or at none, and at the first one there were"
@@ -283,12 +274,8 @@ class ScriptRecorder:
 
     def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
-        taps = self._taps
-        if self.writes and taps is not None and fingerprints:
-            self._guarded(lambda: taps.write(self.count, fingerprints))
-
-    def _begin_samples(self, folder: Path) -> None:
-        self._samples = SampleWriter(folder, None, range(1))
+        if self.writes and self._taps is not None and fingerprints:
+            self._guarded(self._taps.write, self.count, fingerprints)
 
     def _ids(self, ids: Any) -> Ids:
         array = np.asarray(ids)
@@ -316,14 +303,15 @@ class ScriptRecorder:
         assert self._steps is not None
         self._steps.write(ROW.pack(step, *numbers, 1.0, row.seconds))
 
-    def _guarded(self, write: Callable[[], object]) -> None:
-        """Do it; where the disk is full, say so and record no further."""
+    def _guarded(self, write: Callable[..., Written], *arguments: Any) -> Written | None:
+        """What `write` returns; where the disk is full, say so and record no further."""
         try:
-            write()
+            return write(*arguments)
         except OSError as error:
             print(f"parity: {self._folder}: recording ends here: {error}", file=sys.stderr, flush=True)
             self._pending.clear()
             self._close()
+            return None
 
     def _finish(self, final: Callable[[], State], evaluation: tuple[float, float, int] | None) -> None:
         """Write what is left and mark the record complete. Again, it does nothing."""
@@ -333,16 +321,8 @@ class ScriptRecorder:
         self._state("final", {**final(), "step": np.array(self.count, np.int64)})
         if not self.writes:
             return
-        loss_sum, count, correct = evaluation or (NAN, 0.0, 0)
-        summary = Summary(
-            steps=self.count,
-            wall_seconds=self._last - self._began,
-            eval_loss_sum=loss_sum if count and math.isfinite(loss_sum) else None,
-            eval_count=count,
-            eval_correct=correct,
-        )
-        path = self._folder / "summary.json"
-        self._guarded(lambda: write_json(path, summary.to_dict()))
+        seconds, evaluated = self._last - self._began, evaluation or (NAN, 0.0, 0)
+        self._guarded(write_summary, self._folder, self.count, seconds, evaluated)
         self._close()
 
     def _abandon(self) -> None:
@@ -364,11 +344,7 @@ def mapping_of(given: str | Path | Mapping | None) -> Mapping | None:
 
 
 def chosen_layers(known: Sequence[str], wanted: bool | Sequence[str]) -> list[str]:
-    """The layers to tap, of those that a model has.
-
-    Raises:
-        RecordError: it has none of such a name.
-    """
+    """The layers to tap, of those that a model has; raises RecordError where it has none of such a name."""
     if isinstance(wanted, bool):
         return list(known) if wanted else []
     names = [wanted] if isinstance(wanted, str) else list(wanted)

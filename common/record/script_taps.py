@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
-from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, stored, write_json
+from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, write_json
+from parity.common.record.version_0_1 import stored
 
 Fingerprint = Sequence[float]
 NUMBERS = 3
@@ -71,11 +72,7 @@ class ScriptTaps:
 
 
 def read_taps(folder: Path) -> ScriptTaps | None:
-    """What `TapWriter` wrote into `taps/`; None where it is not there.
-
-    Raises:
-        RecordError: it is damaged or foreign.
-    """
+    """What `TapWriter` wrote into `taps/`, or None; raises RecordError where it is damaged or foreign."""
     if not (folder / "names.json").exists():
         return None
     names = read_json(folder / "names.json")

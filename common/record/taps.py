@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base import rng
-from parity.common.record import Taps
+from parity.common.record.reader import Taps
 from parity.common.spec import Node, Placement, TrainSpec
 from parity.common.spec.layers import Add, Concatenate, Repeat, Sequential, Shape, TiedEmbedding
 from parity.common.state.canonical import parameter_specs
@@ -137,11 +137,10 @@ def totals(taps: Taps) -> dict[str, Array]:
     Activations are added up over the replicas; a reduced gradient each replica has whole, so it is replica
     0's. Without local gradients, which belong to their replica: the squares of parts of a sum do not add up.
     """
-    kept = [name for name in taps.names if not name.startswith("local_gradient/")]
-    places = {name: taps.names.index(name) for name in kept}
     return {
         name: taps.values[0, :, place] if name.startswith("gradient/") else taps.values[:, :, place].sum(0)
-        for name, place in places.items()
+        for place, name in enumerate(taps.names)
+        if not name.startswith("local_gradient/")
     }
 
 

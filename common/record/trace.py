@@ -136,11 +136,7 @@ class Trace:
 
     @classmethod
     def read(cls, folder: Path, replicas: int) -> Trace:
-        """Read the traces of all replicas of a step.
-
-        Raises:
-            RecordError: the file of a replica is missing or damaged.
-        """
+        """Read the traces of all replicas of a step; raises RecordError where a file is missing or damaged."""
         if not folder.is_dir():
             raise RecordError(f"{folder}: missing; the replay did not come that far")
         paths = [folder / f"replica_{replica}.safetensors" for replica in range(replicas)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from parity.common.data.plan import BatchPlan
 from parity.common.record.files import append, write_json
-from parity.common.record.header import STEP_FIELDS, Summary, header_of
-from parity.common.record.invariants import Invariants
+from parity.common.record.header import STEP_FIELDS, header_of, write_summary
+from parity.common.record.invariants import Invariants, StepFacts, ViolationWriter
 from parity.common.record.samples import Ids, SampleWriter
-from parity.common.record.violations import ViolationWriter
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 
-Numbers = tuple[float, ...]
 ROW = struct.Struct(f"<{1 + len(STEP_FIELDS)}d")
 
 
@@ -65,28 +63,28 @@ class RecordWriter:
         self._replicas = replicas
         self._scalars = scalars
         self._full = run_options.recording == "full"
+        self._files = ExitStack()
+        if scalars is not None:
+            self._files.callback(scalars.close)
         self._steps: IO[bytes] | None = None
         if self.primary:
             header = header_of(spec, placement, facts, run_options, instrumentation)
             write_json(folder / "header.json", header.to_dict())
-            self._steps = open(folder / "steps.f64", "xb")
+            self._steps = self._files.enter_context(open(folder / "steps.f64", "xb"))
         self._samples = SampleWriter(folder / "sample_ids", BatchPlan.of(spec, placement), replicas)
-        self._fingerprints: list[IO[str]] = []
-        if run_options.digests:
-            self._fingerprints = [
-                open(path, "x", encoding="utf-8")
-                for path in _by_replica(folder / "fingerprints", replicas, "jsonl")
-            ]
+        self._files.callback(self._samples.close)
+        self._fingerprints = self._of_replicas("fingerprints", "jsonl") if run_options.digests else []
         self._taps: list[IO[bytes]] = []
         self._violations: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
         if self._full and replicas and instrumentation.replay is None:
             self._violations = ViolationWriter(folder / "violations", replicas.start)
+            self._files.callback(self._violations.close)
             self._invariants = Invariants(spec, placement, replicas, kept)
         self._rows = 0
         self._started = self._last = time.perf_counter()
         self._parts: list[float] = []
-        self._pending: list[tuple[int, Numbers, list[Ids]]] = []
+        self._pending: list[tuple[int, tuple[float, ...], Sequence[Ids]]] = []
 
     def start_clock(self) -> None:
         """The first step begins now; what came before was building."""
@@ -102,47 +100,27 @@ class RecordWriter:
         self._parts = [(now - self._last) / steps] * steps
         self._last = now
 
-    def step(
-        self,
-        step: int,
-        learning_rate: float,
-        numbers: Sequence[float],
-        ids: list[Ids],
-        loss_scale: float = 1.0,
-        updated: bool = True,
-        copies: Sequence[float] = (),
-        summed: Sequence[float] = (),
-    ) -> None:
-        """Append one step, and check what must hold in it.
-
-        Args:
-            step: from 0.
-            learning_rate: the one the step was given.
-            numbers: loss sum, count, and the norms of gradient, parameters and update.
-            ids: the sample ids each local replica received, in order.
-            loss_scale: what float16 multiplied the loss by.
-            updated: whether the step was not skipped.
-            copies, summed: norms by which replicas are compared, as `Invariants.step` takes them.
-        """
+    def step(self, step: int, facts: StepFacts) -> None:
+        """Append one step, numbered from 0, and check what must hold in it."""
         if not self._parts:
             self.divide_time(1)
-        seconds = self._parts.pop()
-        loss_sum, count, *norms = numbers = tuple(map(float, numbers))
-        entry = (step, (loss_sum, count, float(learning_rate), *norms, float(loss_scale), seconds), ids)
+        loss_sum, count, *norms = map(float, facts.numbers)
+        rate, scale = float(facts.learning_rate), float(facts.loss_scale)
+        entry = step, (loss_sum, count, rate, *norms, scale, self._parts.pop()), facts.ids
         if not self._full:
             self._pending.append(entry)
             return
         self._write(*entry)
         if self._violations is not None:
-            given = (learning_rate, numbers, ids, loss_scale, updated, copies, summed)
-            self._violations.write(self._invariants.step(step, *given))
+            facts = facts._replace(numbers=(loss_sum, count, *norms))
+            self._violations.write(self._invariants.step(step, facts))
 
     def compare_replicas(self, steps: int, summed: Sequence[float]) -> None:
-        """Check that the replicas are equal after the last of so many steps; `summed` as of `step`."""
+        """Check that the replicas are equal after the last of so many steps; `summed` as in `StepFacts`."""
         if self._violations is not None:
             self._violations.write(self._invariants.before(steps, summed))
 
-    def _write(self, step: int, numbers: Numbers, ids: list[Ids]) -> None:
+    def _write(self, step: int, numbers: tuple[float, ...], ids: Sequence[Ids]) -> None:
         self._samples.write(step, ids)
         self._rows += 1
         if self._steps is None:
@@ -155,15 +133,13 @@ class RecordWriter:
     def fingerprints(self, step: int, fingerprints: Sequence[str]) -> None:
         """Append what `step` left each local replica's parameters at."""
         for file, fingerprint in zip(self._fingerprints, fingerprints, strict=True):
-            file.write(json.dumps({"step": step, "parameters": fingerprint}) + "\n")
-            file.flush()
+            append(file, json.dumps({"step": step, "parameters": fingerprint}).encode() + b"\n")
 
     def tap_names(self, names: Sequence[str]) -> None:
         """What is tapped, in the order of `taps`; once, before the first step."""
-        paths = _by_replica(self.folder / "taps", self._replicas, "f64")
+        self._taps = self._of_replicas("taps", "f64")
         if self.primary:
             write_json(self.folder / "taps" / "names.json", list(names))
-        self._taps = [open(path, "xb") for path in paths]
 
     def taps(self, step: int, values: Sequence[NDArray[np.float64]]) -> None:
         """Append a step's taps: for each local replica an array [names, 2] of sums of squares and projections."""
@@ -172,47 +148,32 @@ class RecordWriter:
 
     def phases(self, rank: int, facts: dict[str, Any]) -> None:
         """How long each phase of a step took the process of this rank, and what it sends in one."""
-        (self.folder / "phases").mkdir(exist_ok=True)
-        write_json(self.folder / "phases" / f"rank_{rank}.json", facts)
+        self._of_rank("phases", rank, facts)
 
     def memory(self, rank: int, measured: dict[str, int]) -> None:
         """What the process of this rank holds, in bytes."""
-        (self.folder / "memory").mkdir(exist_ok=True)
-        write_json(self.folder / "memory" / f"rank_{rank}.json", measured)
+        self._of_rank("memory", rank, measured)
+
+    def _of_rank(self, name: str, rank: int, facts: dict[str, Any]) -> None:
+        (self.folder / name).mkdir(exist_ok=True)
+        write_json(self.folder / name / f"rank_{rank}.json", facts)
 
     def finish(self, evaluation: tuple[float, float, int]) -> None:
         """Mark the run complete; `evaluation` is (loss sum, samples, correct) after the last step."""
         wall_seconds = self._last - self._started
         self.close()
-        loss_sum, count, correct = evaluation
-        summary = Summary(
-            steps=self._rows,
-            wall_seconds=wall_seconds,
-            eval_loss_sum=loss_sum if count and math.isfinite(loss_sum) else None,
-            eval_count=count,
-            eval_correct=correct,
-        )
         if self.primary:
-            write_json(self.folder / "summary.json", summary.to_dict())
+            write_summary(self.folder, self._rows, wall_seconds, evaluation)
 
     def close(self) -> None:
         """Stop writing. A record without a summary is known to be unfinished."""
         pending, self._pending = self._pending, []
         for entry in pending:
             self._write(*entry)
-        for file in (
-            self._steps,
-            self._samples,
-            *self._fingerprints,
-            *self._taps,
-            self._violations,
-            self._scalars,
-        ):
-            if file is not None:
-                file.close()
+        self._files.close()
 
-
-def _by_replica(folder: Path, replicas: range, ending: str) -> list[Path]:
-    if replicas:
-        folder.mkdir(exist_ok=True)
-    return [folder / f"replica_{replica}.{ending}" for replica in replicas]
+    def _of_replicas(self, name: str, ending: str) -> list[IO[bytes]]:
+        if self._replicas:
+            (self.folder / name).mkdir(exist_ok=True)
+        paths = [self.folder / name / f"replica_{replica}.{ending}" for replica in self._replicas]
+        return [self._files.enter_context(open(path, "xb")) for path in paths]

@@ -7,6 +7,7 @@ every other slot, since it is made of gradients, by the rule's way with gradient
 
 from __future__ import annotations
 
+import glob
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -44,9 +45,7 @@ class ImportedStateAdapter:
         self._pairs = [_Pair(pair, self._keras, self._torch) for pair in layer.mapping]
         paired = {name for pair in layer.mapping for name in pair.torch}
         self.specs = {
-            self._native(tensor): ParameterSpec(
-                tensor.name, tensor.shape, "zeros", trainable=tensor.trainable
-            )
+            _named(tensor, ""): ParameterSpec(tensor.name, tensor.shape, "zeros", trainable=tensor.trainable)
             for tensor in layer.torch_tensors
             if tensor.name in paired
         }
@@ -60,33 +59,28 @@ class ImportedStateAdapter:
             CheckpointError: a pair is cut by it.
         """
         found: State = {}
-        for group, arrays in self._grouped(state, len("parameters/") + len(self._path)).items():
+        for slot, arrays in _by_slot(state, self._path).items():
             for pair in self._pairs:
                 lacking = [tensor.name for tensor in pair.keras if tensor.name not in arrays]
-                if group == "" and 0 < len(lacking) < len(pair.keras):
+                if slot == "" and 0 < len(lacking) < len(pair.keras):
                     raise CheckpointError(
                         f"replicas with buffers of their own cannot go on in the torch model: rule {pair.text!r} also"
                         f" needs {_listed(lacking)}; go on with one replica, or in TensorFlow"
                     )
-                moved = pair.slots_to_torch(arrays, group == AVERAGE) if group else pair.to_torch(arrays)
-                found |= {
-                    self._named(group, self._torch[name], ""): self._typed(moved[name]) for name in moved
-                }
-        return self._with_step(found, state)
+                moved = pair.slots_to_torch(arrays, slot == AVERAGE) if slot else pair.to_torch(arrays)
+                found |= {_named(self._torch[name], "", slot): array for name, array in moved.items()}
+        return self._typed(found) | _step_of(state)
 
     def to_canonical(self, state: Mapping[str, np.ndarray]) -> State:
         """The canonical state, from the torch module's or from a part of it, as `to_native`."""
         found: State = {}
-        for group, arrays in self._grouped(state, len("parameters/")).items():
+        for slot, arrays in _by_slot(state, "").items():
             for pair in self._pairs:
-                moved = pair.slots_to_keras(arrays, group == AVERAGE) if group else pair.to_keras(arrays)
-                if group:
-                    moved |= self._untouched(pair, group)
-                found |= {
-                    self._named(group, self._keras[name], self._path): self._typed(moved[name])
-                    for name in moved
-                }
-        return self._with_step(found, state)
+                moved = pair.slots_to_keras(arrays, slot == AVERAGE) if slot else pair.to_keras(arrays)
+                if slot:
+                    moved |= self._untouched(pair, slot)
+                found |= {_named(self._keras[name], self._path, slot): array for name, array in moved.items()}
+        return self._typed(found) | _step_of(state)
 
     def gradients(self, gradients: Mapping[str, np.ndarray]) -> State:
         """Gradients by canonical name, from those by native name."""
@@ -95,13 +89,12 @@ class ImportedStateAdapter:
         for pair in self._pairs:
             found |= pair.slots_to_keras(given) | pair.without_counterpart()
         order = [tensor for tensor in self.layer.keras_tensors if tensor.name in found]
-        return {self._named("", tensor, self._path): self._typed(found[tensor.name]) for tensor in order}
+        return self._typed({_named(tensor, self._path): found[tensor.name] for tensor in order})
 
     def own_rules(self, optimizer: OptimizerBase) -> OptimizerBase:
         """The optimizer for native names: what decays is decided by canonical names and shapes.
 
-        Raises:
-            SpecError: only a part of a torch tensor would decay.
+        Raises SpecError where only a part of a torch tensor would decay.
         """
         if not optimizer.weight_decay or optimizer.decay_mask == "all":
             return optimizer
@@ -118,7 +111,7 @@ class ImportedStateAdapter:
                     " them would decay; name all or none"
                 )
             if False in decays.values():
-                spared += [_literally(tensor.name) for tensor in pair.torch if tensor.trainable]
+                spared += [glob.escape(tensor.name) for tensor in pair.torch if tensor.trainable]
         return optimizer.model_copy(update={"decay_mask": tuple(spared)})
 
     def check_pairs_keep(self, what: str, layouts: bool) -> None:
@@ -129,7 +122,8 @@ class ImportedStateAdapter:
             layouts: whether their layouts must be the same too.
         """
         for pair in self._pairs:
-            if pair.trained and not (pair.alone and (not layouts or pair.same)):
+            alone = len(pair.keras) == len(pair.torch) == 1
+            if pair.trained and not (alone and (not layouts or pair.text == "same")):
                 raise SpecError(
                     f"{what} looks at whole tensors, and {_listed(t.name for t in pair.keras)} of the Keras model"
                     f" have another form in the torch model (rule {pair.text!r}); take another"
@@ -145,25 +139,6 @@ class ImportedStateAdapter:
                     f" Keras model have another number of them in the torch model (rule {pair.text!r})"
                 )
 
-    def _grouped(self, state: Mapping[str, np.ndarray], skipped: int) -> dict[str, Arrays]:
-        """The arrays by slot, '' for the tensors themselves, and by bare name."""
-        groups: dict[str, Arrays] = {}
-        for name in state:
-            head, _, rest = name.partition("/")
-            if head == "slots":
-                slot, _, rest = rest.partition("/")
-                groups.setdefault(slot, {})[rest[skipped - len("parameters/") :]] = state[name]
-            elif rest:
-                groups.setdefault("", {})[rest[skipped - len("parameters/") :]] = state[name]
-        return groups
-
-    def _named(self, group: str, tensor: ExternalTensor, path: str) -> str:
-        name = f"{'parameters' if tensor.trainable else 'buffers'}/{path}{tensor.name}"
-        return slot_name(group, name) if group else name
-
-    def _native(self, tensor: ExternalTensor) -> str:
-        return self._named("", tensor, "")
-
     def _untouched(self, pair: _Pair, slot: str) -> Arrays:
         """The slot of Keras tensors that nothing in the torch model corresponds to: as it begins."""
         found: Arrays = {}
@@ -173,12 +148,28 @@ class ImportedStateAdapter:
                 found[name] = np.full(initial[slot].shape, initial[slot].value)
         return found
 
-    def _typed(self, array: Array) -> Array:
-        return array.astype(self._spec.master_dtype, copy=False)
+    def _typed(self, arrays: Arrays) -> State:
+        return {name: array.astype(self._spec.master_dtype, copy=False) for name, array in arrays.items()}
 
-    @staticmethod
-    def _with_step(found: State, state: Mapping[str, np.ndarray]) -> State:
-        return {**found, "step": state["step"]} if "step" in state else found
+
+def _by_slot(state: Mapping[str, np.ndarray], path: str) -> dict[str, Arrays]:
+    """The arrays of a state below a path by slot, '' for the tensors themselves, and by bare name."""
+    slots: dict[str, Arrays] = {}
+    for name in state:
+        head, _, rest = name.partition("/")
+        slot, _, rest = rest.partition("/") if head == "slots" else ("", "", rest)
+        if rest:
+            slots.setdefault(slot, {})[rest[len(path) :]] = state[name]
+    return slots
+
+
+def _named(tensor: ExternalTensor, path: str, slot: str = "") -> str:
+    name = f"{'parameters' if tensor.trainable else 'buffers'}/{path}{tensor.name}"
+    return slot_name(slot, name) if slot else name
+
+
+def _step_of(state: Mapping[str, np.ndarray]) -> State:
+    return {"step": state["step"]} if "step" in state else {}
 
 
 class _Pair:
@@ -208,15 +199,6 @@ class _Pair:
                 " torch_tensors"
             )
         self.trained = True in trained
-
-    @property
-    def alone(self) -> bool:
-        """Whether it is one tensor on each side."""
-        return len(self.keras) == len(self.torch) == 1
-
-    @property
-    def same(self) -> bool:
-        return self.text == "same"
 
     def to_torch(self, arrays: Arrays) -> Arrays:
         """Values by name; none where one is missing."""
@@ -269,11 +251,6 @@ class _Pair:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-def _literally(name: str) -> str:
-    """A pattern that matches this name only."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 @lru_cache(maxsize=4)

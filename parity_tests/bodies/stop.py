@@ -12,6 +12,7 @@ import numpy as np
 from parity.common.base.errors import RunError, StoppedError
 from parity.common.base.stop import Stop
 from parity.common.record import RecordWriter
+from parity.common.record.invariants import StepFacts
 from parity.common.spec import Placement
 from parity_tests.helpers.records import FACTS, tiny_spec
 
@@ -66,5 +67,5 @@ def record(folder: Path, steps: int) -> None:
     spec = tiny_spec()
     writer = RecordWriter(folder, spec, Placement(framework="torch", strategy="single"), range(1), FACTS)
     for step in range(steps):
-        writer.step(step, 0.1, (1.0, 16.0, 1.0, 1.0, 1.0), [np.arange(16)])
+        writer.step(step, StepFacts(0.1, (1.0, 16.0, 1.0, 1.0, 1.0), [np.arange(16)]))
     writer.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common import recipes
+from parity.common.base.files import partial_of
+from parity.common.checkpoint.files import STATE, complete
+from parity.common.checkpoint.shards import write_tensors
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.parity.result import Result, judge
-from parity.common.record import STEP_FIELDS, RecordWriter, RunRecord, read_record
+from parity.common.record import RecordWriter, RunRecord, read_record
+from parity.common.record.header import STEP_FIELDS
+from parity.common.record.invariants import StepFacts
 from parity.common.reference import learning_rate
 from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec, override
-from parity.common.state.canonical import State, initial_state, save_state
+from parity.common.state.canonical import State, initial_state, load_state, save_state
 from parity.common.state.zero_gradient import zero_gradient_directions
 
 FACTS: dict[str, Any] = {
@@ -128,7 +134,7 @@ class Run:
         """Give one step to a writer, with the sample ids of all replicas or of some."""
         loss_sum, count, rate, *norms = self.numbers[step].tolist()
         ids = self.ids[step] if replicas is None else [self.ids[step][r] for r in replicas]
-        writer.step(step, rate, [loss_sum, count, *norms], ids)
+        writer.step(step, StepFacts(rate, [loss_sum, count, *norms], ids))
 
     def write(self, folder: Path, finished: bool = True) -> RunRecord:
         """Write the record and read it back; an unfinished one has neither summary nor final state."""
@@ -167,6 +173,24 @@ def _states(spec: TrainSpec, steps: int, random: np.random.Generator) -> dict[st
             gradients[name] = change * (1e-17 if name in noise_only else 0.1)
     final["step"] = np.array(steps, np.int64)
     return {"initial": initial, "first_gradients": gradients, "final": final}
+
+
+def write_checkpoint(
+    folder: Path,
+    spec: TrainSpec,
+    placement: Placement,
+    state: State,
+    rates: Mapping[str, float | None],
+    loss: float | None = None,
+) -> None:
+    """Write a checkpoint of a whole state, as a run leaves it, with replicas' buffers where they lie there already."""
+    partial = partial_of(folder)
+    partial.mkdir(parents=True, exist_ok=True)
+    own = {path: load_state(path) for path in sorted(partial.glob("replica_*.safetensors"))}
+    written = {
+        path.name: write_tensors(path, given) for path, given in ({partial / STATE: state} | own).items()
+    }
+    complete(folder, spec, placement, int(state["step"]), rates, loss, written)
 
 
 def timed(record: RunRecord, seconds: float | list[float]) -> RunRecord:

@@ -14,15 +14,14 @@ import os
 import platform
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from parity.common.base.package import ROOT
-from parity.common.execution.replay import Replayer
-from parity.common.execution.worker import Worker
+from parity.common.execution.worker import Worker, Workers
 from parity.common.record import RunRecord, read_record
 from parity.common.spec import Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec.strategies import Framework
@@ -89,6 +88,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+class GivenWorkers(Workers):
+    """Workers that others have started, and end."""
+
+    def __init__(self, worker_of: Callable[[Placement], Worker]) -> None:
+        super().__init__()
+        self.of = worker_of  # type: ignore[method-assign]
+
+
 class RunCache:
     """Trains on request, each (spec, run, fault) once; the two frameworks work side by side.
 
@@ -135,9 +142,9 @@ class RunCache:
                 self._workers[framework] = self._stack.enter_context(Worker(framework, CAPACITY, log))
             return self._workers[framework]
 
-    def replayer(self) -> Replayer:
-        """Return a replayer that uses the workers of the cache."""
-        return Replayer(lambda placement: self.worker(placement.framework))
+    def replayer(self) -> Workers:
+        """Return what has replays run by the workers of the cache."""
+        return GivenWorkers(lambda placement: self.worker(placement.framework))
 
     def _made(self, spec: TrainSpec, config: RunConfig, folder: Path, fault: str | None) -> Path:
         placement, options, instrumentation = config.parts

@@ -18,7 +18,7 @@ from parity.common.spec.layers import AnyLayer, Shape
 from parity.common.state.canonical import State, load_state, save_state
 
 if TYPE_CHECKING:
-    from parity.common.execution.replay import Replayer
+    from parity.common.execution.worker import Workers
 
 Side = Literal["reference", "candidate"]
 
@@ -67,7 +67,7 @@ class Counterfactuals:
 
     def __init__(
         self,
-        replayer: Replayer,
+        replayer: Workers,
         folder: Path,
         spec: TrainSpec,
         placements: tuple[Placement, Placement],
@@ -123,7 +123,7 @@ class Counterfactuals:
         changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
         placement, replay = self._placements[1], Replay.parse({**self._replay.to_dict(), **changes})
         instrumentation = Instrumentation(replay=replay, context=self._contexts[1])
-        record = self._replayer.run(self._spec, placement, folder / "run", instrumentation=instrumentation)
+        record = self._replayer.train(self._spec, placement, folder / "run", instrumentation=instrumentation)
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
@@ -132,7 +132,7 @@ class Counterfactuals:
         """A run of another spec on the reference's placement, `stop` steps, without its context."""
         folder = self._new_folder("respecified")
         options = RunOptions(stop_at_step=stop)
-        return read_record(self._replayer.run(spec, self._placements[0], folder / "run", options))
+        return read_record(self._replayer.train(spec, self._placements[0], folder / "run", options))
 
     def _new_folder(self, what: str) -> Path:
         folder = self._folder / f"{what}_{next(self._numbers)}"

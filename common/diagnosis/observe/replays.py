@@ -25,8 +25,8 @@ from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding
 from parity.common.diagnosis.observe.injection import injections_of, state_before, write_injections
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.execution.checks import feeds_back
-from parity.common.execution.replay import Replayer
 from parity.common.execution.session import MINIMUM_MEMBERS
+from parity.common.execution.worker import Workers
 from parity.common.parity.budget import FLOOR_MULTIPLE
 from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
@@ -62,7 +62,7 @@ class Replays:
 
     def __init__(
         self,
-        replayer: Replayer,
+        replayer: Workers,
         folder: Path,
         spec: TrainSpec,
         placements: tuple[Placement, Placement],
@@ -147,7 +147,7 @@ class Replays:
         folder: Path | None = None,
     ) -> Path:
         instrumentation = Instrumentation(replay=replay, context=self._inside[which])
-        return self._replayer.run(self.spec, placement, folder or self._out(), run_options, instrumentation)
+        return self._replayer.train(self.spec, placement, folder or self._out(), run_options, instrumentation)
 
     def _both(
         self, replays: tuple[Replay | None, Replay | None], run_options: RunOptions = RunOptions()

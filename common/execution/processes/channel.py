@@ -55,7 +55,10 @@ class Channel:
         return message["do"], self.unpack(message)
 
     def unpack(self, message: dict[str, Any]) -> Any:
-        """The value of what the other side packed; the file is gone afterwards."""
+        """The value of what the other side packed, whose file is gone afterwards.
+
+        Raises ExternalModelError where the arrays cannot be read.
+        """
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         if "arrays" in message:
             path = self._folder / message["arrays"]

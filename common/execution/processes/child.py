@@ -15,22 +15,23 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import ParityError, RunError
+from parity.common.base.package import ROOT
 from parity.common.execution.processes.channel import Channel
-from parity.common.execution.processes.environment import command, environment
 from parity.common.execution.processes.liveness import whereabouts
 
 _CLOSE_SECONDS = 10.0
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """A process of ours. Use as a context manager. One thread at a time.
 
     folder: for files that go between the two. log: where its output goes. log_matters: whether an error has pointed to
@@ -82,9 +83,6 @@ class Child:
             )
         os.close(alive)
 
-    def __enter__(self) -> Child:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -92,11 +90,6 @@ class Child:
     def running(self) -> bool:
         """Whether the process has not ended."""
         return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
 
     def ask(
         self,
@@ -195,10 +188,32 @@ class Child:
         return f" (log: {self.log})" if self._kept else ""
 
     def _kill(self) -> None:
-        """End the process and what it has started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of ours.
+
+    -P: nothing in the working folder, such as a user's `numpy.py`, can stand in for what we import. Where a user
+    names code, `prepare_import_path` adds its folder.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment(threads: int | None = 1, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a child.
+
+    Args:
+        threads: of OpenMP; None: as in this process.
+        variables: to set besides.
+    """
+    own = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+    # The user's folders come first: ours holds packages of the repository besides `parity`.
+    path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
+    own["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
+    return {**os.environ, **own, **(variables or {})}
 
 
 def how_it_ended(code: int) -> str:

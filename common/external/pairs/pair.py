@@ -21,6 +21,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, TensorComparison, When
 from parity.common.execution import session
+from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.pairs.bench import Bench, exact_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -85,7 +86,7 @@ class Processes:
 
     keras: ExternalWorker
     torch: ExternalWorker
-    workers: session.Workers
+    workers: Workers
 
 
 def compare_pair(
@@ -135,7 +136,7 @@ class _Flow:
         way: PairOptions,
         folder: Path,
         console: Console,
-        workers: session.Workers | None,
+        workers: Workers | None,
     ) -> None:
         self.asked, self.way, self.folder, self.console = asked, way, folder, console
         self.workers = workers
