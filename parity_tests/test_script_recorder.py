@@ -12,6 +12,7 @@ from parity.common.parity.result import judge
 from parity.common.record import read_record
 from parity.common.record.script import ALWAYS, RAREST, Pace, ScriptRecorder
 from parity.common.spec import ScriptInfo
+from parity.common.state.canonical import State
 from parity_tests.helpers.records import one_line
 
 
@@ -39,8 +40,8 @@ class Plain(ScriptRecorder):
         sums, received = self._added()
         self._end_step([sums[0][0] * count, count, 0.5, 1.0, 2.0, 3.0], received, 0.0)
 
-    def finish(self) -> None:
-        self._finish(dict, None)
+    def _final_state(self) -> State:
+        return {}
 
 
 def test_numbers_are_read_later_and_none_is_lost(tmp_path: Path) -> None:

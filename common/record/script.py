@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -212,19 +211,25 @@ class ScriptRecorder:
             self._layers.close()
 
     def finish(self, evaluation: tuple[float, float, int] | None = None) -> None:
-        """Write the final state and mark the record complete.
+        """Write what is left and the final state, and mark the record complete. Again, it does nothing.
 
         evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
         """
         self._unwatch()
-        self._finish(self._final_state, evaluation)
+        if not self.writes or self._folder is None:
+            return
+        self._write_up_to(0)
+        self._state("final", {**self._final_state(), "step": np.array(self.count, np.int64)})
+        if not self.writes:
+            return
+        seconds, evaluated = self._last - self._began, evaluation or (NAN, 0.0, 0)
+        self._guarded(write_summary, self._folder, self.count, seconds, evaluated)
+        self._close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # What an exception has ended did not finish.
         if kind is None:
             self.finish()
@@ -312,18 +317,6 @@ class ScriptRecorder:
             self._pending.clear()
             self._close()
             return None
-
-    def _finish(self, final: Callable[[], State], evaluation: tuple[float, float, int] | None) -> None:
-        """Write what is left and mark the record complete. Again, it does nothing."""
-        if not self.writes or self._folder is None:
-            return
-        self._write_up_to(0)
-        self._state("final", {**final(), "step": np.array(self.count, np.int64)})
-        if not self.writes:
-            return
-        seconds, evaluated = self._last - self._began, evaluation or (NAN, 0.0, 0)
-        self._guarded(write_summary, self._folder, self.count, seconds, evaluated)
-        self._close()
 
     def _abandon(self) -> None:
         """Write the steps that are over and leave the record unfinished."""
