@@ -74,6 +74,11 @@ class Build:
         layer.set_weights([value for value in values if value is not None])
         return y
 
+    def put_named(self, layer: keras.layers.Layer, node: Node, x: Tensor, *names: str) -> Tensor:
+        """`put` with a node's tensors of these names, as far as it has them."""
+        own = self.own(node)
+        return self.put(layer, [own.get(name) for name in names], x)
+
 
 def register(*kinds: type) -> Callable[[Builder], Builder]:
     """Decorator: how nodes of these specs are made."""
@@ -135,9 +140,8 @@ def _dropout(build: Build, node: Node, x: Tensor) -> Tensor:
 
 @register(spec.Dense)
 def _dense(build: Build, node: Node, x: Tensor) -> Tensor:
-    own = build.own(node)
     layer = keras.layers.Dense(node.spec.units, use_bias=node.spec.use_bias, name=name_of(node))
-    return build.put(layer, [own["kernel"], own.get("bias")], x)
+    return build.put_named(layer, node, x, "kernel", "bias")
 
 
 # Written out where Keras's own would pass a constant through float32.
@@ -205,31 +209,24 @@ def _patchify(build: Build, node: Node, x: Tensor) -> Tensor:
     return keras.layers.Reshape(node.output_shape, name=name_of(node))(x)
 
 
-@register(spec.BatchNorm)
-def _batch_norm(build: Build, node: Node, x: Tensor) -> Tensor:
+@register(spec.BatchNorm, spec.LayerNorm, spec.GroupNorm, spec.InstanceNorm)
+def _norm(build: Build, node: Node, x: Tensor) -> Tensor:
     own, layer = build.own(node), node.spec
-    made = keras.layers.BatchNormalization(
-        momentum=layer.decay,
-        epsilon=layer.epsilon,
-        center=layer.center,
-        scale=layer.scale,
-        name=name_of(node),
-    )
-    values = [own.get("gamma"), own.get("beta"), own["moving_mean"], own["moving_variance"]]
-    return build.put(made, values, x)
-
-
-@register(spec.LayerNorm)
-def _layer_norm(build: Build, node: Node, x: Tensor) -> Tensor:
-    own, layer = build.own(node), node.spec
-    made = keras.layers.LayerNormalization(
-        axis=list(range(-layer.axes, 0)),
-        epsilon=layer.epsilon,
-        center=layer.center,
-        scale=layer.scale,
-        name=name_of(node),
-    )
-    return build.put(made, [own.get("gamma"), own.get("beta")], x)
+    common = {
+        "epsilon": layer.epsilon,
+        "center": "beta" in own,
+        "scale": "gamma" in own,
+        "name": name_of(node),
+    }
+    made: keras.layers.Layer
+    if isinstance(layer, spec.BatchNorm):
+        made = keras.layers.BatchNormalization(momentum=layer.decay, **common)
+    elif isinstance(layer, spec.LayerNorm):
+        made = keras.layers.LayerNormalization(axis=list(range(-layer.axes, 0)), **common)
+    else:
+        groups = layer.groups if isinstance(layer, spec.GroupNorm) else -1
+        made = keras.layers.GroupNormalization(groups=groups, **common)
+    return build.put_named(made, node, x, "gamma", "beta", "moving_mean", "moving_variance")
 
 
 @register(spec.RMSNorm)
@@ -245,97 +242,57 @@ def _rms_norm(build: Build, node: Node, x: Tensor) -> Tensor:
     return build.put(layer, [np.ones(shape) if gamma is None else gamma], x)
 
 
-@register(spec.GroupNorm, spec.InstanceNorm)
-def _group_norm(build: Build, node: Node, x: Tensor) -> Tensor:
-    own = build.own(node)
-    made = keras.layers.GroupNormalization(
-        groups=getattr(node.spec, "groups", -1),
-        epsilon=node.spec.epsilon,
-        center="beta" in own,
-        scale="gamma" in own,
-        name=name_of(node),
-    )
-    return build.put(made, [own.get("gamma"), own.get("beta")], x)
-
-
-@register(spec.Conv2D, spec.Conv1D)
+@register(spec.Conv2D, spec.Conv1D, spec.DepthwiseConv2D, spec.SeparableConv2D)
 def _convolution(build: Build, node: Node, x: Tensor) -> Tensor:
-    layer, own = node.spec, build.own(node)
+    layer = node.spec
     x, padding = _padded(node, x)
-    kind = keras.layers.Conv1D if layer.rank == 1 else keras.layers.Conv2D
-    made = kind(
-        layer.filters,
-        layer.kernel(),
-        strides=layer.steps(),
-        padding=padding,
-        dilation_rate=layer.dilations(),
-        groups=layer.groups,
-        use_bias=layer.use_bias,
-        name=name_of(node),
-    )
-    return build.put(made, [own["kernel"], own.get("bias")], x)
+    common = _geometry(node, padding)
+    made: keras.layers.Layer
+    if isinstance(layer, spec.DepthwiseConv2D):
+        made = keras.layers.DepthwiseConv2D(layer.kernel(), depth_multiplier=layer.depth_multiplier, **common)
+    elif isinstance(layer, spec.SeparableConv2D):
+        multiplier = layer.depth_multiplier
+        made = keras.layers.SeparableConv2D(
+            layer.filters, layer.kernel(), depth_multiplier=multiplier, **common
+        )
+    else:
+        kind = keras.layers.Conv1D if layer.rank == 1 else keras.layers.Conv2D
+        made = kind(layer.filters, layer.kernel(), groups=layer.groups, **common)
+    return build.put_named(made, node, x, "depthwise_kernel", "pointwise_kernel", "kernel", "bias")
 
 
-@register(spec.DepthwiseConv2D)
-def _depthwise(build: Build, node: Node, x: Tensor) -> Tensor:
-    layer, own = node.spec, build.own(node)
-    x, padding = _padded(node, x)
-    made = keras.layers.DepthwiseConv2D(
-        layer.kernel(),
-        strides=layer.steps(),
-        padding=padding,
-        depth_multiplier=layer.depth_multiplier,
-        dilation_rate=layer.dilations(),
-        use_bias=layer.use_bias,
-        name=name_of(node),
-    )
-    return build.put(made, [own["kernel"], own.get("bias")], x)
+def _geometry(node: Node, padding: str) -> dict[str, Any]:
+    """What all of Keras's convolutions are given."""
+    return {
+        "strides": node.spec.steps(),
+        "padding": padding,
+        "dilation_rate": node.spec.dilations(),
+        "use_bias": node.spec.use_bias,
+        "name": name_of(node),
+    }
 
 
-@register(spec.SeparableConv2D)
-def _separable(build: Build, node: Node, x: Tensor) -> Tensor:
-    layer, own = node.spec, build.own(node)
-    x, padding = _padded(node, x)
-    made = keras.layers.SeparableConv2D(
-        layer.filters,
-        layer.kernel(),
-        strides=layer.steps(),
-        padding=padding,
-        depth_multiplier=layer.depth_multiplier,
-        dilation_rate=layer.dilations(),
-        use_bias=layer.use_bias,
-        name=name_of(node),
-    )
-    return build.put(made, [own["depthwise_kernel"], own["pointwise_kernel"], own.get("bias")], x)
-
-
-def _padded(node: Node, x: Tensor) -> tuple[Tensor, str]:
-    """The input with its padding of zeros, or what Keras calls the padding that is still to come."""
+def _padded(node: Node, x: Tensor, value: float = 0.0) -> tuple[Tensor, str]:
+    """The input with its padding of one value, or what Keras calls the padding that is still to come."""
     if node.spec.is_same(node.input_shape):
         return x, "same"
     pads = node.spec.pads(node.input_shape)
-    return (ops.pad(x, [(0, 0), *pads, (0, 0)]) if any(map(any, pads)) else x), "valid"
+    if any(map(any, pads)):
+        x = ops.pad(x, [(0, 0), *pads, (0, 0)], constant_values=value)
+    return x, "valid"
 
 
 @register(spec.Conv2DTranspose, spec.Conv1DTranspose)
 def _transposed(build: Build, node: Node, x: Tensor) -> Tensor:
-    layer, own = node.spec, build.own(node)
+    layer = node.spec
     crops = layer.crops()
     if layer.groups > 1 or min(after for _, after in crops) < 0:
         raise missing(node, "groups, or cells that only the bias reaches")
     flat = layer.rank == 1
     kind = keras.layers.Conv1DTranspose if flat else keras.layers.Conv2DTranspose
-    made = kind(
-        layer.filters,
-        layer.kernel(),
-        strides=layer.steps(),
-        # Whole, so that what is taken off is ours to say; the bias goes the same way.
-        padding="valid",
-        dilation_rate=layer.dilations(),
-        use_bias=layer.use_bias,
-        name=name_of(node),
-    )
-    y = build.put(made, [own["kernel"], own.get("bias")], x)
+    # Whole, so that what is taken off is ours to say; the bias goes the same way.
+    made = kind(layer.filters, layer.kernel(), **_geometry(node, "valid"))
+    y = build.put_named(made, node, x, "kernel", "bias")
     if not any(map(any, crops)):
         return y
     return keras.layers.Cropping1D(crops[0])(y) if flat else keras.layers.Cropping2D(crops)(y)
@@ -343,12 +300,7 @@ def _transposed(build: Build, node: Node, x: Tensor) -> Tensor:
 
 @register(spec.MaxPool2D, spec.MaxPool1D)
 def _max_pool(build: Build, node: Node, x: Tensor) -> Tensor:
-    padding, pads = "valid", node.spec.pads(node.input_shape)
-    if node.spec.is_same(node.input_shape):
-        padding = "same"
-    elif any(map(any, pads)):
-        lowest = float(np.finfo(keras.config.floatx()).min)
-        x = ops.pad(x, [(0, 0), *pads, (0, 0)], constant_values=lowest)
+    x, padding = _padded(node, x, float(np.finfo(keras.config.floatx()).min))
     return _pool(keras.layers.MaxPooling1D, keras.layers.MaxPooling2D, node, padding)(x)
 
 
@@ -370,14 +322,10 @@ def _pool(flat: Any, square: Any, node: Node, padding: str) -> keras.layers.Laye
     return layer
 
 
-@register(spec.GlobalAveragePool)
-def _global_average(build: Build, node: Node, x: Tensor) -> Tensor:
-    return ops.mean(x, axis=tuple(range(1, len(node.input_shape))))
-
-
-@register(spec.GlobalMaxPool)
-def _global_max(build: Build, node: Node, x: Tensor) -> Tensor:
-    return ops.max(x, axis=tuple(range(1, len(node.input_shape))))
+@register(spec.GlobalAveragePool, spec.GlobalMaxPool)
+def _global_pool(build: Build, node: Node, x: Tensor) -> Tensor:
+    over = ops.max if isinstance(node.spec, spec.GlobalMaxPool) else ops.mean
+    return over(x, axis=tuple(range(1, len(node.input_shape))))
 
 
 @register(spec.ZeroPad2D)
