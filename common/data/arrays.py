@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from parity.common.base.errors import SpecError
-from parity.common.data.files import located, present
+from parity.common.data.files import files_of_one, located, present
 from parity.common.data.samples import Array, Dataset, Ids, Rows, Source, Stored
 from parity.common.spec import sources as spec
 
@@ -37,24 +37,16 @@ def open_npy(source: spec.Npy) -> Dataset:
         targets_path = None if source.targets_path is None else next(paths)
         targets = None if targets_path is None else mapped_npy(targets_path)
         parts.append(_paired(mapped_npy(inputs_path), targets, source.divide_by, inputs_path, targets_path))
-    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
-
-
-def files_of_npz(source: spec.Npz) -> dict[str, Path]:
-    path = present(located(source.path), _YOURS)
-    files = {path.name: path}
-    if source.test_path is not None:
-        files["test/" + Path(source.test_path).name] = present(located(source.test_path), _YOURS)
-    return files
+    return Dataset(*parts)
 
 
 def open_npz(source: spec.Npz) -> Dataset:
     parts = []
-    for path in files_of_npz(source).values():
+    for path in files_of_one(source).values():
         inputs = _member(path, source.inputs)
         targets = None if source.targets is None else _member(path, source.targets)
         parts.append(_paired(inputs, targets, source.divide_by, path, path))
-    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
+    return Dataset(*parts)
 
 
 def _paired(
@@ -131,17 +123,8 @@ def _short(error: Exception) -> str:
 # Tokens.
 
 
-def files_of_tokens(source: spec.Tokens) -> dict[str, Path]:
-    path = present(located(source.path), _YOURS)
-    files = {path.name: path}
-    if source.test_path is not None:
-        files["test/" + Path(source.test_path).name] = present(located(source.test_path), _YOURS)
-    return files
-
-
 def open_tokens(source: spec.Tokens) -> Dataset:
-    parts = [TokenWindows(source, path) for path in files_of_tokens(source).values()]
-    return Dataset(parts[0], parts[1] if len(parts) > 1 else None)
+    return Dataset(*(TokenWindows(source, path) for path in files_of_one(source).values()))
 
 
 class TokenWindows(Source):

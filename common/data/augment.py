@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,17 @@ def augmented(
         ids: sample ids.
         epoch: from 0.
     """
+    draws = Draws(seed, 0, ids, epoch)
     mixup = next((i for i, op in enumerate(ops) if isinstance(op, spec.Mixup)), None)
     if mixup is None or not training:
-        return _through(ops, 0, seed, training, *_wide(fetch(ids)), ids, epoch)
+        return _through(ops, draws, training, *_wide(fetch(ids)))
     op = ops[mixup]
     assert isinstance(op, spec.Mixup)
-    share, partners = mixup_of(op, Draws(seed, mixup, ids, epoch), training_samples)
+    share, partners = mixup_of(op, replace(draws, index=mixup), training_samples)
     both = np.concatenate([ids, partners])
-    inputs, targets = _through(ops[:mixup], 0, seed, True, *_wide(fetch(both)), both, epoch)
+    inputs, targets = _through(ops[:mixup], replace(draws, ids=both), True, *_wide(fetch(both)))
     mixed = [_mix(share, x) for x in (inputs, mixable(targets))]
-    return _through(ops[mixup + 1 :], mixup + 1, seed, True, mixed[0], mixed[1], ids, epoch)
+    return _through(ops[mixup + 1 :], replace(draws, index=mixup + 1), True, mixed[0], mixed[1])
 
 
 def _wide(rows: Rows) -> Rows:
@@ -90,21 +91,12 @@ def _mix(share: Floats, values: Array) -> Array:
     return mixed
 
 
-def _through(
-    ops: tuple[spec.Op, ...],
-    first: int,
-    seed: int,
-    training: bool,
-    inputs: Array,
-    targets: Array,
-    ids: Ids,
-    epoch: int,
-) -> Rows:
-    for index, op in enumerate(ops, start=first):
-        if training:
-            inputs, targets = _TRAIN[type(op)](op, Draws(seed, index, ids, epoch), inputs, targets)
-        elif type(op) in _EVALUATE:
-            inputs, targets = _EVALUATE[type(op)](op, Draws(seed, index, ids, 0), inputs, targets)
+def _through(ops: tuple[spec.Op, ...], first: Draws, training: bool, inputs: Array, targets: Array) -> Rows:
+    functions, epoch = (_TRAIN, first.epoch) if training else (_EVALUATE, 0)
+    for index, op in enumerate(ops, start=first.index):
+        if type(op) in functions:
+            draws = replace(first, index=index, epoch=epoch)
+            inputs, targets = functions[type(op)](op, draws, inputs, targets)
     return inputs, targets
 
 
@@ -140,12 +132,10 @@ def _rooms(op: spec.Crop, inputs: Array) -> list[int]:
 
 def _cut_both(op: spec.Crop, places: NDArray[np.uint64], inputs: Array, targets: Array) -> Rows:
     size = op.size or inputs.shape[1:3]
-    together = _moved_together(inputs, targets)
-    moved = _cut(inputs, places, size, op.padding, op.fill)
-    if together:
+    if _moved_together(inputs, targets):
         fill = op.fill if targets.dtype.kind == "f" else op.fill_target
         targets = _cut(targets, places, size, op.padding, fill)
-    return moved, targets
+    return _cut(inputs, places, size, op.padding, op.fill), targets
 
 
 def _cut(
@@ -190,19 +180,15 @@ def _resized(
     """Parts given by begin and length of each sample's rows and columns, scaled to the op's size."""
     size = op.size or inputs.shape[1:3]
     together = _moved_together(inputs, targets)
-    scaled = inputs
-    for axis, (begin, length) in ((1, rows), (2, columns)):
-        scaled = _scaled_along(scaled, axis, _centres(begin, length, size[axis - 1]))
-    if not together:
-        return scaled, targets
     for axis, (begin, length) in ((1, rows), (2, columns)):
         centres = _centres(begin, length, size[axis - 1])
-        if targets.dtype.kind == "f":
+        inputs = _scaled_along(inputs, axis, centres)
+        if together and targets.dtype.kind == "f":
             targets = _scaled_along(targets, axis, centres)
-        else:
+        elif together:
             nearest = np.clip(np.floor(centres + 0.5), 0, targets.shape[axis] - 1).astype(np.int64)
             targets = _picked(targets, axis, nearest)
-    return scaled, targets
+    return inputs, targets
 
 
 def _centres(begin: Floats, length: Floats, size: int) -> Floats:
@@ -242,9 +228,9 @@ def _picked(images: Array, axis: int, places: Ids) -> Array:
 def _flip(op: spec.Flip, draws: Draws, inputs: Array, targets: Array) -> Rows:
     chosen = draws.uniform(1)[:, 0] < op.probability
     axis = 2 if op.axis == "horizontal" else 1
-    together = _moved_together(inputs, targets)
-    moved = _mirrored(inputs, chosen, axis)
-    return moved, _mirrored(targets, chosen, axis) if together else targets
+    if _moved_together(inputs, targets):
+        targets = _mirrored(targets, chosen, axis)
+    return _mirrored(inputs, chosen, axis), targets
 
 
 def _mirrored(images: Array, chosen: NDArray[np.bool_], axis: int) -> Array:
@@ -345,8 +331,7 @@ def _log_gamma_variate(alpha: float, draws: Draws, number: int) -> Floats:
     pending = np.arange(len(draws.ids))
     attempt = 0
     while len(pending):
-        again = Draws(draws.seed, draws.index, draws.ids[pending], draws.epoch)
-        u = again.uniform(4, number, attempt)
+        u = replace(draws, ids=draws.ids[pending]).uniform(4, number, attempt)
         x = np.sqrt(-2 * np.log(1 - u[:, 0])) * np.cos(2 * np.pi * u[:, 1])
         v = np.maximum(1 + c * x, 0) ** 3
         with np.errstate(divide="ignore", invalid="ignore"):

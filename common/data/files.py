@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.data.samples import Array
+from parity.common.spec.sources import Npz, TableFile, Tokens
 
 
 def located(path: str) -> Path:
@@ -19,28 +20,26 @@ def located(path: str) -> Path:
     return Path(os.environ.get("PARITY_DATA", "")) / Path(path).expanduser()
 
 
-def present(path: Path, how: str) -> Path:
-    """Return `path`, which must be a file.
+def present(path: Path, how: str, folder: bool = False) -> Path:
+    """Return `path`, which must be a file, or a folder.
 
     Raises:
-        SpecError: there is no such file; `how` says how to get it.
+        SpecError: there is none; `how` says how to get it.
     """
-    if not path.is_file():
-        what = "is no file" if path.exists() else "is missing"
+    if not (path.is_dir() if folder else path.is_file()):
+        what = f"is no {'folder' if folder else 'file'}" if path.exists() else "is missing"
         raise SpecError(f"data: {path} {what}; {how}")
     return path
 
 
-def present_folder(path: Path, how: str) -> Path:
-    """Return `path`, which must be a folder.
-
-    Raises:
-        SpecError: there is no such folder; `how` says how to get it.
-    """
-    if not path.is_dir():
-        what = "is no folder" if path.exists() else "is missing"
-        raise SpecError(f"data: {path} {what}; {how}")
-    return path
+def files_of_one(source: Npz | TableFile | Tokens) -> dict[str, Path]:
+    """The file of a source, and that of the test samples."""
+    how = f"give the path of a {'table' if isinstance(source, TableFile) else 'file'} that you have"
+    path = present(located(source.path), how)
+    files = {path.name: path}
+    if source.test_path is not None:
+        files["test/" + Path(source.test_path).name] = present(located(source.test_path), how)
+    return files
 
 
 def hash_of_files(files: Mapping[str, Path]) -> str:

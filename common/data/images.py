@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
-from parity.common.data.files import located, present, present_folder
+from parity.common.data.files import located, present
 from parity.common.data.samples import Array, Dataset, Ids, Rows, Source, Stored
 from parity.common.spec import sources as spec
 
@@ -22,7 +22,7 @@ _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def files_of_idx(source: spec.MnistIdx) -> dict[str, Path]:
-    folder = present_folder(located(source.path), _MNIST)
+    folder = present(located(source.path), _MNIST, folder=True)
     found = {}
     for part in (source.train, source.test):
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte"):
@@ -98,7 +98,7 @@ def files_of_cifar(source: spec.Cifar10 | spec.Cifar100) -> dict[str, Path]:
     Raises:
         SpecError: a file is missing, or the folder has the Python version, whose pickles are not read.
     """
-    folder = present_folder(located(source.path), _CIFAR)
+    folder = present(located(source.path), _CIFAR, folder=True)
     names = [f"data_batch_{n}.bin" for n in range(1, 6)] + ["test_batch.bin"]
     if isinstance(source, spec.Cifar100):
         names = ["train.bin", "test.bin"]
@@ -162,7 +162,7 @@ def files_of_folder(source: spec.ImageFolder) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for prefix, path in (("", source.path), ("test/", source.test_path)):
         if path is not None:
-            folder = present_folder(located(path), _LAYOUT)
+            folder = present(located(path), _LAYOUT, folder=True)
             for name in _classes(folder):
                 files |= {prefix + str(p.relative_to(folder)): p for p in _pictures(folder / name)}
     return files
@@ -175,12 +175,12 @@ def open_folder(source: spec.ImageFolder) -> Dataset:
         SpecError: the folder is missing or empty, or the test folder has a class that it does not have.
     """
     _pillow()
-    folder = present_folder(located(source.path), _LAYOUT)
+    folder = present(located(source.path), _LAYOUT, folder=True)
     classes = _classes(folder)
     train = PictureFolder(source, folder, classes)
     if source.test_path is None:
         return Dataset(train)
-    test_folder = present_folder(located(source.test_path), _LAYOUT)
+    test_folder = present(located(source.test_path), _LAYOUT, folder=True)
     unknown = set(_classes(test_folder)) - set(classes)
     if unknown:
         raise SpecError(f"data: {test_folder / sorted(unknown)[0]} is a class that {folder} does not have")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ class Dataset:
 
     train: Source
     test: Source | None = None
-    number_columns: NDArray[np.bool_] | None = None
+    number_columns: NDArray[np.bool_] | None = field(default=None, kw_only=True)
 
 
 # Changes or converts (inputs, targets) of sample ids in an epoch; may ask for rows of other ids.

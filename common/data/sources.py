@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from parity.common.base.errors import SpecError
 from parity.common.data import arrays, images, tables
 from parity.common.data.augment import augmented
-from parity.common.data.files import check_pin, hash_of_arrays, hash_of_files
+from parity.common.data.files import check_pin, files_of_one, hash_of_arrays, hash_of_files
 from parity.common.data.samples import (
     Array,
     Arrays,
@@ -56,10 +57,10 @@ _FILES: dict[type[Any], Callable[[Any], dict[str, Path]]] = {
     spec.Cifar100: images.files_of_cifar,
     spec.ImageFolder: images.files_of_folder,
     spec.Npy: arrays.files_of_npy,
-    spec.Npz: arrays.files_of_npz,
-    spec.Csv: tables.files_of_table,
-    spec.Parquet: tables.files_of_table,
-    spec.Tokens: arrays.files_of_tokens,
+    spec.Npz: files_of_one,
+    spec.Csv: files_of_one,
+    spec.Parquet: files_of_one,
+    spec.Tokens: files_of_one,
 }
 
 
@@ -68,7 +69,7 @@ def load(spec: DataSpec, dtype: str, seed: int = 0) -> tuple[Samples, Samples]:
 
     Raises SpecError where files are missing or damaged, or samples too few.
     """
-    return _load(spec, seed, _Conversion(dtype), lambda part: (_reloaded, (spec, dtype, seed, part)))
+    return _load(spec, seed, _Conversion(dtype), lambda part: (_again, (load, part, spec, dtype, seed)))
 
 
 def load_for(spec: TrainSpec) -> tuple[Samples, Samples]:
@@ -76,7 +77,7 @@ def load_for(spec: TrainSpec) -> tuple[Samples, Samples]:
 
     Raises SpecError where files are missing or damaged, samples too few, or shapes do not suit.
     """
-    samples = _load(spec.data, spec.seed, _Conversion.of(spec), lambda part: (_reloaded_for, (spec, part)))
+    samples = _load(spec.data, spec.seed, _Conversion.of(spec), lambda part: (_again, (load_for, part, spec)))
     for part in samples:
         inputs, _ = part.rows(np.arange(0))
         if inputs.shape[1:] != spec.model.input_shape:
@@ -101,12 +102,8 @@ def data_hash(data: DataSpec) -> str | None:
     return None if isinstance(source, spec.Synthetic) else hash_of_arrays(tables.shipped(source.kind))
 
 
-def _reloaded(spec: DataSpec, dtype: str, seed: int, part: int) -> Samples:
-    return load(spec, dtype, seed)[part]
-
-
-def _reloaded_for(spec: TrainSpec, part: int) -> Samples:
-    return load_for(spec)[part]
+def _again(loaded: Callable[..., tuple[Samples, Samples]], part: int, *arguments: Any) -> Samples:
+    return loaded(*arguments)[part]
 
 
 def _load(
@@ -116,19 +113,15 @@ def _load(
     permute_seed = getattr(data.source, "permute_seed", None)
     train = dataset.train if permute_seed is None else Reordered(dataset.train, permute_seed)
     _check_counts(data, train, dataset.test)
-    parts: list[tuple[Source, int, int, int]] = [(train, data.train_samples, 0, 0)]
-    if dataset.test is None:
-        parts.append((train, data.eval_samples, data.train_samples, data.train_samples))
-    else:
-        parts.append((dataset.test, data.eval_samples, data.train_samples, 0))
+    test, count = train if dataset.test is None else dataset.test, data.train_samples
     if dataset.number_columns is not None:
-        statistics = _statistics(train, data.train_samples, dataset.number_columns)
-        parts = [(Standardised(part[0], *statistics), *part[1:]) for part in parts]
-    made = []
-    for number, (source, *place) in enumerate(parts):
-        change = _change(data, seed, number == 0, convert)
-        made.append(_made(source, place, change, bool(data.augment), reopen(number)))
-    return made[0], made[1]
+        statistics = _statistics(train, count, dataset.number_columns)
+        train, test = Standardised(train, *statistics), Standardised(test, *statistics)
+    begin = count if dataset.test is None else 0
+    return (
+        _made(train, (count, 0, 0), data, _change(data, seed, True, convert), reopen(0)),
+        _made(test, (data.eval_samples, count, begin), data, _change(data, seed, False, convert), reopen(1)),
+    )
 
 
 def _check_counts(data: DataSpec, train: Source, test: Source | None) -> None:
@@ -165,10 +158,13 @@ def _change(data: DataSpec, seed: int, training: bool, convert: _Conversion) -> 
     return change
 
 
-def _made(source: Source, place: Sequence[int], change: Change, changes: bool, reopen: Any) -> Samples:
+def _made(
+    source: Source, place: tuple[int, int, int], data: DataSpec, change: Change, reopen: Any
+) -> Samples:
+    """Samples of a source at a place: how many, the first one's id, its position."""
     count, first_id, first_position = place
     samples = Samples(source, count, first_id, first_position, change, reopen)
-    if changes or not source.in_memory or count > _CONVERT_AT_ONCE // 8:
+    if data.augment or not source.in_memory or count > _CONVERT_AT_ONCE // 8:
         return samples
     inputs, targets = samples.rows(np.arange(first_id, first_id + min(count, 1)))
     if count * (inputs.nbytes + targets.nbytes) > _CONVERT_AT_ONCE:
@@ -177,18 +173,14 @@ def _made(source: Source, place: Sequence[int], change: Change, changes: bool, r
     return Samples(converted, count, first_id, reopen=reopen)
 
 
+@dataclass(frozen=True)
 class _Conversion:
     """Rows in the types of a run, and where a model is known, targets in its loss's shape."""
 
-    def __init__(
-        self,
-        dtype: str,
-        tokens: bool | None = None,
-        target_dtype: str = "",
-        target_shape: tuple[int, ...] = (),
-    ) -> None:
-        self.dtype, self.tokens = dtype, tokens
-        self.target_dtype, self.target_shape = target_dtype, target_shape
+    dtype: str
+    tokens: bool | None = None
+    target_dtype: str = ""
+    target_shape: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, spec: TrainSpec) -> _Conversion:

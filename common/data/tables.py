@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import MissingPackageError, SpecError, how_to_install
-from parity.common.data.files import located, present
+from parity.common.data.files import files_of_one
 from parity.common.data.samples import Array, Dataset, Stored
 from parity.common.spec import sources as spec
 
@@ -55,18 +55,8 @@ def open_shipped(source: spec.ShippedTable) -> Dataset:
 # Files.
 
 
-def files_of_table(source: spec.TableFile) -> dict[str, Path]:
-    """The table's file, and that of the test samples."""
-    how = "give the path of a table that you have"
-    path = present(located(source.path), how)
-    files = {path.name: path}
-    if source.test_path is not None:
-        files["test/" + Path(source.test_path).name] = present(located(source.test_path), how)
-    return files
-
-
 def open_table(source: spec.TableFile) -> Dataset:
-    paths = list(files_of_table(source).values())
+    paths = list(files_of_one(source).values())
     targets = (source.target,) if isinstance(source.target, str) else source.target
     wanted = list(dict.fromkeys((*source.inputs, *targets)))
     read = _read_csv if isinstance(source, spec.Csv) else _read_parquet
@@ -92,8 +82,7 @@ def open_table(source: spec.TableFile) -> Dataset:
         for column in columns
     ]
     numbers = np.array([name not in source.categorical for name in source.inputs])
-    test = opened[1] if len(opened) > 1 else None
-    return Dataset(opened[0], test, numbers if source.standardise else None)
+    return Dataset(*opened, number_columns=numbers if source.standardise else None)
 
 
 def _read_csv(source: spec.TableFile, path: Path, wanted: list[str]) -> Table:
@@ -151,26 +140,20 @@ def _read_parquet(source: spec.TableFile, path: Path, wanted: list[str]) -> Tabl
 
 
 def _numbers(path: Path, name: str, values: Column) -> Array:
-    try:
-        numbers = np.array([float(value) for value in values], np.float64)
-    except (TypeError, ValueError):
-        row = next(i for i, value in enumerate(values) if not _is_number(value))
-        raise SpecError(
-            f"data: {path}: column {name!r}, row {row + 1}: {str(values[row])[:40]!r} is no number;"
-            " name it in categorical?"
-        ) from None
+    found = []
+    for row, value in enumerate(values):
+        try:
+            found.append(float(value))
+        except (TypeError, ValueError):
+            raise SpecError(
+                f"data: {path}: column {name!r}, row {row + 1}: {str(value)[:40]!r} is no number;"
+                " name it in categorical?"
+            ) from None
+    numbers = np.array(found, np.float64)
     if not np.isfinite(numbers).all():
         row = int(np.flatnonzero(~np.isfinite(numbers))[0])
         raise SpecError(f"data: {path}: column {name!r}, row {row + 1}: {numbers[row]} is not finite")
     return numbers
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _codes(columns: list[Column]) -> list[Array]:
