@@ -16,13 +16,15 @@ from parity.common.reference import (
     clip_factor,
     initial_slots,
     learning_rate,
-    softmax_cross_entropy,
     step_scalars,
     update,
 )
+from parity.common.reference.losses import loss_sum_and_count
 from parity.common.spec import TrainSpec
+from parity.common.spec.losses import SoftmaxCrossEntropy
 from parity_tests.helpers.records import TINY
 
+PLAIN = SoftmaxCrossEntropy(clip=0.0)
 RATES = [0.1, 0.1, 0.05, 0.02, 0.3]
 GRADIENTS = [0.5, -1.25, 2.0, 1e-4, -0.75]
 
@@ -263,7 +265,7 @@ def exact_loss(logits: list[float], label: int) -> float:
 @given(st.lists(st.floats(-1000, 1000), min_size=2, max_size=6), st.data())
 def test_softmax_cross_entropy_is_exact_at_extreme_logits(logits: list[float], data: st.DataObject) -> None:
     label = data.draw(st.integers(0, len(logits) - 1))
-    loss, count = softmax_cross_entropy(np.array([logits]), np.array([label]))
+    loss, count = loss_sum_and_count(PLAIN, np.array([logits]), np.array([label]))
     # Rounding of a difference of logits of size up to 1000.
     assert loss == pytest.approx(exact_loss(logits, label), rel=1e-13, abs=3e-13)
     assert count == 1
@@ -271,7 +273,7 @@ def test_softmax_cross_entropy_is_exact_at_extreme_logits(logits: list[float], d
 
 def test_softmax_cross_entropy_sums_over_samples() -> None:
     logits = np.array([[0.0, 0.0], [math.log(3), 0.0], [1e4, -1e4]])
-    loss, count = softmax_cross_entropy(logits, np.array([0, 0, 1]))
+    loss, count = loss_sum_and_count(PLAIN, logits, np.array([0, 0, 1]))
     assert loss == pytest.approx(math.log(2) + math.log(4 / 3) + 2e4, rel=1e-15)
     assert count == 3
-    assert softmax_cross_entropy(logits, np.array([0, 1, 1]))[0] - loss == pytest.approx(math.log(3))
+    assert loss_sum_and_count(PLAIN, logits, np.array([0, 1, 1]))[0] - loss == pytest.approx(math.log(3))

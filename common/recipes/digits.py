@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parity.common.recipes.models.sequence import transformer_block
 from parity.common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
 from parity.common.spec.layers import (
     Activation,
@@ -14,9 +15,7 @@ from parity.common.spec.layers import (
     MaxPool2D,
     Patchify,
     PositionEmbedding,
-    Residual,
     SelfAttention,
-    Sequential,
 )
 
 
@@ -79,19 +78,8 @@ def digits_transformer() -> TrainSpec:
 
     Command: parity run --recipe digits_transformer
     """
-
-    def block(number: int) -> Sequential:
-        return Sequential(
-            name=f"block_{number}",
-            layers=(
-                Residual(name="attend", layers=(LayerNorm(), SelfAttention(heads=4))),
-                Residual(
-                    name="feed_forward",
-                    layers=(LayerNorm(), Dense(units=64), Activation(function="gelu"), Dense(units=32)),
-                ),
-            ),
-        )
-
+    attend = LayerNorm(), SelfAttention(heads=4)
+    feed_forward = LayerNorm(), Dense(units=64), Activation(function="gelu"), Dense(units=32)
     return TrainSpec(
         name="digits_transformer",
         model=ModelSpec(
@@ -100,8 +88,8 @@ def digits_transformer() -> TrainSpec:
                 Patchify(size=2),
                 Dense(name="embed", units=32),
                 PositionEmbedding(),
-                block(1),
-                block(2),
+                transformer_block(1, attend, feed_forward),
+                transformer_block(2, attend, feed_forward),
                 LayerNorm(),
                 GlobalAveragePool(),
                 Dense(name="head", units=10),

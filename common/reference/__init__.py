@@ -5,7 +5,6 @@ float64 and handed to both trainers, so no framework can compute them in a narro
 """
 
 from parity.common.reference.loss_scale import LossScaler
-from parity.common.reference.losses import softmax_cross_entropy
 from parity.common.reference.optimizers import AVERAGE, clip, clip_factor, initial_slots, step_scalars, update
 from parity.common.reference.schedules import StepScalars, learning_rate
 
@@ -17,7 +16,6 @@ __all__ = [
     "clip_factor",
     "initial_slots",
     "learning_rate",
-    "softmax_cross_entropy",
     "step_scalars",
     "update",
 ]

@@ -119,9 +119,3 @@ def _divergence(loss: spec.KLDivergence, y: Array, t: Array) -> Array:
 
 def _clip(x: Array, low: float, high: float) -> Array:
     return np.where(x.real < low, low, np.where(x.real > high, high, x))
-
-
-def softmax_cross_entropy(logits: Array, labels: NDArray[np.int64]) -> tuple[float, int]:
-    """(sum of -log softmax(logits)[label] over the samples, number of samples)."""
-    total, count = loss_sum_and_count(spec.SoftmaxCrossEntropy(clip=0.0), logits, labels)
-    return float(total), int(count)

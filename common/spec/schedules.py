@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, Number, PositiveInt, Spec
 
@@ -211,9 +211,3 @@ ScheduleSpec = Annotated[
     | ReduceOnPlateau,
     Field(discriminator="kind"),
 ]
-
-
-def parse_schedule(data: dict[str, object]) -> ScheduleBase:
-    """A schedule from plain data, by its `kind`."""
-    schedule: ScheduleBase = TypeAdapter(ScheduleSpec).validate_python(data)
-    return schedule

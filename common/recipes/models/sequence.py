@@ -26,6 +26,22 @@ from parity.common.spec.layers import (
 NORMAL = "normal_0.02"
 
 
+def transformer_block(
+    number: int,
+    attend: tuple[LayerSpec, ...],
+    feed_forward: tuple[LayerSpec, ...],
+    after: tuple[LayerSpec, ...] = (),
+    drop_rate: float = 0.0,
+) -> Sequential:
+    """Two residual branches, each with the layers `after` behind it; `drop_rate`: of the branches."""
+    branches = [
+        Residual(name=name, drop_rate=drop_rate, layers=layers)
+        for name, layers in (("attend", attend), ("feed_forward", feed_forward))
+    ]
+    layers = (layer for branch in branches for layer in (branch, *after))
+    return Sequential(name=f"block_{number}", layers=tuple(layers))
+
+
 def gpt2_model(
     vocabulary: int = 50257,
     positions: int = 1024,
@@ -36,33 +52,11 @@ def gpt2_model(
     dropout: float = 0.1,
 ) -> ModelSpec:
     """GPT-2: Radford et al. 2019. Pre-norm blocks, GELU by tanh, the output tied to the embedding."""
-    norm = LayerNorm(epsilon=1e-5)
-
-    def block(number: int) -> Sequential:
-        return Sequential(
-            name=f"block_{number + 1}",
-            layers=(
-                Residual(
-                    name="attend",
-                    layers=(
-                        norm,
-                        SelfAttention(
-                            heads=heads,
-                            causal=True,
-                            dropout=dropout,
-                            kernel_initializer=NORMAL,
-                            bias_initializer="zeros",
-                        ),
-                        Dropout(rate=dropout),
-                    ),
-                ),
-                Residual(
-                    name="feed_forward",
-                    layers=(norm, *_feed_forward(width, "gelu_tanh"), Dropout(rate=dropout)),
-                ),
-            ),
-        )
-
+    norm, drop = LayerNorm(epsilon=1e-5), Dropout(rate=dropout)
+    attention = SelfAttention(
+        heads=heads, causal=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
+    )
+    branches = (norm, attention, drop), (norm, *_feed_forward(width, "gelu_tanh"), drop)
     return ModelSpec(
         input_shape=(tokens,),
         inputs="tokens",
@@ -74,8 +68,8 @@ def gpt2_model(
                 initializer=NORMAL,
                 layers=(
                     PositionEmbedding(positions=positions, initializer=NORMAL),
-                    Dropout(rate=dropout),
-                    *(block(number) for number in range(depth)),
+                    drop,
+                    *(transformer_block(number + 1, *branches) for number in range(depth)),
                     norm,
                 ),
             ),
@@ -95,22 +89,11 @@ def bert_model(
     separator_id: int | None = 102,
 ) -> ModelSpec:
     """BERT with its masked-word head: Devlin et al. 2019. Post-norm blocks, padding masked."""
-    norm = LayerNorm(epsilon=1e-12)
-
-    def block(number: int) -> Sequential:
-        attention = SelfAttention(
-            heads=heads, masked=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
-        )
-        return Sequential(
-            name=f"block_{number + 1}",
-            layers=(
-                Residual(name="attend", layers=(attention, Dropout(rate=dropout))),
-                norm,
-                Residual(name="feed_forward", layers=(*_feed_forward(width, "gelu"), Dropout(rate=dropout))),
-                norm,
-            ),
-        )
-
+    norm, drop = LayerNorm(epsilon=1e-12), Dropout(rate=dropout)
+    attention = SelfAttention(
+        heads=heads, masked=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
+    )
+    branches = (attention, drop), (*_feed_forward(width, "gelu"), drop)
     return ModelSpec(
         input_shape=(tokens,),
         inputs="tokens",
@@ -126,8 +109,8 @@ def bert_model(
                 layers=(
                     PositionEmbedding(positions=positions, initializer=NORMAL),
                     LayerNorm(name="embedding_norm", epsilon=1e-12),
-                    Dropout(rate=dropout),
-                    *(block(number) for number in range(depth)),
+                    drop,
+                    *(transformer_block(number + 1, *branches, after=(norm,)) for number in range(depth)),
                     Dense(name="head", units=width, kernel_initializer=NORMAL, bias_initializer="zeros"),
                     Activation(function="gelu"),
                     LayerNorm(name="head_norm", epsilon=1e-12),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parity.common.recipes.models.sequence import transformer_block
 from parity.common.spec import LayerSpec, ModelSpec
 from parity.common.spec.layers import (
     Activation,
@@ -87,19 +88,16 @@ def _basic_block(name: str, filters: int, strides: int) -> Sequential:
         Conv2D(filters=filters, padding=1, use_bias=False),
         BatchNorm(),
     )
-    if strides == 1:
+    projection = Conv2D(filters=filters, kernel_size=1, strides=strides, padding=0, use_bias=False)
+    return _residual(name, inside, () if strides == 1 else (projection, BatchNorm()))
+
+
+def _residual(name: str, inside: tuple[LayerSpec, ...], shortcut: tuple[LayerSpec, ...]) -> Sequential:
+    """relu(inside + shortcut); without layers, the shortcut is the input as it is."""
+    if not shortcut:
         return Sequential(name=name, layers=(Residual(layers=inside), RELU))
-    shortcut = (
-        Conv2D(filters=filters, kernel_size=1, strides=strides, padding=0, use_bias=False),
-        BatchNorm(),
-    )
-    return Sequential(name=name, layers=(_branches(inside, shortcut), RELU))
-
-
-def _branches(inside: tuple[LayerSpec, ...], shortcut: tuple[LayerSpec, ...]) -> Add:
-    return Add(
-        layers=(Sequential(name="inside", layers=inside), Sequential(name="shortcut", layers=shortcut))
-    )
+    branches = Sequential(name="inside", layers=inside), Sequential(name="shortcut", layers=shortcut)
+    return Sequential(name=name, layers=(Add(layers=branches), RELU))
 
 
 def resnet50_model(
@@ -135,9 +133,7 @@ def resnet50_model(
             conv(4 * filters, 1),
             norm,
         )
-        if not projects:
-            return Sequential(name=name, layers=(Residual(layers=inside), RELU))
-        return Sequential(name=name, layers=(_branches(inside, (conv(4 * filters, 1, strides), norm)), RELU))
+        return _residual(name, inside, (conv(4 * filters, 1, strides), norm) if projects else ())
 
     stages = [
         bottleneck(
@@ -268,26 +264,16 @@ def vit_model(
     tokens = (side // patch) ** 2
     norm = LayerNorm(epsilon=1e-6)
 
+    drop = (Dropout(rate=dropout),) if dropout else ()
+    feed_forward = (
+        Dense(name="widen", units=4 * width),
+        Activation(function="gelu"),
+        Dense(name="narrow", units=width),
+    )
+
     def block(number: int) -> Sequential:
-        rate = drop_path * number / max(1, depth - 1)
-        drop = (Dropout(rate=dropout),) if dropout else ()
-        return Sequential(
-            name=f"block_{number + 1}",
-            layers=(
-                Residual(name="attend", drop_rate=rate, layers=(norm, SelfAttention(heads=heads), *drop)),
-                Residual(
-                    name="feed_forward",
-                    drop_rate=rate,
-                    layers=(
-                        norm,
-                        Dense(name="widen", units=4 * width),
-                        Activation(function="gelu"),
-                        Dense(name="narrow", units=width),
-                        *drop,
-                    ),
-                ),
-            ),
-        )
+        branches = (norm, SelfAttention(heads=heads), *drop), (norm, *feed_forward, *drop)
+        return transformer_block(number + 1, *branches, drop_rate=drop_path * number / max(1, depth - 1))
 
     return ModelSpec(
         input_shape=(side, side, channels),
@@ -296,7 +282,7 @@ def vit_model(
             Reshape(shape=(tokens, width)),
             ClassToken(),
             PositionEmbedding(initializer="truncated_normal_0.02"),
-            *((Dropout(rate=dropout),) if dropout else ()),
+            *drop,
             *(block(number) for number in range(depth)),
             norm,
             TakeToken(index=0),

@@ -1,7 +1,11 @@
 """NumPy formulas of the optimizers, and the scalars that both trainers are handed."""
 
-# The rules register themselves.
-from parity.common.reference.optimizers import adam, adaptive, descent, matrix
+from parity.common.reference.optimizers import (  # noqa: F401 - they register their rules
+    adam,
+    adaptive,
+    descent,
+    matrix,
+)
 from parity.common.reference.optimizers.base import (
     AVERAGE,
     InitialSlot,
@@ -15,13 +19,9 @@ from parity.common.reference.optimizers.base import (
 __all__ = [
     "AVERAGE",
     "InitialSlot",
-    "adam",
-    "adaptive",
     "clip",
     "clip_factor",
-    "descent",
     "initial_slots",
-    "matrix",
     "step_scalars",
     "update",
 ]

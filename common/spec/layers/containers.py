@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -94,10 +95,7 @@ class _Branches(Container):
     """Children side by side, all fed with the container's input."""
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
-        names = child_names(self.layers)
-        return tuple(
-            layer.node(_join(path, name), input_shape) for name, layer in zip(names, self.layers, strict=True)
-        )
+        return side_by_side(path, child_names(self.layers), self.layers, input_shape)
 
 
 class Add(_Branches):
@@ -122,6 +120,14 @@ class Concatenate(_Branches):
         if len({shape[:-1] for shape in shapes}) > 1:
             raise self.error(f"the branches may differ in the last axis only, received {shapes}")
         return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+
+
+def side_by_side(
+    path: str, names: Sequence[str], layers: Sequence[LayerSpec], input_shape: Shape
+) -> tuple[Node, ...]:
+    """Children of these names in their places, all fed with the same."""
+    pairs = zip(names, layers, strict=True)
+    return tuple(layer.node(_join(path, name), input_shape) for name, layer in pairs)
 
 
 def _join(path: str, name: str) -> str:

@@ -12,7 +12,7 @@ from parity.common.spec.layers.base import Initializer, LayerSpec, ParameterSpec
 from parity.common.spec.layers.core import Dense
 from parity.common.spec.layers.windows import (
     MEANING,
-    Explicit,
+    Padding,
     Pairs,
     Sizes,
     Windowed,
@@ -30,7 +30,7 @@ class _Kernel(Windowed):
     sized: ClassVar[tuple[str, ...]] = ("kernel_size", "strides", "dilation")
     kernel_size: Sizes = 3
     strides: Sizes = 1
-    padding: Literal["same", "valid"] | Explicit = "same"
+    padding: Padding = "same"
     dilation: Sizes = 1
     use_bias: bool = True
     bias_initializer: Initializer | None = None
@@ -141,28 +141,16 @@ class DepthwiseConv2D(Convolution):
         return input_shape[-1] * self.depth_multiplier
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        kernel = _depthwise_kernel(
-            self,
-            "kernel",
-            self.kernel_initializer,
-            input_shape[-1],
-            self.depth_multiplier,
-            self.fan_in_counts,
-        )
+        kernel = _depthwise_kernel(self, "kernel", self.kernel_initializer, input_shape[-1])
         return self.with_bias(kernel, channels=self.channels(input_shape))
 
 
 def _depthwise_kernel(
-    layer: Convolution,
-    name: str,
-    initializer: str | None,
-    channels: int,
-    multiplier: int,
-    fan_in_counts: str | None,
+    layer: DepthwiseConv2D | SeparableConv2D, name: str, initializer: str | None, channels: int
 ) -> ParameterSpec:
-    window = math.prod(layer.kernel())
+    window, multiplier = math.prod(layer.kernel()), layer.depth_multiplier
     fans = (window * channels, window * multiplier)
-    if fan_in_counts == "one_channel":
+    if layer.fan_in_counts == "one_channel":
         fans = (window, window * channels * multiplier)
     shape = (*layer.kernel(), channels, multiplier)
     return ParameterSpec(name, shape, initializer or "zeros", *fans)
@@ -193,21 +181,9 @@ class SeparableConv2D(Convolution):
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         between = input_shape[-1] * self.depth_multiplier
-        depthwise = _depthwise_kernel(
-            self,
-            "depthwise_kernel",
-            self.depthwise_initializer,
-            input_shape[-1],
-            self.depth_multiplier,
-            self.fan_in_counts,
-        )
-        pointwise = ParameterSpec(
-            "pointwise_kernel",
-            (1, 1, between, self.filters),
-            self.pointwise_initializer or "zeros",
-            between,
-            self.filters,
-        )
+        depthwise = _depthwise_kernel(self, "depthwise_kernel", self.depthwise_initializer, input_shape[-1])
+        initializer, shape = self.pointwise_initializer or "zeros", (1, 1, between, self.filters)
+        pointwise = ParameterSpec("pointwise_kernel", shape, initializer, between, self.filters)
         return self.with_bias(depthwise, pointwise, channels=self.filters)
 
 
@@ -262,17 +238,11 @@ class _Transposed(_Kernel):
 
     def is_same(self, input_shape: Shape) -> bool:
         """Whether the cropping is what TensorFlow's SAME takes off."""
-        axes = zip(
-            input_shape,
-            self.output_shape(input_shape),
-            self.window(),
-            self.steps(),
-            self.crops(),
-            strict=False,
-        )
+        sides = zip(input_shape, self.output_shape(input_shape), strict=True)
+        axes = zip(sides, self.window(), self.steps(), self.crops(), strict=False)
         return all(
             (before, max(after, 0)) == same_pads(out, window, stride) and -(-out // stride) == side
-            for side, out, window, stride, (before, after) in axes
+            for (side, out), window, stride, (before, after) in axes
         )
 
     def output_shape(self, input_shape: Shape) -> Shape:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
-from parity.common.spec.layers.containers import Container, child_names
+from parity.common.spec.layers.containers import Container, child_names, side_by_side
 
 if TYPE_CHECKING:
     from parity.common.spec.layers import AnyLayer
@@ -72,11 +72,8 @@ class TiedEmbedding(Container):
 
     def node(self, path: str, input_shape: Shape) -> Node:
         inner = self.inner_input_shape(input_shape)
-        names = child_names((*self.beside, *self.layers))
-        beside = tuple(
-            layer.node(f"{path}/{name}" if path else name, input_shape)
-            for name, layer in zip(names[: len(self.beside)], self.beside, strict=True)
-        )
+        names = child_names((*self.beside, *self.layers))[: len(self.beside)]
+        beside = side_by_side(path, names, self.beside, input_shape)
         for child in beside:
             if child.output_shape != inner:
                 raise self.error(
@@ -96,11 +93,8 @@ class TiedEmbedding(Container):
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         table = _table(self.vocabulary, self.features, self.initializer, self.padding_id)
-        return (
-            (table, ParameterSpec("output_bias", (self.vocabulary,), "zeros"))
-            if self.output_bias
-            else (table,)
-        )
+        bias = ParameterSpec("output_bias", (self.vocabulary,), "zeros")
+        return (table, bias) if self.output_bias else (table,)
 
 
 class PositionEmbedding(LayerSpec):
