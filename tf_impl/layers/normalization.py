@@ -14,27 +14,26 @@ from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 
 @register(spec.BatchNorm)
-class BatchNorm(Contextual):
+class BatchNorm(Contextual, NodeLayer):
     """Batch norm whose statistics come from a (sum, count) reduced over the replicas.
 
     guarded: whether the local batch may be empty.
     """
 
     guarded = False
+    gamma = beta = None
 
     def __init__(self, node: Node) -> None:
-        super().__init__()
+        super().__init__(node)
         self.spec = node.spec
 
     def build(self, input_shape: tuple) -> None:
-        shape = (input_shape[-1],)
-        trained = not self.spec.frozen
-        self.gamma = (
-            self.add_weight(shape=shape, name="gamma", trainable=trained) if self.spec.scale else None
-        )
-        self.beta = self.add_weight(shape=shape, name="beta", trainable=trained) if self.spec.center else None
-        self.moving_mean = self._buffer(shape)
-        self.moving_variance = self._buffer(shape)
+        for tensor in self.node.parameters:
+            if tensor.name in ("moving_mean", "moving_variance"):
+                variable = self._buffer(tensor.shape)
+            else:
+                variable = self.add_weight(shape=tensor.shape, name=tensor.name, trainable=tensor.trainable)
+            setattr(self, tensor.name, variable)
         self.built = True
 
     def _buffer(self, shape: tuple) -> tf.Variable:

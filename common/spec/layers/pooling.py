@@ -66,11 +66,7 @@ class Pool(Windowed):
         return (*self.sides(input_shape), input_shape[-1])
 
 
-class _MaxPool(Pool):
-    """Maximum over windows; padding never wins. Of equal values the first gets the gradient."""
-
-
-class MaxPool2D(_MaxPool):
+class MaxPool2D(Pool):
     """Maximum over windows of an HWC image; padding never wins.
 
     Of equal values the first in row-major order gets the gradient, in both frameworks.
@@ -79,7 +75,7 @@ class MaxPool2D(_MaxPool):
     kind: Literal["max_pool2d"] = "max_pool2d"
 
 
-class MaxPool1D(_MaxPool):
+class MaxPool1D(Pool):
     """Maximum over windows of a (steps, features) sequence; padding never wins."""
 
     rank = 1
