@@ -328,7 +328,7 @@ def test_nothing_is_left_open_after_resolving(recipe: str, convention: str) -> N
     """Each field that some convention decides is written out, at every depth."""
     spec = override(recipes.get(recipe), [f"convention={convention}"]).resolved()
     parts = [spec.optimizer, *(node.spec for node in walk(spec.model.tree()))]
-    decided = [(part, name) for part in parts for name in part.conventions.get(convention, {})]
+    decided = [(part, name) for part in parts for name in part.conventions]
     assert decided
     assert all(getattr(part, name) is not None for part, name in decided)
     assert spec.resolved() == spec and spec.resolved().content_hash() == spec.content_hash()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from parity.common.execution.pass_context import Context
-from parity.common.reference.recurrent import (
+from parity.common.execution.recurrent import (
     GRUCell,
     LSTMCell,
     Operations,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from parity.common.execution.pass_context import Context
-from parity.common.reference.recurrent import (
+from parity.common.execution.recurrent import (
     GRUCell,
     LSTMCell,
     Operations,
