@@ -25,12 +25,8 @@ class Attention(Products, Contextual, NodeLayer):
 
     def attend(self, x: tf.Tensor, memory: tf.Tensor, context: Context) -> tf.Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
-        query, key, value = (
-            self._project(x, "query"),
-            self._project(memory, "key"),
-            self._project(memory, "value"),
-        )
-        query, key, value = self._split(query), self._split(key), self._split(value)
+        parts = (("query", x), ("key", memory), ("value", memory))
+        query, key, value = (self._split(self._project(tokens, part)) for part, tokens in parts)
         query, key = self._turn(query), self._turn(key)
         mixed = tf.transpose(self._mix(query, key, value, context), [0, 2, 1, 3])
         mixed = tf.reshape(mixed, [-1, mixed.shape[1], self.node.spec.heads * self.size])

@@ -48,12 +48,8 @@ class Attention(Products, Contextual, NodeLayer):
     def attend(self, x: Tensor, memory: Tensor, context: Context) -> Tensor:
         """What the tokens of x (batch, tokens, features) take from those of the memory."""
         x, memory = self.division.enter(x), self.division.enter(memory)
-        query, key, value = (
-            self._project(x, "query"),
-            self._project(memory, "key"),
-            self._project(memory, "value"),
-        )
-        query, key, value = self._split(query), self._split(key), self._split(value)
+        parts = (("query", x), ("key", memory), ("value", memory))
+        query, key, value = (self._split(self._project(tokens, part)) for part, tokens in parts)
         query, key = self._turn(query), self._turn(key)
         mixed = self._mix(query, key, value, context).transpose(1, 2).flatten(2)
         return self._project(mixed, "output")

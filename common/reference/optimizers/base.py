@@ -146,14 +146,13 @@ def update(
     name: str = "",
 ) -> tuple[Array, Slots]:
     """One optimizer step on one tensor: (new weight, new slots). The gradient is already clipped."""
-    rule = optimizer.rule_of(name, weight.shape)
-    decay = known(rule.weight_decay) if optimizer.decays(name, weight.shape) else 0.0
-    decayed = weight
+    rule = optimizer.rule_for(name, weight.shape)
+    decay, decayed = known(rule.weight_decay), weight
     if decay and rule.weight_decay_mode == "coupled":
         gradient = gradient + decay * weight
     elif decay and rule.weight_decay_mode == "decoupled":
         decayed = weight - scalars["learning_rate"] * decay * weight
-    given = Update(_with_decay(rule, decay), scalars, weight, decayed, gradient, slots)
+    given = Update(rule, scalars, weight, decayed, gradient, slots)
     change, new_slots = _FAMILIES[type(rule)].rule(given)
     new = decayed + change
     if optimizer.ema is None:
@@ -161,10 +160,6 @@ def update(
     kept = scalars["average_decay"]
     average = kept * slots[AVERAGE] + (1 - kept) * new
     return (average if scalars["overwrite"] else new), {**new_slots, AVERAGE: average}
-
-
-def _with_decay(rule: OptimizerBase, decay: float) -> OptimizerBase:
-    return rule if rule.weight_decay == decay else rule.model_copy(update={"weight_decay": decay})
 
 
 def like_weight(*names: str) -> SlotsOf:
