@@ -19,7 +19,7 @@ from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import merged, over_steps
 from parity.common.diagnosis.observe.placements import differences, traceable
-from parity.common.diagnosis.observe.replays import Contexts, Replays, StepTrace, as_trained_tolerances
+from parity.common.diagnosis.observe.replays import Contexts, Replays, StepTrace
 from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
@@ -300,8 +300,8 @@ class ReplaySource(core.ObservationSource):
             self.notes.append(f"the candidate could not be replayed on one replica: {error}")
             return
         ref = next(s.ref for s in self.traced if s.step == step)
-        tolerances = as_trained_tolerances(rough_tolerances(spec, {}))
-        stays = [c for c in StepComparer(spec, ref, {}).as_trained(alone, tolerances) if not c.agrees]
+        compared = StepComparer(spec, ref, {}).as_trained(alone, rough_tolerances(spec, {}))
+        stays = [c for c in compared if not c.agrees]
         more = f"stays: {stays[0].name} is the first to deviate" if stays else "goes away"
         self.notes.append(f"on one replica of {placement.strategy}, step {step}, the divergence {more}")
 

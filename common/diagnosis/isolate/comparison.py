@@ -16,7 +16,7 @@ mean by what it is a mean of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -55,11 +55,14 @@ class Tolerances:
         by_terms = limits.ULPS_OF_TERMS * self.ulp * terms / largest if largest else 0.0
         return max(self.of(name), by_terms)
 
+    @property
+    def as_trained(self) -> Tolerances:
+        """Of a step as trained: it begins with what all steps before have rounded."""
+        every = limits.AS_TRAINED_FLOAT64 if self is INJECTED_TOLERANCES else limits.AS_TRAINED_ROUGH
+        return replace(self, every=every)
 
-INJECTED_TOLERANCES, AS_TRAINED_TOLERANCES = (
-    Tolerances(limits.INJECTED_FLOAT64),
-    Tolerances(limits.AS_TRAINED_FLOAT64),
-)
+
+INJECTED_TOLERANCES = Tolerances(limits.INJECTED_FLOAT64)
 
 
 def rough_tolerances(spec: TrainSpec, floors: Mapping[str, float]) -> Tolerances:
@@ -74,28 +77,31 @@ def rough_tolerances(spec: TrainSpec, floors: Mapping[str, float]) -> Tolerances
         flip = limits.FLIPS * LOW_ULP[spec.low_dtype]
         by_stage = dict.fromkeys(("forward", "backward"), flip)
         # A weight's gradient is not rounded; but products within a layer may flip what it is made of.
-        for node in walk(spec.model.tree()):
-            if any(word in node.spec.kind for word in _SEVERAL_PRODUCTS):
-                for tensor in node.parameters:
-                    for head in ("local_gradient", "gradient"):
-                        name = f"{head}/{node.path}/{tensor.name}"
-                        by_name[name] = max(flip, by_name.get(name, 0.0))
+        names = [
+            f"{head}/{node.path}/{tensor.name}"
+            for node in walk(spec.model.tree())
+            if any(word in node.spec.kind for word in _SEVERAL_PRODUCTS)
+            for tensor in node.parameters
+            for head in ("local_gradient", "gradient")
+        ]
+        by_name |= {name: max(flip, by_name.get(name, 0.0)) for name in names}
     return Tolerances(limits.ULPS_OF_FLOAT32 * ulp, by_stage, by_name, ulp)
+
+
+_HEADS = ("ids", "inputs", "targets", "before", "forward", "loss_sum", "count", "backward", "local_gradient")
+_HEADS += ("total", "gradient", "clipped", "scalar", "updated", "after")
+_AFTER = ("slots", "parameters", "buffers", "step")
 
 
 class Order:
     """The names of a model's tensors in the order in which a step makes them."""
 
     def __init__(self, spec: TrainSpec) -> None:
-        layers = [layer.path for layer in taps.layers_of(spec.model.tree())]
-        tensors = list(parameter_specs(spec))
-        self._stages = ["ids", "inputs", "targets", "before", "forward", "loss_sum", "count", "backward"]
-        self._stages += ["local_gradient", "total", "gradient", "clipped", "scalar", "updated", "after"]
-        self._after = ["slots", "parameters", "buffers", "step"]
-        self._places = {f"forward/{path}": place for place, path in enumerate(layers)}
-        # The loss and what it does to the last layer's output come before all else that flows back.
-        self._places |= {f"backward/{path}": -place for place, path in enumerate(layers)}
-        for place, name in enumerate(tensors):
+        self._places: dict[str, int] = {}
+        for place, layer in enumerate(taps.layers_of(spec.model.tree())):
+            # The loss and what it does to the last layer's output come before all else that flows back.
+            self._places |= {f"forward/{layer.path}": place, f"backward/{layer.path}": -place}
+        for place, name in enumerate(parameter_specs(spec)):
             path = name.partition("/")[2]
             self._places[f"local_gradient/{path}"] = -place
             self._places |= {f"{head}/{path}": place for head in ("gradient", "clipped")}
@@ -105,14 +111,11 @@ class Order:
         head, _, rest = name.partition("/")
         kind = rest.partition("/")[0]
         return (
-            self._stages.index(head) if head in self._stages else len(self._stages),
-            self._after.index(kind) if head == "after" and kind in self._after else 0,
+            _HEADS.index(head) if head in _HEADS else len(_HEADS),
+            _AFTER.index(kind) if head == "after" and kind in _AFTER else 0,
             self._places.get(name, 0),
             name,
         )
-
-    def sorted(self, names: Iterable[str]) -> list[str]:
-        return sorted(names, key=self.key)
 
 
 class StepComparer:
@@ -127,10 +130,10 @@ class StepComparer:
         self._null = set(zero_gradient_directions(spec))
 
     def as_trained(
-        self, trace: Trace, tolerances: Tolerances = AS_TRAINED_TOLERANCES
+        self, trace: Trace, tolerances: Tolerances = INJECTED_TOLERANCES
     ) -> list[TensorComparison]:
-        """The candidate's step as trained."""
-        found = []
+        """The candidate's step as trained. tolerances: of an injected one."""
+        found, tolerances = [], tolerances.as_trained
         for name in self._names(trace):
             if name not in self.ref.replicas[0]:
                 continue  # local gradients, that the reference does not show
@@ -142,7 +145,7 @@ class StepComparer:
                 deviation = _deviation(self.ref.whole(name), trace.whole(name))
                 found.append(TensorComparison(name, None, deviation, tolerances.of(name)))
             else:
-                found += self._copies(name, None, trace, tolerances.of(name))
+                found += self._copies(name, trace, tolerances.of(name))
         return found
 
     def injected(
@@ -160,7 +163,7 @@ class StepComparer:
             "loss": lambda name: [self._loss(name, trace, tolerances)],
             "local_gradient": lambda name: self._local_gradient(name, trace, tolerances),
             "total": lambda name: self._copies(
-                name, trace.summed(name.partition("/")[2]), trace, tolerances.of(name)
+                name, trace, tolerances.of(name), trace.summed(name.partition("/")[2])
             ),
             "gradient": lambda name: self._gradient(name, trace, tolerances),
             "update": lambda name: self._update(name, trace, tolerances),
@@ -174,13 +177,12 @@ class StepComparer:
                     found += kind(name)
                 elif self.spec.per_replica_statistics and stage_of(name) == "buffers":
                     # All replicas began with replica 0's.
-                    found += list(self._copies(name, self.ref.replicas[0][name], trace, tolerances.of(name)))[
-                        :1
-                    ]
+                    due = self.ref.replicas[0][name]
+                    found.append(next(self._copies(name, trace, tolerances.of(name), due)))
                 else:
                     due = self.ref.replicas[0][name]
                     allowed = tolerances.of_terms(name, self._terms_of_mean(name), _largest(due))
-                    found += self._copies(name, due, trace, allowed)
+                    found += self._copies(name, trace, allowed, due)
                 wrong = list(self._of_reference(name, tolerances, trace))
             if wrong and diverged in ("", stage_of(name)):
                 found, diverged = found + wrong, stage_of(name)
@@ -221,16 +223,16 @@ class StepComparer:
         if not all(np.all(other.replicas[0].get("updated", True)) for other in (self.ref, trace)):
             # Where gradients have overflowed, the optimizer is given none.
             names = [name for name in names if not name.startswith("clipped/")]
-        return self._order.sorted(name for name in names if _parameter(name) not in self._null)
+        return sorted((n for n in names if _parameter(n) not in self._null), key=self._order.key)
 
     def _copies(
-        self, name: str, expected: Array | None, trace: Trace, allowed: float
+        self, name: str, trace: Trace, allowed: float, expected: Array | None = None
     ) -> Iterator[TensorComparison]:
         """A tensor of which each replica has a copy. expected: None, what the reference has."""
-        theirs = self.ref.each(name) if expected is None else [expected]
-        if not (self.spec.per_replica_statistics and len(theirs) == len(trace.replicas)):
-            theirs = [theirs[0]] * len(trace.replicas)
-        for replica, (due, value) in enumerate(zip(theirs, trace.each(name), strict=True)):
+        own, theirs = trace.each(name), self.ref.each(name)
+        if expected is not None or not self.spec.per_replica_statistics or len(theirs) != len(own):
+            theirs = [theirs[0] if expected is None else expected] * len(own)
+        for replica, (due, value) in enumerate(zip(theirs, own, strict=True)):
             yield TensorComparison(name, replica, _deviation(due, value), allowed)
 
     def _samples(
@@ -239,7 +241,7 @@ class StepComparer:
         """Inputs or targets, by the ids of the candidate's own loader: of the same samples the same."""
         ids = np.concatenate([given["ids"] for given in injections])
         rows = np.concatenate([given[name] for given in injections])
-        first = dict(zip(ids[::-1].tolist(), range(len(ids) - 1, -1, -1), strict=True))
+        first = {i: at for at, i in reversed(list(enumerate(ids.tolist())))}
         for replica, tensors in enumerate(trace.replicas):
             known = [(at, first[i]) for at, i in enumerate(tensors["ids"].tolist()) if i in first]
             if not known and len(tensors["ids"]):
@@ -336,23 +338,22 @@ class StepComparer:
         if all(local in tensors for tensors in trace.replicas):
             expected = trace.summed(local) / count + self._penalty(name)
         allowed = tolerances.of_terms(name, self._terms(name) / count if count else 0.0, _largest(expected))
-        return self._copies(name, expected, trace, allowed)
+        return self._copies(name, trace, allowed, expected)
 
     def _update(self, name: str, trace: Trace, tolerances: Tolerances) -> Iterator[TensorComparison]:
         """A parameter's change, relative to the largest change: relative to itself little is seen."""
         after, before = self.ref.replicas[0][name], self.ref.replicas[0].get(f"before{name[5:]}")
         if before is None or not name.startswith("after/parameters/"):
-            yield from self._copies(name, after, trace, tolerances.of(name))
+            yield from self._copies(name, trace, tolerances.of(name), after)
             return
         change = np.subtract(after, before, dtype=np.float64)
         allowed = tolerances.of_terms(name, _largest(after), _largest(change))
         for replica, own in enumerate(trace.each(name)):
-            moved = (
-                np.subtract(own, before, dtype=np.float64)
-                if own.shape == before.shape
-                else np.full(1, np.nan)
-            )
-            deviation = 0.0 if np.array_equal(own, after) else _deviation(change, moved)
+            deviation = float("inf")
+            if np.array_equal(own, after):
+                deviation = 0.0
+            elif own.shape == before.shape:
+                deviation = _deviation(change, np.subtract(own, before, dtype=np.float64))
             yield TensorComparison(name, replica, deviation, allowed)
 
 

@@ -15,7 +15,6 @@ from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import (
-    AS_TRAINED_TOLERANCES,
     INJECTED_TOLERANCES,
     StepComparer,
     Tolerances,
@@ -253,7 +252,7 @@ class Replays:
         return replace(
             step,
             injected=injected,
-            compared_as_trained=comparer.as_trained(step.as_trained, as_trained_tolerances(tolerances)),
+            compared_as_trained=comparer.as_trained(step.as_trained, tolerances),
             compared_injected=compared,
             findings=Grouping(self.spec, step.layers).of_step(step.step, compared),
         )
@@ -274,12 +273,3 @@ def _begun_as(as_trained: Trace, injected: Trace) -> Trace:
         for own, given in zip(as_trained.replicas, injected.replicas, strict=True)
     )
     return replace(injected, replicas=replicas)
-
-
-def as_trained_tolerances(tolerances: Tolerances) -> Tolerances:
-    """Of a step as trained: it begins with what all steps before have rounded."""
-    return (
-        AS_TRAINED_TOLERANCES
-        if tolerances is INJECTED_TOLERANCES
-        else replace(tolerances, every=limits.AS_TRAINED_ROUGH)
-    )
