@@ -18,8 +18,7 @@ from parity.common.diagnosis.isolate.comparison import StepComparer, rough_toler
 from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding, merged, over_steps
 from parity.common.diagnosis.isolate.first_step import chosen_steps, first_outside, narrowed
 from parity.common.diagnosis.observe.injection import injections_of, state_before
-from parity.common.diagnosis.observe.placements import traceable
-from parity.common.diagnosis.observe.replays import StepTrace
+from parity.common.diagnosis.observe.replays import StepTrace, traceable
 from parity.common.diagnosis.replays import ReplaySource, diagnose
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison, When
 from parity.common.execution.worker import Workers

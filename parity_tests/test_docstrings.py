@@ -17,6 +17,7 @@ FOLDERS = [
         "checkpoint",
         "commands",
         "data",
+        "diagnosis",
         "execution",
         "external/lint",
         "external/mapping",

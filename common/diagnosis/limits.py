@@ -35,11 +35,9 @@ FLIPS = Limit(
 
 # Two live models side by side, in float64.
 LIVE_FLOAT64 = Limit(
-    1e-10, "one layer in two frameworks, given equal inputs: rounding through deep models stays below"
+    1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
-KERAS_FLOAT32 = Limit(
-    1e-6, "what a constant that Keras takes through float32 changes in a float64 model is not larger"
-)
+KERAS_FLOAT32 = Limit(1e-6, "a constant that Keras takes through float32 changes a float64 model by less")
 ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
 
 # Whether a signature fits what a run made.
@@ -56,7 +54,7 @@ UNEXPLAINED = Limit(
     1e-3, "share of a deviation that a cause may leave; one that leaves more explains nothing"
 )
 FLOAT32_FACTOR = Limit(
-    2.0**-23, "relative error of a number that has been through float32, or of a product of two"
+    2.0**-23, "relative error of a number that has been through float32, or a product of two"
 )
 FLOAT32_LARGEST = Limit(2e-6, "what a single float32 number on a float64 path changes stays below")
 NEARLY_ZERO = Limit(1e-300, "guards a division; the smallest normal float64 is 2e-308")
@@ -68,16 +66,12 @@ CAST_TO_FLOAT32 = Limit(2.0**-20, "8 units: gradients added up in float32 are no
 CAST_OF_LOSS = Limit(2.0**-6, "what flows back from a loss in bfloat16 is rounded at most twice")
 
 # Two recorded scripts, which cannot be replayed.
-SCRIPT_ULPS = Limit(
-    1e3, "without a noise floor: units in the last place at the first step and each one after"
-)
+SCRIPT_ULPS = Limit(1e3, "without a noise floor: units in the last place at each step, the first included")
 SCRIPT_LARGEST = Limit(1e-2, "without a noise floor: no deviation above this is taken for rounding")
 SCRIPT_FACTOR = Limit(1e-4, "relative: two curves, a known number apart, as scripts round it")
 SCRIPT_GRADIENT_ULPS = Limit(1e4, "units: a gradient's elements, each a sum of many terms")
 SCRIPT_CURVE_ULPS = Limit(8, "units: two numbers of a curve, each rounded a few times")
-SCRIPT_SMALL = Limit(
-    1e-6, "share of the largest gradient: elements below it are too rounded to show a factor"
-)
+SCRIPT_SMALL = Limit(1e-6, "share of the largest gradient: smaller elements are too rounded to show a factor")
 
 # How far a search goes. All are counts.
 MOST_STEPS = 8  # traced at once: each is written whole

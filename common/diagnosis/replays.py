@@ -18,8 +18,7 @@ from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
 from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import merged, over_steps
-from parity.common.diagnosis.observe.placements import differences, traceable
-from parity.common.diagnosis.observe.replays import Contexts, Replays, StepTrace
+from parity.common.diagnosis.observe.replays import Contexts, Replays, StepTrace, traceable
 from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
@@ -89,11 +88,11 @@ class ReplaySource(core.ObservationSource):
         super().__init__(console)
         self.records, self.replayer, self.folder = records, replayer, folder
         self.contexts, self.floors = contexts, floors
-        self.notes += differences(*records)
-        simplified = [traceable(record.placement) for record in records]
-        self.placements: tuple[Placement, Placement] = (simplified[0][0], simplified[1][0])
-        self.left_out = list(dict.fromkeys(what for _, left_out in simplified for what in left_out))
-        for record, (_, left_out) in zip(records, simplified, strict=True):
+        self.notes += _differences(*records)
+        (ours, without), (theirs, also_without) = (traceable(record.placement) for record in records)
+        self.placements = (ours, theirs)
+        self.left_out = list(dict.fromkeys([*without, *also_without]))
+        for record, left_out in zip(records, (without, also_without), strict=True):
             if left_out:
                 self.notes.append(f"{record.label} is replayed without {', '.join(left_out)}")
         self.notes += [note for record in records for note in _violations(record)]
@@ -104,7 +103,6 @@ class ReplaySource(core.ObservationSource):
         self.replays = self._replays_of(records[0].spec.resolved())
         self.when: When | None = None
         self.traced: list[StepTrace] = []
-        self._explained = 0
 
     def observe(self) -> None:
         self.when, self.traced = self._diverge()
@@ -118,9 +116,7 @@ class ReplaySource(core.ObservationSource):
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
         self.say(f"explaining {finding.name}")
-        case = self._case(finding, self.folder / f"experiments_{self._explained}")
-        self._explained += 1
-        return [replace(finding, explanation=explain(case))]
+        return [replace(finding, explanation=explain(self._case(finding)))]
 
     def conclude(self) -> Diagnosis:
         when, findings = self.when, merged(self.findings)
@@ -137,15 +133,14 @@ class ReplaySource(core.ObservationSource):
         verdict: Verdict = "parity" if when is None else "divergent"
         if when is not None and not findings and self._rounds_as_far(when):
             verdict = "inconclusive"
+        names = (self.records[0].label, self.records[1].label, self.records[0].spec.name)
         steps = tuple(
             StepComparison(step.step, tuple(step.compared_as_trained), tuple(step.compared_injected))
             for step in self.traced
         )
         return Diagnosis(
             "replays",
-            self.records[0].label,
-            self.records[1].label,
-            self.records[0].spec.name,
+            *names,
             verdict,
             when,
             steps=steps,
@@ -216,21 +211,16 @@ class ReplaySource(core.ObservationSource):
         """None where it was not measured what rounding does to the curves."""
         if spec.precision == "float64":
             return proof_budget(self.records[0])
-        budgets = []
-        for record in self.records:
-            members = [floor for floor in self.floors if floor.placement.label == record.placement.label]
-            if members:
-                budgets.append(ensemble_budget(record, members))
+        members = [[f for f in self.floors if f.placement.label == r.placement.label] for r in self.records]
+        budgets = [
+            ensemble_budget(r, floors) for r, floors in zip(self.records, members, strict=True) if floors
+        ]
         return widest(budgets) if budgets else None
 
-    def _case(self, finding: Finding, folder: Path) -> Case:
+    def _case(self, finding: Finding) -> Case:
         here = next(step for step in self.traced if step.step == finding.step)
         others = [(s.step, s.ref, s.injected) for s in self.traced if s.step is not None and s is not here]
-        last = self.steps if here.step is None else here.step
-        spec = self.replays.spec
-        experiments = Counterfactuals(
-            self.replayer, folder, spec, self.placements, self.contexts, here.replay
-        )
+        spec, folder = self.replays.spec, self.folder / f"experiments_{len(self.findings)}"
         return Case(
             spec=spec,
             reference=self.placements[0],
@@ -240,12 +230,13 @@ class ReplaySource(core.ObservationSource):
             injected=here.injected,
             injections=here.injections,
             as_trained=here.as_trained,
-            earlier=[other for other in others if other[0] < last],
+            others=others,
             finding=finding,
             allowed=max(tensor.allowed for tensor in finding.tensors),
             layers=here.layers,
-            experiments=experiments,
-            later=[other for other in others if other[0] > last],
+            experiments=Counterfactuals(
+                self.replayer, folder, spec, self.placements, self.contexts, here.replay
+            ),
             state=here.state,
             records=self.records,
         )
@@ -317,6 +308,20 @@ def _as_replayed(traced: Sequence[StepTrace], findings: Sequence[Finding]) -> Wh
         if first is not None:
             return When(step.step, f"as replayed, {first.name} is off by {first.deviation:.2g}")
     return When(findings[0].step, f"given the reference's tensors, {findings[0].name} deviates")
+
+
+def _differences(reference: RunRecord, candidate: RunRecord) -> list[str]:
+    """What may matter of the runs' headers where they diverge, beside the placement."""
+    found = []
+    for fact in ("versions", "host", "git_revision", "data_hash"):
+        a, b = getattr(reference.header, fact), getattr(candidate.header, fact)
+        if isinstance(a, dict):
+            found += [
+                f"{fact} {name}: {a[name]} and {b[name]}" for name in a if a[name] != b.get(name, a[name])
+            ]
+        elif a != b:
+            found.append(f"{fact}: {a} and {b}")
+    return found
 
 
 def _violations(record: RunRecord) -> list[str]:

@@ -28,9 +28,9 @@ class Case:
     spec: resolved, as it was replayed. reference, candidate: the placements replayed. step: the finding's,
     None for the evaluation. ref: the reference's trace of it. injected: the candidate's, given the
     reference's tensors, so that each is what the candidate itself makes of those. as_trained: the candidate's as
-    trained. earlier: (step, ref, injected) of the traced steps before; later: of those after. allowed: the
-    largest deviation that is rounding. layers: of each layer's path the name of the tensor that is its input.
-    records: of the runs themselves. state: of the evaluation, the canonical state that it is made with.
+    trained. others: (step, ref, injected) of the other traced steps, ascending. allowed: the largest deviation
+    that is rounding. layers: of each layer's path the name of the tensor that is its input. records: of the
+    runs themselves. state: of the evaluation, the canonical state that it is made with.
     memory: what several signatures need, computed once.
     """
 
@@ -42,13 +42,12 @@ class Case:
     injected: Trace
     injections: Sequence[State]
     as_trained: Trace | None
-    earlier: Sequence[tuple[int, Trace, Trace]]
+    others: Sequence[tuple[int, Trace, Trace]]
     finding: Finding
     allowed: float
     layers: Mapping[str, str]
     experiments: Counterfactuals
     records: tuple[RunRecord, RunRecord] | None = None
-    later: Sequence[tuple[int, Trace, Trace]] = ()
     state: State | None = None
     suspect: Side = "candidate"
     memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
@@ -85,7 +84,7 @@ class Case:
 
     @property
     def given(self) -> Mapping[str, Array]:
-        """What went into the step's parts: the reference's tensors, for either suspect."""
+        """What went into the step's parts: the reference's tensors by name, in their shapes, for either suspect."""
         return self.ref.replicas[0]
 
     @property
@@ -143,7 +142,7 @@ class Case:
 
     def traced(self) -> Iterable[tuple[int, Trace, Trace]]:
         """(step, given, made) of the other traced steps."""
-        for step, ref, injected in (*self.earlier, *self.later):
+        for step, ref, injected in self.others:
             yield step, ref, injected if self.suspect == "candidate" else ref
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import FORCED, Array, Trace, step_folder, write_replica
-from parity.common.spec import Placement, RunOptions, TrainSpec
+from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.instrumentation import Instrumentation, Replay
 from parity.common.spec.layers import AnyLayer, Shape
 from parity.common.state.canonical import State, load_state, save_state
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from parity.common.execution.worker import Workers
 
 Side = Literal["reference", "candidate"]
-
-TRIALS, RESULTS, ERRORS = "trials", "results", "errors"
 
 
 @dataclass(frozen=True)
@@ -87,16 +84,16 @@ class Counterfactuals:
             return []
         folder = self._new_folder("trial")
         described = [variant.described() for variant in variants]
-        (folder / f"{TRIALS}.json").write_text(json.dumps(described), encoding="utf-8")
+        (folder / "trials.json").write_text(json.dumps(described), encoding="utf-8")
         arrays = {
             f"{number}/{name}": value
             for number, variant in enumerate(variants)
             for name, value in variant.arrays().items()
         }
-        save_state(folder / f"{TRIALS}.safetensors", arrays)
+        save_state(folder / "trials.safetensors", arrays)
         self._replayer.trial(self._placements[side == "candidate"].framework, folder)
         found: list[State] = [{} for _ in variants]
-        for name, value in load_state(folder / f"{RESULTS}.safetensors").items():
+        for name, value in load_state(folder / "results.safetensors").items():
             number, _, rest = name.partition("/")
             found[int(number)][rest] = value
         shutil.rmtree(folder)
@@ -127,12 +124,6 @@ class Counterfactuals:
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
-
-    def respecified(self, spec: TrainSpec, stop: int) -> RunRecord:
-        """A run of another spec on the reference's placement, `stop` steps, without its context."""
-        folder = self._new_folder("respecified")
-        options = RunOptions(stop_at_step=stop)
-        return read_record(self._replayer.train(spec, self._placements[0], folder / "run", options))
 
     def _new_folder(self, what: str) -> Path:
         folder = self._folder / f"{what}_{next(self._numbers)}"

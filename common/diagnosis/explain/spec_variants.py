@@ -113,7 +113,7 @@ def _choices(annotation: Any) -> list[Any]:
 
 def _numbers(name: str, present: Any) -> list[Any]:
     found = list(_USUAL.get(name, ()))
-    if isinstance(present, float) and not isinstance(present, bool):
+    if isinstance(present, float):
         if name in _COMPLEMENTS:
             found.insert(0, round(1 - present, 12))
         found += [present * 2, present / 2, 0.0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, Order, consumers
-from parity.common.diagnosis.result import Finding, TensorComparison
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.record import taps
 from parity.common.record.trace import tensor_of
 from parity.common.spec import TrainSpec
@@ -59,9 +59,7 @@ class Grouping:
             return "layer", rest
         if stage == "backward":
             return self._who_sends_back(rest, deviating)
-        if stage == "local_gradient":
-            return "layer", self._tapped(rest.rpartition("/")[0])
-        return "layer", self._tapped(rest.removeprefix("buffers/").rpartition("/")[0])
+        return "layer", self._layer_of(compared)
 
     def _who_sends_back(self, path: str, deviating: Sequence[TensorComparison]) -> Key:
         """Whose backward pass makes the gradient with respect to a layer's output."""
@@ -77,9 +75,9 @@ class Grouping:
         wrong = {name.name.partition("/")[2] for name in deviating if name.stage == "forward"}
         return "layer", next((name for name in after if name in wrong), after[0])
 
-    def _tapped(self, path: str) -> str:
-        """The layer of a path whose output is a tensor of the step: itself, or what it is a part of."""
-        here = path
+    def _layer_of(self, compared: TensorComparison) -> str:
+        """Whose tensor it is, of those layers whose output is a tensor of the step; or what it is a part of."""
+        path = here = tensor_of(compared.name).rpartition("/")[0]
         while here and here not in self._paths:
             here = here.rpartition("/")[0]
         return here or path
@@ -90,21 +88,16 @@ class Grouping:
         if start is None:
             return
         replicas = frozenset().union(*(compared.replicas for compared in start))
-        begun = {self._tapped(tensor_of(compared.name).rpartition("/")[0]) for compared in start}
+        begun = {self._layer_of(compared) for compared in start}
         for key, group in list(groups.items()):
             inside = [
-                compared
-                for compared in group
-                if compared.replicas <= replicas
-                and (key[1] in begun or self._tapped(tensor_of(compared.name).rpartition("/")[0]) in begun)
+                c for c in group if c.replicas <= replicas and (key[1] in begun or self._layer_of(c) in begun)
             ]
             if key == ("before", "") or not inside:
                 continue
             start += inside
-            rest = [compared for compared in group if compared not in inside]
-            if rest:
-                groups[key] = rest
-            else:
+            groups[key] = [compared for compared in group if compared not in inside]
+            if not groups[key]:
                 del groups[key]
 
     def _absorb_containers(self, groups: dict[Key, list[TensorComparison]]) -> None:
@@ -133,8 +126,7 @@ class Grouping:
             return
         rest: list[TensorComparison] = []
         for compared in groups.pop(("gradient", "")):
-            layer = self._tapped(tensor_of(compared.name).rpartition("/")[0])
-            groups.get(("layer", layer), rest).append(compared)
+            groups.get(("layer", self._layer_of(compared)), rest).append(compared)
         if rest:
             groups["gradient", ""] = rest
 
@@ -149,14 +141,7 @@ class Grouping:
         if step is None and stage not in ("ids", "inputs", "before"):
             stage = "evaluation"
         replicas = sorted(frozenset().union(*(compared.replicas for compared in group)))
-        return Finding(
-            step,
-            stage,
-            first.name,
-            tuple(replicas),
-            tuple(group),
-            tuple(agreeing),
-        )
+        return Finding(step, stage, first.name, tuple(replicas), tuple(group), tuple(agreeing))
 
 
 def over_steps(found: Iterable[KeyedFinding]) -> list[Finding]:
@@ -199,22 +184,21 @@ def _follows(start: Finding, grouped: KeyedFinding) -> bool:
 
 def merged(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that have the same explanation, as one: every GELU of a net is approximated by one defect."""
-    first: dict[tuple[str, str], Finding] = {}
     result: list[Finding] = []
     for finding in findings:
         why = finding.explanation
-        same = first.get((why.cause, why.fix)) if why else None
-        if why is None or same is None:
-            if why is not None:
-                first[why.cause, why.fix] = finding
+        place = next((at for at, kept in enumerate(result) if why and _alike(why, kept.explanation)), None)
+        if place is None:
             result.append(finding)
             continue
-        joined = replace(
+        same = result[place]
+        result[place] = replace(
             same,
             replicas=tuple(sorted({*same.replicas, *finding.replicas})),
             tensors=(*same.tensors, *finding.tensors) if same.step == finding.step else same.tensors,
         )
-        result[next(place for place, kept in enumerate(result) if kept is same)] = joined
-        assert why is not None
-        first[why.cause, why.fix] = joined
     return result
+
+
+def _alike(one: Explanation, other: Explanation | None) -> bool:
+    return other is not None and (one.cause, one.fix) == (other.cause, other.fix)

@@ -33,6 +33,29 @@ from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, T
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 
 Contexts = tuple[str | None, str | None]
+# What a replay keeps of a placement, beside its strategy and options.
+_KEPT = ("framework", "replicas", "device", "threads_per_replica", "loader_workers", "prefetch_batches")
+_KEPT += ("timeout_seconds", "accumulation", "sample_order_seed")
+# What divides layers or gradients in ways of its own.
+_OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
+
+
+def traceable(placement: Placement) -> tuple[Placement, list[str]]:
+    """The placement nearest to this one whose steps can be traced, and what it leaves out but for pinning."""
+    fields: dict[str, Any] = {name: getattr(placement, name) for name in _KEPT}
+    own_way = placement.strategy in _OWN_WAYS
+    if own_way:
+        fields["strategy"] = "ddp" if placement.replicas > 1 else "single"
+    else:
+        fields |= {"strategy": placement.strategy, "options": placement.options.to_dict()}
+    left_out = {
+        f"strategy {placement.strategy}": own_way,
+        f"engine {placement.engine}": placement.engine != "own",
+        f"launcher {placement.launcher}": placement.launcher != "local",
+        "compile": placement.compile,
+        f"steps_per_call {placement.steps_per_call}": placement.steps_per_call > 1,
+    }
+    return Placement.parse(fields), [what for what, is_left_out in left_out.items() if is_left_out]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from parity.common.external.pairs.bench import (
     place_of,
 )
 from parity.common.external.pairs.experiments import Change, keep, ways_of, worker_of
-from parity.common.external.pairs.explain import Attribution, Case, Suspect, explained, likely
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Suspect, explained, likely
 from parity.common.external.pairs.points import Segment, segments_of
 from parity.common.external.pairs.updates import Updates
 from parity.common.external.process.pass_result import PassResult
@@ -88,7 +88,7 @@ class PairSource(core.ObservationSource):
         self.as_trained: list[TensorComparison] = []
         self.injected: list[TensorComparison] = []
         # What can be tried of the finding that is isolated now, whether what is found is kept, and what was.
-        self._trial: tuple[Case, bool] | None = None
+        self._trial: tuple[DeviatingTensor, bool] | None = None
         self._attributed: Sequence[Attribution] = ()
         # The last point, in order, that deviates for a reason that could not be put right; its finding's name.
         self._barrier = -1
@@ -263,7 +263,7 @@ class PairSource(core.ObservationSource):
             return None
         return replace(way, value=old)
 
-    def _case(self, trace: PairTrace, number: int, training: bool) -> Case:
+    def _case(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
         segment, injections = self.segments[number], dict(trace.injections)
 
         def measured(more: Arrays) -> float:
@@ -275,7 +275,7 @@ class PairSource(core.ObservationSource):
             except ExternalModelError:
                 return None
 
-        return Case(
+        return DeviatingTensor(
             self.bench,
             segment,
             [s for s in self.suspects if s.changes in ("forward", "layout") and s not in self.used],
@@ -385,7 +385,9 @@ class PairSource(core.ObservationSource):
             segment = Segment(None, (), frozenset({layer}), torch)
             measure = self._buffer_measure(trace, {tensor.name for tensor in mine})
             worst = max(tensor.deviation for tensor in mine)
-            self._trial = (Case(self.bench, segment, suspects, measure, worst), False) if suspects else None
+            self._trial = (
+                (DeviatingTensor(self.bench, segment, suspects, measure, worst), False) if suspects else None
+            )
             yield _finding("buffers", mine)
 
     def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[], float]:

@@ -78,7 +78,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Case:
+class DeviatingTensor:
     """A tensor that deviates by itself.
 
     segment: what computes it. measure: its deviation now. deviation: as found. measure_injected: its deviation with
@@ -111,7 +111,7 @@ def likely(suspect: Suspect) -> Explanation:
     )
 
 
-def explained(case: Case) -> list[Attribution]:
+def explained(case: DeviatingTensor) -> list[Attribution]:
     """The causes of a case, all that it takes; none where no known cause fits."""
     for explain in (_by_settings, _by_weights, _by_connections):
         found = explain(case)
@@ -120,7 +120,7 @@ def explained(case: Case) -> list[Attribution]:
     return []
 
 
-def _by_settings(case: Case) -> list[Attribution]:
+def _by_settings(case: DeviatingTensor) -> list[Attribution]:
     here = [suspect for suspect in case.suspects if case.segment.holds(suspect.keras, suspect.torch)]
     for tried in (here, [suspect for suspect in case.suspects if suspect not in here]):
         candidates = [ways_of(s.keras, s.torch, s.setting, s.ours, s.theirs) for s in tried]
@@ -132,7 +132,9 @@ def _by_settings(case: Case) -> list[Attribution]:
     return []
 
 
-def _confirmed(suspect: Suspect, ways: Sequence[Change], case: Case, deviation: float) -> Attribution:
+def _confirmed(
+    suspect: Suspect, ways: Sequence[Change], case: DeviatingTensor, deviation: float
+) -> Attribution:
     way = next(way for way in ways if deviation_with(case.bench, [way], lambda: 0.0) is not None)
     other = "Keras's" if way.side == "torch" else "torch's"
     evidence = f"{_BACK} {deviation:.2g} instead of {case.deviation:.2g}: {other} value set in {way.layer}"
@@ -140,7 +142,7 @@ def _confirmed(suspect: Suspect, ways: Sequence[Change], case: Case, deviation: 
     return Attribution(explanation, (way,))
 
 
-def _by_weights(case: Case) -> list[Attribution]:
+def _by_weights(case: DeviatingTensor) -> list[Attribution]:
     """Torch's weights of the layer in another order or place than they should be."""
     if case.segment.point is None:
         return []
@@ -163,7 +165,7 @@ def _by_weights(case: Case) -> list[Attribution]:
     return []
 
 
-def _rearranged(case: Case, name: str, state: Arrays) -> Iterator[tuple[str, str, Any]]:
+def _rearranged(case: DeviatingTensor, name: str, state: Arrays) -> Iterator[tuple[str, str, Any]]:
     """(cause, text, values) of what a tensor may be meant to be."""
     value = state[name]
     if value.ndim == 2 and value.shape[0] == value.shape[1]:
@@ -180,7 +182,7 @@ def _rearranged(case: Case, name: str, state: Arrays) -> Iterator[tuple[str, str
         yield "weights_swapped", f"{name} has the values that {other} should have", state[other]
 
 
-def _other_rules(case: Case, name: str) -> Iterator[tuple[str, str, Any]]:
+def _other_rules(case: DeviatingTensor, name: str) -> Iterator[tuple[str, str, Any]]:
     """The Keras tensor by the other rules that a dense kernel may need."""
     pair = next((pair for pair in case.bench.mapping.tensors if pair.torch == (name,)), None)
     if pair is None or len(pair.keras) != 1:
@@ -202,7 +204,7 @@ def _other_rules(case: Case, name: str) -> Iterator[tuple[str, str, Any]]:
         yield "weights_permuted", f"{name} is mapped by {pair.rule!r}, and {rule!r} is right", value
 
 
-def _by_connections(case: Case) -> list[Attribution]:
+def _by_connections(case: DeviatingTensor) -> list[Attribution]:
     """A layer of one side that the other leaves out: a connection, a function, a normalisation."""
     ours, theirs = case.segment.unpaired
     kinds = {info.path: info.kind or info.type for outline in case.bench.outlines for info in outline.layers}
@@ -235,7 +237,7 @@ def _by_connections(case: Case) -> list[Attribution]:
     return []
 
 
-def _injected_deviation(case: Case, tap: str, value: Any, like: str | None = None) -> float | None:
+def _injected_deviation(case: DeviatingTensor, tap: str, value: Any, like: str | None = None) -> float | None:
     """The deviation with a Keras activation in place of what a torch layer gives; None where that cannot be."""
     own = case.inputs.get(like or tap)
     if value is None or own is None:

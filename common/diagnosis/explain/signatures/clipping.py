@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.signatures.base import Match, Tensors, below, farthest, first, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Match, Tensors, below, farthest, ratio_of
 from parity.common.diagnosis.explain.spec_variants import neighbours, said
 from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
@@ -33,33 +34,46 @@ def _said(norms: Sequence[float]) -> str:
     return ", ".join(f"{norm:.6g}" for norm in norms)
 
 
-def _clip_match(case: Case, expected: Sequence[Tensors], tried: str, **facts: str) -> Match | None:
-    """Where the suspect's clipped gradients are as expected of each replica: a match, with what was due."""
-    due = reference.clip(case.spec.optimizer, below(case.given, "gradient/"))
-    before = _left(case, case.made, [due] * case.replicas)
-    after = _left(case, case.made, expected)
-    if after > case.allowed or before <= case.allowed:
+# What is expected of each replica; what is tried, in words; facts.
+Other = tuple[Sequence[Tensors], str, dict[str, str]]
+
+
+def clip_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
+    """Make a signature of wrong clipping: the first of these that gives the clipped gradients of the step."""
+
+    @wraps(others)
+    def signature(case: Case) -> Match | None:
+        due = reference.clip(case.spec.optimizer, below(case.given, "gradient/"))
+        before = _left(case, case.made, [due] * case.replicas)
+        if before <= case.allowed:
+            return None
+        corrected = [{f"clipped/{n}": v for n, v in due.items()}] * case.replicas
+        for expected, tried, facts in others(case):
+            after = _left(case, case.made, expected)
+            if after <= case.allowed:
+                return Match(facts, before, after, tried, corrected if case.suspect == "candidate" else ())
         return None
-    corrected: list[Tensors] = [{f"clipped/{n}": v for n, v in due.items()}] * case.replicas
-    return Match(facts, before, after, tried, corrected if case.suspect == "candidate" else ())
+
+    return signature
 
 
-def clipping_off(case: Case) -> Match | None:
+@clip_signature
+def clipping_off(case: Case) -> Iterator[Other]:
     """The gradient is as long after as before, at every traced step."""
     for _, given, made in case.traced():
         if _left(case, made, [below(given.replicas[0], "gradient/")] * len(made.replicas)) > case.allowed:
-            return None
+            return
     whole = below(case.given, "gradient/")
     norm = f"{_norm(whole):.6g}"
     tried = f"at every traced step the clipped gradients are the unclipped ones, here of norm {norm}"
-    return _clip_match(case, [whole] * case.replicas, tried, norm=norm)
+    yield [whole] * case.replicas, tried, {"norm": norm}
 
 
-def clipped_by_share(case: Case) -> Match | None:
+@clip_signature
+def clipped_by_share(case: Case) -> Iterator[Other]:
     """Each replica clips the whole gradient by the norm of its own share of it."""
-    optimizer = case.spec.optimizer
-    if optimizer.clip_global_norm is None or case.replicas == 1:
-        return None
+    if case.spec.optimizer.clip_global_norm is None or case.replicas == 1:
+        return
     # What the share was divided by, of the counts of the global batch and of the replica.
     units: list[Callable[[float, float], float]] = [lambda n, _: n, lambda _, own: own, lambda *_: 1.0]
     norms = _said([_norm(below(state, "clipped/")) for state in case.made.replicas])
@@ -68,10 +82,7 @@ def clipped_by_share(case: Case) -> Match | None:
         expected = _by_share(case, case.ref, case.made, unit)
         others = [(made, _by_share(case, given, made, unit)) for _, given, made in case.traced()]
         if expected and all(theirs and _left(case, made, theirs) <= case.allowed for made, theirs in others):
-            found = _clip_match(case, expected, tried, norms=norms)
-            if found is not None:
-                return found
-    return None
+            yield expected, tried, {"norms": norms}
 
 
 def _by_share(case: Case, given: Trace, made: Trace, unit: Callable[[float, float], float]) -> list[Tensors]:
@@ -88,30 +99,28 @@ def _by_share(case: Case, given: Trace, made: Trace, unit: Callable[[float, floa
     return found
 
 
-def clipped_by_part(case: Case) -> Match | None:
+@clip_signature
+def clipped_by_part(case: Case) -> Iterator[Other]:
     """Elements fall into a few parts, each clipped by its own norm instead of the whole one's."""
-    if case.spec.optimizer.clip_global_norm is None:
-        return None
-    return first(_by_part(case, below(state, "clipped/")) for state in case.made.replicas)
-
-
-def _by_part(case: Case, made: Tensors) -> Match | None:
-    whole, optimizer = below(case.given, "gradient/"), case.spec.optimizer
-    flat = np.concatenate([whole[n].ravel() for n in made])
-    mine = np.concatenate([made[n].ravel() for n in made])
-    some = np.abs(flat) > np.abs(flat).max() * limits.FITS_READ_OFF
-    factors = np.unique(np.round(mine[some] / flat[some], 6))
-    if not 1 <= len(factors) <= max(case.replicas, 2) or (len(factors) == 1 and case.replicas == 1):
-        return None
-    norms, expected = [], {n: np.array(v) for n, v in whole.items()}
-    for factor in factors:
-        inside = {n: _near(whole[n], made[n], factor) for n in made}
-        norms.append(_norm({n: whole[n][inside[n]] for n in made}))
-        times = reference.clip_factor(optimizer.clip_global_norm, optimizer.clip_epsilon, norms[-1])
-        for n in made:
-            expected[n] = np.where(inside[n], whole[n] * times, expected[n])
-    tried = f"parts of the gradient are clipped by their own norms, {_said(norms)}"
-    return _clip_match(case, [expected] * case.replicas, tried, norms=_said(norms))
+    optimizer, whole = case.spec.optimizer, below(case.given, "gradient/")
+    for made in [below(state, "clipped/") for state in case.made.replicas]:
+        if optimizer.clip_global_norm is None:
+            return
+        flat = np.concatenate([whole[n].ravel() for n in made])
+        mine = np.concatenate([made[n].ravel() for n in made])
+        some = np.abs(flat) > np.abs(flat).max() * limits.FITS_READ_OFF
+        factors = np.unique(np.round(mine[some] / flat[some], 6))
+        if not 1 <= len(factors) <= max(case.replicas, 2) or (len(factors) == 1 and case.replicas == 1):
+            continue
+        norms, expected = [], {n: np.array(v) for n, v in whole.items()}
+        for factor in factors:
+            inside = {n: _near(whole[n], made[n], factor) for n in made}
+            norms.append(_norm({n: whole[n][inside[n]] for n in made}))
+            times = reference.clip_factor(optimizer.clip_global_norm, optimizer.clip_epsilon, norms[-1])
+            for n in made:
+                expected[n] = np.where(inside[n], whole[n] * times, expected[n])
+        tried = f"parts of the gradient are clipped by their own norms, {_said(norms)}"
+        yield [expected] * case.replicas, tried, {"norms": _said(norms)}
 
 
 def _near(whole: Array, made: Array, factor: float) -> Array:
@@ -119,21 +128,15 @@ def _near(whole: Array, made: Array, factor: float) -> Array:
     return inside
 
 
-def clipped_to_another_limit(case: Case) -> Match | None:
+@clip_signature
+def clipped_to_another_limit(case: Case) -> Iterator[Other]:
     """Every gradient is scaled by one number, or as with another setting."""
     whole = below(case.given, "gradient/")
-    return first(
-        _clip_match(
-            case,
-            [reference.clip(optimizer, whole)] * case.replicas,
-            f"NumPy's clipping with {field} {said(value)} gives these gradients",
-            field=field,
-            value=said(value),
-            own=said(getattr(case.spec.optimizer, field)),
-            where="optimizer",
-        )
-        for field, value, optimizer in _clippings(case)
-    )
+    for field, value, optimizer in _clippings(case):
+        own = said(getattr(case.spec.optimizer, field))
+        facts = {"field": field, "value": said(value), "own": own, "where": "optimizer"}
+        tried = f"NumPy's clipping with {field} {said(value)} gives these gradients"
+        yield [reference.clip(optimizer, whole)] * case.replicas, tried, facts
 
 
 def _clippings(case: Case) -> Iterator[tuple[str, Any, OptimizerBase]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -86,12 +86,26 @@ def _first_wrong(case: Case) -> int:
 
 
 def _match(
-    case: Case, expected: Callable[[int], Tensors], tried: str, facts: Mapping[str, str] = {}
+    case: Case, tried: str, facts: Mapping[str, str], expected: Callable[[int], Tensors]
 ) -> Match | None:
     """A match where a formula, of a replica, gives the new state of all replicas that are wrong."""
     wrong = _wrong(case)
     after = max((_left(case, r, expected(r)) for r in wrong), default=float("inf"))
     return Match(facts, max(wrong.values()), after, tried) if after <= case.allowed else None
+
+
+# What is tried, in words; facts; and the new state of a replica.
+Other = tuple[str, dict[str, str], Callable[[int], Tensors]]
+
+
+def update_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
+    """Make a signature of another update: the first of these formulas that gives the new state."""
+
+    @wraps(others)
+    def signature(case: Case) -> Match | None:
+        return first(_match(case, *other) for other in others(case))
+
+    return signature
 
 
 def stale(case: Case) -> Match | None:
@@ -116,25 +130,24 @@ def stale(case: Case) -> Match | None:
 # Settings.
 
 
-def other_setting(case: Case) -> Match | None:
+@update_signature
+def other_setting(case: Case) -> Iterator[Other]:
     """The update is that of the same optimizer with one field changed."""
     optimizer = case.spec.optimizer
     other = "coupled" if optimizer.weight_decay_mode == "decoupled" else "decoupled"
     # Also where the class allows one mode only.
     turned = optimizer.model_copy(update={"weight_decay_mode": other})
-    changes = [("weight_decay_mode", other, turned), *neighbours(optimizer)]
-    return (
-        first(
-            _with(case, changed, field, value)
-            for field, value, changed in changes
-            if not field.startswith("clip") and (field != "weight_decay_mode" or optimizer.weight_decay)
-        )
-        or _rules_of_others(case)
-        or _fitted_setting(case)
-    )
+    for field, value, changed in [("weight_decay_mode", other, turned), *neighbours(optimizer)]:
+        if not field.startswith("clip") and (field != "weight_decay_mode" or optimizer.weight_decay):
+            yield from _with(case, changed, field, value)
+    yield from _rules_of_others(case)
+    for field, value in _fits(case):
+        # Rounded, since people round, or as it is.
+        for number in (float(f"{value:.6g}"), value):
+            yield from _with(case, optimizer.model_copy(update={field: number}), field, number)
 
 
-def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Match | None:
+def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Iterator[Other]:
     """The other optimizer's update, with the scalars that were given or with those that are its own."""
     given = scalars_of(case.given)
     own_scalars = reference.step_scalars(optimizer, case.step or 0, given["learning_rate"])
@@ -143,10 +156,7 @@ def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Match
     for scalars in [given] if own_scalars == given else [given, own_scalars]:
         other = partial(step_reference.updated, case, optimizer=optimizer, scalars=scalars)
         if own_scalars.keys() <= scalars.keys() and _screened(case, other):
-            found = _match(case, other, tried, facts)
-            if found is not None:
-                return found
-    return None
+            yield tried, facts, other
 
 
 def _facts(case: Case, field: str, value: str) -> dict[str, str]:
@@ -163,50 +173,41 @@ def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
     return _left_of(case, replica, other(replica=replica, only=name)) <= case.allowed
 
 
-def _rules_of_others(case: Case) -> Match | None:
+def _rules_of_others(case: Case) -> Iterator[Other]:
     """Rules that no setting names, but that someone may take for one."""
     spec: Any = case.spec.optimizer
     scalars = scalars_of(case.given)
-    rate = scalars.get("learning_rate", 0.0)
-    # Field, words, and the new weight, of the decayed weight, the gradient and the new slots.
-    rules: list[tuple[str, str, Callable[[Array, Array, Tensors], Array]]] = []
+
+    def other(field: str, words: str, new_weight: Callable[[Array, Array, Tensors], Any]) -> Other:
+        tried = f"{spec.kind} with {field} {words} gives the new state"
+        return tried, _facts(case, field, words), partial(_by_rule, case, new_weight)
+
     if spec.kind == "sgd" and spec.nesterov:
         # The look-ahead takes the new velocity as it is.
-        rules.append(
-            ("nesterov", "a momentum factor short", lambda d, g, s: d + _velocity(s, rate) - rate * g)
-        )
+        rate = scalars.get("learning_rate", 0.0)
+        yield other("nesterov", "a momentum factor short", lambda d, g, s: d + _velocity(s, rate) - rate * g)
     if spec.kind in ("adam", "adamw"):
         correction, step_size = scalars["second_correction"], scalars["step_size"]
 
-        def inside(d: Array, _: Array, s: Tensors) -> Array:
-            root = np.sqrt(s["second_moment"] + spec.epsilon) / correction
+        def moved(d: Array, s: Tensors, root: Array) -> Array:
             return np.asarray(d - step_size * s["first_moment"] / root)
+
+        def inside(d: Array, _: Array, s: Tensors) -> Array:
+            return moved(d, s, np.sqrt(s["second_moment"] + spec.epsilon) / correction)
 
         def inside_corrected(d: Array, _: Array, s: Tensors) -> Array:
-            root = np.sqrt(s["second_moment"] / correction**2 + spec.epsilon)
-            return np.asarray(d - step_size * s["first_moment"] / root)
+            return moved(d, s, np.sqrt(s["second_moment"] / correction**2 + spec.epsilon))
 
-        rules.append(("epsilon_place", "inside the root", inside))
-        rules.append(("epsilon_place", "inside the corrected root", inside_corrected))
-    return first(
-        _match(
-            case,
-            partial(_by_rule, case, new_weight),
-            f"{spec.kind} with {field} {words} gives the new state",
-            _facts(case, field, words),
-        )
-        for field, words, new_weight in rules
-    )
+        yield other("epsilon_place", "inside the root", inside)
+        yield other("epsilon_place", "inside the corrected root", inside_corrected)
 
 
 def _velocity(slots: Tensors, rate: float) -> Array:
     return slots["momentum_velocity"] if "momentum_velocity" in slots else -rate * slots["momentum_buffer"]
 
 
-def _by_rule(
-    case: Case, new_weight: Callable[[Array, Array, Tensors], Array], replica: int
-) -> dict[str, Array]:
-    """The due slots, and weights by another rule."""
+def _by_rule(case: Case, new_weight: Callable[..., Any], replica: int) -> dict[str, Array]:
+    """The due slots, and weights by another rule: of the decayed weight, the gradient and the new slots."""
     found, optimizer = dict(_due(case, replica)), case.spec.optimizer
     rate, clipped = scalars_of(case.given)["learning_rate"], below(case.given, "clipped/")
     for name, weight in below(case.made.replicas[replica], "before/parameters/").items():
@@ -222,16 +223,6 @@ def _by_rule(
         slots = step_reference.slots_of(_due(case, replica), name, "after")
         found[f"{_AFTER}{name}"] = new_weight(decayed, gradient, slots)
     return found
-
-
-def _fitted_setting(case: Case) -> Match | None:
-    """A number of any value, read off what was made: rounded, since people round, or as it is."""
-    optimizer = case.spec.optimizer
-    return first(
-        _with(case, optimizer.model_copy(update={field: number}), field, number)
-        for field, value in _fits(case)
-        for number in (float(f"{value:.6g}"), value)
-    )
 
 
 def _fits(case: Case) -> Iterator[tuple[str, float]]:
@@ -268,37 +259,29 @@ def _fits(case: Case) -> Iterator[tuple[str, float]]:
             yield "weight_decay", float(decay) + found / rate
 
 
-def rounded_setting(case: Case) -> Match | None:
+@update_signature
+def rounded_setting(case: Case) -> Iterator[Other]:
     """The update is that of the same optimizer with a number that has been through float32."""
-    kind, scalars = case.spec.optimizer.kind, scalars_of(case.given)
-    others: list[tuple[str, str, dict[str, Any]]] = [
-        (f"{field} {value:g}", f"the optimizer's {field}", {"optimizer": changed})
-        for field, value, changed in rounded_fields(case.spec.optimizer)
-    ]
-    others += [
-        (f"the {name}", f"the {name}", {"scalars": {**scalars, name: float(np.float32(number))}})
-        for name, number in scalars.items()
-        if float(np.float32(number)) != number
-    ]
-    return first(
-        _match(
-            case,
-            partial(step_reference.updated, case, **changed),
-            f"NumPy's {kind} with {words} rounded to float32 gives the new state",
-            {"what": what},
-        )
-        for words, what, changed in others
-    )
+    tried = f"NumPy's {case.spec.optimizer.kind} with {{}} rounded to float32 gives the new state"
+    for field, value, changed in rounded_fields(case.spec.optimizer):
+        other = partial(step_reference.updated, case, optimizer=changed)
+        yield tried.format(f"{field} {value:g}"), {"what": f"the optimizer's {field}"}, other
+    scalars = scalars_of(case.given)
+    for name, number in scalars.items():
+        if float(np.float32(number)) != number:
+            narrow = {**scalars, name: float(np.float32(number))}
+            other = partial(step_reference.updated, case, scalars=narrow)
+            yield tried.format(f"the {name}"), {"what": f"the {name}"}, other
 
 
-def uncorrected(case: Case) -> Match | None:
+@update_signature
+def uncorrected(case: Case) -> Iterator[Other]:
     """The update is that of Adam without bias correction."""
     given = scalars_of(case.given)
     plain = without_correction(given)
-    if plain == given:
-        return None
-    tried = "NumPy's update without bias correction gives the new state"
-    return _match(case, partial(step_reference.updated, case, scalars=plain), tried)
+    if plain != given:
+        tried = "NumPy's update without bias correction gives the new state"
+        yield tried, {}, partial(step_reference.updated, case, scalars=plain)
 
 
 def without_correction(scalars: Mapping[str, float]) -> dict[str, float]:
