@@ -88,8 +88,8 @@ def rough_tolerances(spec: TrainSpec, floors: Mapping[str, float]) -> Tolerances
     return Tolerances(limits.ULPS_OF_FLOAT32 * ulp, by_stage, by_name, ulp)
 
 
-_HEADS = ("ids", "inputs", "targets", "before", "forward", "loss_sum", "count", "backward", "local_gradient")
-_HEADS += ("total", "gradient", "clipped", "scalar", "updated", "after")
+_HEADS: tuple[str, ...] = ("ids", "inputs", "targets", "before", "forward", "loss_sum", "count", "backward")
+_HEADS += ("local_gradient", "total", "gradient", "clipped", "scalar", "updated", "after")
 _AFTER = ("slots", "parameters", "buffers", "step")
 
 

@@ -34,8 +34,8 @@ from parity.common.state.canonical import State, initial_state, load_state, save
 
 Contexts = tuple[str | None, str | None]
 # What a replay keeps of a placement, beside its strategy and options.
-_KEPT = ("framework", "replicas", "device", "threads_per_replica", "loader_workers", "prefetch_batches")
-_KEPT += ("timeout_seconds", "accumulation", "sample_order_seed")
+_KEPT: tuple[str, ...] = ("framework", "replicas", "device", "threads_per_replica", "loader_workers")
+_KEPT += ("prefetch_batches", "timeout_seconds", "accumulation", "sample_order_seed")
 # What divides layers or gradients in ways of its own.
 _OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
 
