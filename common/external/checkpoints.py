@@ -1,6 +1,6 @@
 """A checkpoint of the one framework as one of the other, through a mapping: weights, optimizer slots, step.
 
-Each file is read and written in a process of its own framework (`{tf,torch}_impl/external/convert_checkpoint.py`); between the
+Each file is read and written in a process of its own framework (`{tf,torch}_impl/external/checkpoints.py`); between the
 two stands `CheckpointContents`, whose slots have Keras's meanings. What those are, and from where:
 
 | slot | Keras 3 (keras/src/optimizers) | torch (torch/optim) | relation |
@@ -22,7 +22,7 @@ both, whatever the rate was before, and the trainings agree from there on while 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
 from parity.common.execution.worker import require
+from parity.common.external.process.calls import qualified
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec.external import mapping as maps
 from parity.common.spec.external.patterns import Array
@@ -132,6 +133,11 @@ def convert_checkpoint(
     for framework in sides:
         require(framework)
     contents = CheckpointContents(**_ask("read", source, {"weights_only": weights_only}))
+    if contents.kind is None and not weights_only and source.optimizer is not None:
+        flag = f"--{_SIDES[sides[0]]}-optimizer"
+        raise ExternalModelError(f"{source.path}: holds no optimizer; leave out {flag}")
+    if contents.kind is None and destination.optimizer is not None:
+        raise ExternalModelError(f"there is no optimizer to carry; leave out --{_SIDES[sides[1]]}-optimizer")
     moved = translated(contents, mapping, sides[0])
     notes = _ask("write", destination, {"held": dict(vars(moved))})
     return [*_doubts(mapping), *notes, _said(destination.path, moved)]
@@ -242,9 +248,72 @@ def _said(path: Path, contents: CheckpointContents) -> str:
     return f"{text}; {contents.kind} at step {contents.step or 0}, slots: {slots}"
 
 
-def same_rate(one: float, other: float) -> bool:
-    """Whether two learning rates are one number, but for the float32 that Keras keeps it in."""
-    return abs(one - other) <= _SAME_RATE * abs(other)
+# --- What both frameworks check of a checkpoint ---
+
+
+def slots_of_class(
+    optimizer: Any, known: Mapping[type, tuple[str, dict[str, str]]]
+) -> tuple[str, dict[str, str]]:
+    """Return the kind of an optimizer, and by canonical slot what its framework calls it.
+
+    Args:
+        known: by class.
+
+    Raises:
+        ExternalModelError: it is of another class.
+    """
+    if type(optimizer) not in known:
+        raise ExternalModelError(
+            f"slots of {qualified(type(optimizer))} cannot be carried; those of"
+            f" {', '.join(cls.__name__ for cls in known)} can; carry the weights with --weights-only"
+        )
+    return known[type(optimizer)]
+
+
+def check_kind(contents: CheckpointContents, kind: str, optimizer: Any, target: str) -> None:
+    """Raise ExternalModelError where a checkpoint is of another kind than the optimizer that `target` gives."""
+    if kind != contents.kind:
+        raise ExternalModelError(
+            f"the checkpoint is of {contents.kind}, {target} gives a {type(optimizer).__name__}: no rule takes one's"
+            " slots to the other's; carry the weights with --weights-only"
+        )
+
+
+def check_fit(side: str, live: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    """Raise ExternalModelError where a model lacks a tensor that the mapping gives, or has it in another shape.
+
+    Args:
+        side: 'keras' or 'torch'.
+        live: the model's tensors by name.
+        tensors: arrays or tensors by name.
+    """
+    for name, value in tensors.items():
+        if name not in live:
+            raise ExternalModelError(
+                f"the --{side} model has no tensor {name!r}; it is not the one the mapping is for"
+            )
+        own, given = tuple(live[name].shape), tuple(value.shape)
+        if own != given:
+            raise ExternalModelError(
+                f"the --{side} model's {name} has the shape {own}, the mapping gives {given}"
+            )
+
+
+def note_kept(side: str, kept: Sequence[str], notes: list[str]) -> None:
+    """Note the tensors that stay as a model is built with them; side is 'keras' or 'torch'."""
+    if kept:
+        names = ", ".join(kept)
+        notes.append(f"as the --{side} model is built with, since the mapping ignores them: {names}")
+
+
+def rate_to_carry(contents: CheckpointContents, own: float, target: str, notes: list[str]) -> float | None:
+    """Return the checkpoint's learning rate, and note it, where the optimizer that `target` gives has another."""
+    rate = contents.learning_rate
+    # They may be one number, but for the float32 that Keras keeps it in.
+    if rate is None or abs(rate - own) <= _SAME_RATE * abs(own):
+        return None
+    notes.append(f"learning rate {rate:g} carried; {target} itself has {own:g}")
+    return rate
 
 
 def check_slots(given: Mapping[str, State], expected: set[str], optimizer: str) -> None:

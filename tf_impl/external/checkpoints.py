@@ -10,6 +10,8 @@ import os
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,23 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import h5py
 import keras
-import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.checkpoints import (
     CheckpointContents,
     State,
+    check_fit,
+    check_kind,
     check_slots,
+    note_kept,
     precision_of,
-    same_rate,
+    rate_to_carry,
+    slots_of_class,
 )
+from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external import names
+from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.external.load import build, build_optimizer, prepare
 
 _WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
@@ -80,8 +87,6 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     """
     precision, optimized = _looked_into(path)
     prepare(precision, 1)
-    if optimizer is not None and not optimized and not weights_only:
-        raise ExternalModelError(f"{path}: holds no optimizer; leave out --keras-optimizer")
     carried = optimized and not weights_only
     live = _loaded(path, carried and optimizer is None) if model is None else _built(model, precision)
     kept = None
@@ -91,13 +96,16 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     elif getattr(live, "optimizer", None) is not None:
         live.optimizer = None
     if model is not None or optimizer is not None:
-        _load_weights(path, live)
-    tensors = {name: _array(variable) for name, variable in names.tensors(live).items()}
+        with _one_line(f"{path}: does not fit the --keras model"):
+            # All that it warns of is that something was not loaded.
+            warnings.simplefilter("error", UserWarning)
+            live.load_weights(path)
+    tensors = {name: array_of(variable) for name, variable in names.tensors(live).items()}
     if kept is None:
         return CheckpointContents(tensors)
     kind, slots = _slots(kept, live)
     arrays = {
-        slot: {name: _array(variable) for name, variable in of_slot.items()}
+        slot: {name: array_of(variable) for name, variable in of_slot.items()}
         for slot, of_slot in slots.items()
     }
     return CheckpointContents(tensors, arrays, kind, int(kept.iterations), _rate(kept))
@@ -130,21 +138,14 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
         _assign_optimizer(kept, live, contents, optimizer or model, notes)
         if getattr(live, "optimizer", None) is not kept:
             live.compile(optimizer=kept)
-    elif optimizer is not None:
-        raise ExternalModelError("there is no optimizer to carry; leave out --keras-optimizer")
     elif getattr(live, "optimizer", None) is not None:
         live.optimizer = None
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         temporary = Path(folder) / path.name
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                live.save_weights(temporary) if path.suffix == ".h5" else live.save(temporary)
-        except OSError:
-            raise
-        except Exception as error:
-            hint = "" if path.suffix == ".h5" else "; a .weights.h5 file needs no description of the model"
-            raise ExternalModelError(f"{path}: Keras cannot save {model}: {_one_line(error)}{hint}") from None
+        weights = path.suffix == ".h5"
+        hint = "" if weights else "; a .weights.h5 file needs no description of the model"
+        with _one_line(f"{path}: Keras cannot save {model}", hint):
+            live.save_weights(temporary) if weights else live.save(temporary)
         os.replace(temporary, path)
     return notes
 
@@ -173,15 +174,9 @@ def _of_datasets(file: h5py.File) -> tuple[str, bool]:
 def _loaded(path: Path, compiled: bool) -> keras.Model:
     if path.suffix == ".h5":
         raise ExternalModelError(f"{path}: holds no model; name it with --keras")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return keras.models.load_model(path, compile=compiled, safe_mode=True)
-    except Exception as error:
-        raise ExternalModelError(
-            f"{path}: Keras does not open it by itself: {_one_line(error)}; if the model is yours, name it with"
-            " --keras package.module:attribute"
-        ) from None
+    hint = "; if the model is yours, name it with --keras package.module:attribute"
+    with _one_line(f"{path}: Keras does not open it by itself", hint):
+        return keras.models.load_model(path, compile=compiled, safe_mode=True)
 
 
 def _built(model: str, precision: str) -> keras.Model:
@@ -195,24 +190,15 @@ def _built(model: str, precision: str) -> keras.Model:
     return live
 
 
-def _load_weights(path: Path, live: keras.Model) -> None:
-    try:
-        with warnings.catch_warnings():
-            # All that it warns of is that something was not loaded.
-            warnings.simplefilter("error", UserWarning)
-            live.load_weights(path)
-    except OSError:
-        raise
-    except Exception as error:
-        raise ExternalModelError(f"{path}: does not fit the --keras model: {_one_line(error)}") from None
-
-
 def _optimizer(path: Path, live: keras.Model, target: str | None) -> Any:
     """The optimizer whose state the file holds, with variables, for it to be read into."""
     in_file = _described(path)
     kept = _given_optimizer(live, target)
     if kept is None and in_file is not None:
-        kept = _from_config(path, in_file)
+        with _one_line(
+            f"{path}: Keras does not build its optimizer by itself", "; name it with --keras-optimizer"
+        ):
+            kept = keras.optimizers.deserialize(in_file)
     if kept is None:
         raise ExternalModelError(
             f"{path}: holds the state of an optimizer: name it with --keras-optimizer, or carry the weights alone with"
@@ -250,37 +236,21 @@ def _described(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _from_config(path: Path, config: dict[str, Any]) -> Any:
-    try:
-        return keras.optimizers.deserialize(config)
-    except Exception as error:
-        raise ExternalModelError(
-            f"{path}: Keras does not build its optimizer by itself: {_one_line(error)}; name it with --keras-optimizer"
-        ) from None
-
-
 def _kind(optimizer: Any) -> tuple[str, dict[str, str]]:
-    if type(optimizer) not in _SLOTS:
-        known = ", ".join(cls.__name__ for cls in _SLOTS)
-        raise ExternalModelError(
-            f"slots of {type(optimizer).__module__}.{type(optimizer).__qualname__} cannot be carried; those of {known}"
-            " can; carry the weights with --weights-only"
-        )
+    kind = slots_of_class(optimizer, _SLOTS)
     for setting in ("use_ema", "gradient_accumulation_steps"):
         if getattr(optimizer, setting, None):
             raise ExternalModelError(
                 f"{type(optimizer).__name__} has {setting}, whose slots have no counterpart in torch; carry the weights"
                 " with --weights-only"
             )
-    return _SLOTS[type(optimizer)]
+    return kind
 
 
 def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, keras.Variable]]]:
     """Kind, and the variables by canonical slot and weight."""
     kind, table = _kind(optimizer)
-    named: dict[int, str] = {}
-    for name, variable in names.tensors(live).items():
-        named.setdefault(id(variable), name)
+    named = {id(variable): name for name, variable in without_ties(names.tensors(live)).items()}
     trained = [named[id(variable)] for variable in live.trainable_variables]
     found = {
         slot: dict(zip(trained, variables, strict=True))
@@ -305,33 +275,18 @@ def _rate(optimizer: Any) -> float | None:
 
 def _assign(live: keras.Model, tensors: State, notes: list[str]) -> None:
     variables = names.tensors(live)
-    unknown = next((name for name in tensors if name not in variables), None)
-    if unknown is not None:
-        raise ExternalModelError(
-            f"the --keras model has no tensor {unknown!r}; it is not the one the mapping is for"
-        )
+    check_fit("keras", variables, tensors)
     for name, value in tensors.items():
-        if tuple(variables[name].shape) != value.shape:
-            raise ExternalModelError(
-                f"the --keras model's {name} has the shape {tuple(variables[name].shape)}, the mapping gives"
-                f" {value.shape}"
-            )
         variables[name].assign(value)
     given = {id(variables[name]) for name in tensors}
-    kept = [name for name, variable in variables.items() if id(variable) not in given]
-    if kept:
-        notes.append(f"as the --keras model is built with, since the mapping ignores them: {', '.join(kept)}")
+    note_kept("keras", [name for name, each in variables.items() if id(each) not in given], notes)
 
 
 def _assign_optimizer(
     optimizer: Any, live: keras.Model, contents: CheckpointContents, target: str, notes: list[str]
 ) -> None:
     kind, _ = _kind(optimizer)
-    if kind != contents.kind:
-        raise ExternalModelError(
-            f"the checkpoint is of {contents.kind}, {target} gives a {type(optimizer).__name__}: no rule takes one's slots"
-            " to the other's; carry the weights with --weights-only"
-        )
+    check_kind(contents, kind, optimizer, target)
     if not optimizer.built:
         optimizer.build(live.trainable_variables)
     _, slots = _slots(optimizer, live)
@@ -346,17 +301,21 @@ def _assign_optimizer(
             slots[slot][name].assign(value)
     optimizer._iterations.assign(contents.step or 0)
     own = _rate(optimizer)
-    if own is not None and contents.learning_rate is not None and not same_rate(contents.learning_rate, own):
-        notes.append(f"learning rate {contents.learning_rate:g} carried; {target} itself has {own:g}")
-        optimizer.learning_rate = contents.learning_rate
+    rate = None if own is None else rate_to_carry(contents, own, target, notes)
+    if rate is not None:
+        optimizer.learning_rate = rate
 
 
-def _array(variable: keras.Variable) -> np.ndarray:
-    value = keras.ops.convert_to_numpy(variable)
-    # NumPy itself has no bfloat16; every one of its numbers is one of float32.
-    return value.astype(np.float32) if value.dtype.kind == "V" or str(value.dtype) == "bfloat16" else value
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return (text if text.isprintable() else ascii(text)[1:-1])[:300]
+@contextmanager
+def _one_line(what: str, hint: str = "") -> Iterator[None]:
+    """Silence Keras's warnings, and raise its errors, but those of the file system, as one of one line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except OSError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        text = (text if text.isprintable() else ascii(text)[1:-1])[:300]
+        raise ExternalModelError(f"{what}: {text}{hint}") from None

@@ -5,8 +5,6 @@ See `common/external/checkpoints.py` for what slots mean.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +16,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.base.files import replacing
 from parity.common.external.checkpoints import (
     CheckpointContents,
     State,
+    check_fit,
+    check_kind,
     check_slots,
+    note_kept,
     precision_of,
-    same_rate,
+    rate_to_carry,
+    slots_of_class,
 )
+from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external import names
+from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.load import build, build_optimizer, prepare
 
 # What a file of several parts calls them; the first is what is written.
@@ -63,8 +68,6 @@ _SWITCHED = {
     ("first_moment", "rmsprop"): "centered",
     ("largest_second_moment", "adam"): "amsgrad",
 }
-# What else may be beside the slots of a parameter.
-_BESIDE = {"step"}
 
 
 def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> CheckpointContents:
@@ -83,18 +86,17 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     if weights_only:
         return CheckpointContents(tensors)
     if state is None:
-        if optimizer is not None:
-            raise ExternalModelError(f"{path}: holds no optimizer; leave out --torch-optimizer")
         return CheckpointContents(tensors, step=step)
     if optimizer is None or model is None:
         raise ExternalModelError(
             f"{path}: holds the state of an optimizer: name yours with --torch-optimizer, and the model with"
             " --torch, or carry the weights alone with --weights-only"
         )
-    live, built = _live(model, optimizer, tensors)
-    kind, table = _kind(live)
-    ids = _ids(path, state, live)
-    slots, steps = _slots(path, state, ids, _names(built), table)
+    built = _built(model, tensors)
+    live = build_optimizer(Target.of(optimizer), built)
+    kind, table = slots_of_class(live, _SLOTS)
+    numbered = _numbered(path, state, live, _names(built))
+    slots, steps = _slots(path, state, numbered, table)
     if len(steps) > 1:
         raise ExternalModelError(
             f"{path}: its parameters have been updated {min(steps)} to {max(steps)} times; Keras has one count for"
@@ -113,7 +115,9 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     rate = rates.pop() if rates else None
     if rate is not None:
         _scale(slots, kind, lambda name: rate)
-    _check_complete(slots, table, live, kind)
+    # Slots that are not there yet, of an optimizer that has done no update, are left to Keras.
+    if slots:
+        check_slots(slots, _present(live.param_groups[0], table, kind), type(live).__name__)
     return CheckpointContents(tensors, slots, kind, steps.pop() if steps else step, rate)
 
 
@@ -148,16 +152,12 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
         live = build_optimizer(Target.of(optimizer), built)
         state = _optimizer_state(live, built, contents, optimizer, notes)
         content = {_MODEL[0]: tensors, _OPTIMIZER[0]: state, _STEP[0]: contents.step or 0}
-    elif optimizer is not None:
-        raise ExternalModelError("there is no optimizer to carry; leave out --torch-optimizer")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        temporary = Path(folder) / path.name
+    with replacing(path) as temporary:
         if path.suffix == ".safetensors":
             apart = {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
             save_file(apart, temporary, metadata={"format": "pt"})
         else:
             torch.save(content, temporary)
-        os.replace(temporary, path)
     return notes
 
 
@@ -222,9 +222,7 @@ def _array(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
         raise ExternalModelError(
             f"{path}: {name[:80]!r} is no plain tensor; quantised, sparse and complex ones stay"
         )
-    tensor = tensor.detach().cpu()
-    # NumPy has no bfloat16; every one of its numbers is one of float32.
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array_of(tensor)
 
 
 def _built(model: str, tensors: State) -> torch.nn.Module:
@@ -233,31 +231,15 @@ def _built(model: str, tensors: State) -> torch.nn.Module:
     return build(Target.of(model), precision, 0)
 
 
-def _live(model: str, optimizer: str, tensors: State) -> tuple[torch.optim.Optimizer, torch.nn.Module]:
-    built = _built(model, tensors)
-    return build_optimizer(Target.of(optimizer), built), built
-
-
-def _kind(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, str]]:
-    if type(optimizer) not in _SLOTS:
-        known = ", ".join(cls.__name__ for cls in _SLOTS)
-        raise ExternalModelError(
-            f"slots of {type(optimizer).__module__}.{type(optimizer).__qualname__} cannot be carried; those of {known}"
-            " can; carry the weights with --weights-only"
-        )
-    return _SLOTS[type(optimizer)]
-
-
 def _names(model: torch.nn.Module) -> dict[int, str]:
     """By id of the tensor, the first of its names."""
-    found: dict[int, str] = {}
-    for name, tensor in names.tensors(model).items():
-        found.setdefault(id(tensor), name)
-    return found
+    return {id(tensor): name for name, tensor in without_ties(names.tensors(model)).items()}
 
 
-def _ids(path: Path, state: dict[str, Any], live: torch.optim.Optimizer) -> dict[Any, int]:
-    """The number of a parameter in the file -> the id of the live one."""
+def _numbered(
+    path: Path, state: dict[str, Any], live: torch.optim.Optimizer, named: dict[int, str]
+) -> dict[Any, str]:
+    """The number of a parameter in the file -> its name."""
     groups = state["param_groups"]
     ours = [len(group["params"]) for group in live.param_groups]
     theirs = [len(group["params"]) for group in groups]
@@ -267,26 +249,25 @@ def _ids(path: Path, state: dict[str, Any], live: torch.optim.Optimizer) -> dict
             " that it was saved from"
         )
     return {
-        number: id(parameter)
+        number: named[id(parameter)]
         for group, mine in zip(groups, live.param_groups, strict=True)
         for number, parameter in zip(group["params"], mine["params"], strict=True)
     }
 
 
 def _slots(
-    path: Path, state: dict[str, Any], ids: dict[Any, int], named: dict[int, str], table: dict[str, str]
+    path: Path, state: dict[str, Any], numbered: dict[Any, str], table: dict[str, str]
 ) -> tuple[dict[str, State], set[int]]:
     """By canonical slot and name, in torch's meaning; and how often parameters were updated."""
     canonical = {theirs: ours for ours, theirs in table.items()}
     slots: dict[str, State] = {}
     steps: set[int] = set()
     for number, contents in state["state"].items():
-        if number not in ids:
+        if number not in numbered:
             raise ExternalModelError(
                 f"{path}: its optimizer has slots of a parameter {str(number)[:40]!r} that it does not list"
             )
-        name = named[ids[number]]
-        done = contents.get("step")
+        name, done = numbered[number], contents.get("step")
         if done is not None and not int(done):
             continue  # Adagrad has slots of what was never updated, such as frozen weights.
         for slot, value in contents.items():
@@ -299,14 +280,6 @@ def _slots(
                     f"{path}: its optimizer has slots {str(slot)[:40]!r}, which the --torch-optimizer has not"
                 )
     return slots, steps
-
-
-def _check_complete(
-    slots: dict[str, State], table: dict[str, str], live: torch.optim.Optimizer, kind: str
-) -> None:
-    """Slots that are not there yet, of an optimizer that has done no update, are left to Keras."""
-    if slots:
-        check_slots(slots, _present(live.param_groups[0], table, kind), type(live).__name__)
 
 
 def _present(group: dict[str, Any], table: dict[str, str], kind: str) -> set[str]:
@@ -327,29 +300,16 @@ def _completed(
 ) -> dict[str, torch.Tensor]:
     """In the model's own order, with what the mapping leaves out as the model has it."""
     live = names.tensors(model)
-    unknown = next((name for name in tensors if name not in live), None)
-    if unknown is not None:
-        raise ExternalModelError(
-            f"the --torch model has no tensor {unknown!r}; it is not the one the mapping is for"
-        )
+    check_fit("torch", live, tensors)
     found, kept = {}, []
     for name, tensor in live.items():
-        if name not in tensors:
-            found[name] = tensor.detach().clone()
-            if name.rpartition(".")[2] == "num_batches_tracked":
-                # It says how often statistics were updated, and only a momentum of None makes use of it.
-                found[name].fill_(step or 0)
-            else:
-                kept.append(name)
-        elif tensors[name].shape != tensor.shape:
-            raise ExternalModelError(
-                f"the --torch model's {name} has the shape {tuple(tensor.shape)}, the mapping gives"
-                f" {tuple(tensors[name].shape)}"
-            )
-        else:
-            found[name] = tensors[name]
-    if kept:
-        notes.append(f"as the --torch model is built with, since the mapping ignores them: {', '.join(kept)}")
+        found[name] = tensors[name] if name in tensors else tensor.detach().clone()
+        if name.rpartition(".")[2] == "num_batches_tracked" and name not in tensors:
+            # It says how often statistics were updated, and only a momentum of None makes use of it.
+            found[name].fill_(step or 0)
+        elif name not in tensors:
+            kept.append(name)
+    note_kept("torch", kept, notes)
     return found
 
 
@@ -360,29 +320,24 @@ def _optimizer_state(
     target: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    kind, table = _kind(live)
-    if kind != contents.kind:
-        raise ExternalModelError(
-            f"the checkpoint is of {contents.kind}, --torch-optimizer {target} gives a {type(live).__name__}: no rule"
-            " takes one's slots to the other's; carry the weights with --weights-only"
-        )
+    kind, table = slots_of_class(live, _SLOTS)
+    check_kind(contents, kind, live, f"--torch-optimizer {target}")
     named = _names(model)
     rates = {float(group["lr"]) for group in live.param_groups}
-    if contents.learning_rate is not None and len(rates) == 1:
-        if not same_rate(contents.learning_rate, own := rates.pop()):
-            notes.append(f"learning rate {contents.learning_rate:g} carried; {target} itself has {own:g}")
-            for group in live.param_groups:
-                group["lr"] = contents.learning_rate
-    elif len(rates) > 1:
+    if len(rates) > 1:
         notes.append(f"{target} has groups of several learning rates, which stay; Keras has one")
+    rate = rate_to_carry(contents, *rates, target, notes) if len(rates) == 1 else None
+    if rate is not None:
+        for group in live.param_groups:
+            group["lr"] = rate
     rate_of = {named[id(p)]: float(group["lr"]) for group in live.param_groups for p in group["params"]}
     if contents.slots.get("momentum_velocity") and not all(rate_of.values()):
         raise ExternalModelError(
             f"{target}: its learning rate is 0, by which Keras's momentum would be divided"
         )
     slots = {slot: dict(state) for slot, state in contents.slots.items()}
-    for state in slots.values():
-        for name in [name for name in state if name not in rate_of]:
+    for name in (name for state in slots.values() for name in state):
+        if name not in rate_of:
             raise ExternalModelError(
                 f"Keras trains {name}, which {target} is not given; freeze it there, or give it"
             )
@@ -390,18 +345,16 @@ def _optimizer_state(
     expected = [_present(group, table, kind) for group in live.param_groups]
     check_slots(slots, set().union(*expected), type(live).__name__)
     found = live.state_dict()
-    number = 0
-    for group in live.param_groups:
-        for parameter in group["params"]:
-            name = named[id(parameter)]
-            mine = {
-                table[slot]: torch.from_numpy(np.array(state[name], order="C"))
-                for slot, state in slots.items()
-                if name in state
-            }
-            if mine:
-                steps = {} if kind == "sgd" else {"step": torch.tensor(float(contents.step or 0))}
-                found["state"][number] = steps | mine
-            number += 1
+    parameters = [parameter for group in live.param_groups for parameter in group["params"]]
+    for number, parameter in enumerate(parameters):
+        name = named[id(parameter)]
+        mine = {
+            table[slot]: torch.from_numpy(np.array(state[name], order="C"))
+            for slot, state in slots.items()
+            if name in state
+        }
+        if mine:
+            steps = {} if kind == "sgd" else {"step": torch.tensor(float(contents.step or 0))}
+            found["state"][number] = steps | mine
     live.load_state_dict(found)
     return found
