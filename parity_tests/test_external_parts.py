@@ -33,12 +33,11 @@ def normal(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 6, 3), (2, 4, 5, 6, 3)])
 def test_channels_first_is_found_and_undone(shape: tuple[int, ...]) -> None:
     keras = normal(*shape)
-    torch = layouts.to_torch_input(keras, "channels_first")
+    torch = layouts.to_torch_input(keras)
     assert torch.shape == (2, 3, *shape[1:-1])
     found = layouts.aligned(keras, torch)
     assert found is not None and found.how == "channels_first" and np.array_equal(found.array, keras)
     assert np.array_equal(layouts.back(keras, found.how), torch)
-    assert np.array_equal(layouts.again(torch, found.how), keras)
     assert np.array_equal(layouts.to_keras_layout(torch), keras)
 
 
@@ -52,7 +51,7 @@ def test_axes_of_one_element_make_no_difference(
     ours, theirs = (np.arange(20.0).reshape(shape) for shape in (keras, torch))
     found = layouts.aligned(ours, theirs)
     assert found is not None and found.how == how
-    assert np.array_equal(found.array, ours) and np.array_equal(layouts.again(theirs, how), ours)
+    assert np.array_equal(found.array, ours)
     assert np.array_equal(layouts.back(ours, how), theirs)
     assert layouts.aligned(np.zeros((4, 6)), theirs) is None
 
@@ -67,16 +66,6 @@ def test_equal_sides_are_told_apart_by_their_numbers() -> None:
     assert found is not None and found.how == "channels_first"
 
 
-def test_what_was_flattened_is_brought_into_order() -> None:
-    whole = normal(2, 4, 5, 3)
-    keras, torch = whole.reshape(2, 60), np.moveaxis(whole, -1, 1).reshape(2, 60)
-    found = layouts.aligned(keras, torch, (4, 5, 3))
-    assert found is not None and found.how == "flattened" and np.array_equal(found.array, keras)
-    assert np.array_equal(layouts.back(keras, "flattened", (4, 5, 3)), torch)
-    found = layouts.aligned(keras, keras, (4, 5, 3))
-    assert found is not None and found.how == "same"
-
-
 @pytest.mark.parametrize(
     ("keras", "torch", "how"), [((2, 1, 1, 8), (2, 8), "with 1,2"), ((2, 8), (2, 8, 1, 1), "without 2,3")]
 )
@@ -87,7 +76,6 @@ def test_axes_of_one_element_are_added_and_removed(
     found = layouts.aligned(ours, theirs)
     assert found is not None and found.how == how and np.array_equal(found.array, ours)
     assert np.array_equal(layouts.back(ours, how), theirs)
-    assert np.array_equal(layouts.again(theirs, how), ours)
 
 
 def test_shapes_that_fit_nothing_are_none() -> None:
@@ -95,11 +83,7 @@ def test_shapes_that_fit_nothing_are_none() -> None:
     assert layouts.aligned(normal(2, 5, 3), normal(2, 5, 4, 1)) is None
     assert layouts.aligned(normal(2, 1, 5), normal(2, 5, 2)) is None
     with pytest.raises(ExternalModelError, match="no channels to move"):
-        layouts.to_torch_input(normal(2, 3), "channels_first")
-    with pytest.raises(ExternalModelError, match="cannot be brought"):
-        layouts.again(normal(2, 3), "channels_first")
-    with pytest.raises(ExternalModelError, match="must be known"):
-        layouts.back(normal(2, 3), "flattened")
+        layouts.to_torch_input(normal(2, 3))
 
 
 def test_nan_does_not_decide_a_layout() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from parity.common.external.process.changes import FORCED, change_all, force, numbers, sides, switch_rates
+from parity.common.external.process.changes import FORCED, force, numbers, set_attribute, sides
 from parity.tf_impl.external import names
 from parity.tf_impl.external.settings import argument_of, kind_of, settings_of
 
@@ -17,27 +18,20 @@ from parity.tf_impl.external.settings import argument_of, kind_of, settings_of
 _FORCED_FUNCTION = "_parity_function"
 
 
-def change(model: keras.Layer, layer: str, setting: str, value: Any) -> Any:
-    """Set a canonical setting; see `common/external/lint/settings.py`.
-
-    Args:
-        layer: its path, or a pattern such as '*' or 'blocks/*'.
-        setting: canonical name.
-        value: in the canonical meaning, as an outline has it.
-
-    Returns:
-        The old value; of a pattern, the old values by path.
-
-    Raises:
-        ExternalModelError: no such layer or setting, or one that cannot be changed on a built model.
-    """
-    layers = names.layers(model)
+def layers(model: keras.Layer) -> dict[str, Any]:
+    """Return by path what has settings that can be changed: layers, and their `activation` arguments."""
+    found = names.layers(model)
     arguments = {
-        f"{path}/activation": _ActivationArgument(each)
-        for path, each in layers.items()
-        if argument_of(each) or _FORCED_FUNCTION in vars(each)
+        f"{path}/activation": _ActivationArgument(layer)
+        for path, layer in found.items()
+        if argument_of(layer) or _FORCED_FUNCTION in vars(layer)
     }
-    return change_all({**layers, **arguments}, layer, setting, value, _read, _write)
+    return {**found, **arguments}
+
+
+def dropping(model: keras.Layer) -> dict[str, Any]:
+    """Return by path what may drop a part of what it computes: the cells of recurrent layers, too."""
+    return {layer.path or layer.name: layer for layer in model._flatten_layers()}
 
 
 class _ActivationArgument:
@@ -47,16 +41,12 @@ class _ActivationArgument:
         self.layer = layer
 
 
-def dropout(model: keras.Layer, on: bool) -> list[str]:
-    """Have no layer drop anything, or all do as before; gives the paths of the layers that this changes."""
-    # The cells of recurrent layers too.
-    return switch_rates({layer.path or layer.name: layer for layer in model._flatten_layers()}, on)
-
-
-def _read(layer: Any) -> dict[str, Any]:
+def read(layer: Any) -> dict[str, Any]:
+    """Return the canonical settings of one of `layers`, as they are now."""
     if isinstance(layer, _ActivationArgument):
         return _read_argument(layer.layer)
-    return {**settings_of(layer, []), **_trainable(layer), **vars(layer).get(FORCED, {})}
+    trainable = {"trainable": bool(layer.trainable)} if layer.weights else {}
+    return {**settings_of(layer, []), **trainable, **vars(layer).get(FORCED, {})}
 
 
 def _read_argument(layer: Any) -> dict[str, Any]:
@@ -66,12 +56,8 @@ def _read_argument(layer: Any) -> dict[str, Any]:
     return dict(argument_of(layer) or {"function": "linear"})
 
 
-def _trainable(layer: keras.Layer) -> dict[str, Any]:
-    return {"trainable": bool(layer.trainable)} if layer.weights else {}
-
-
-def _write(layer: Any, setting: str, value: Any) -> None:
-    """Raises KeyError for what cannot be changed."""
+def write(layer: Any, setting: str, value: Any) -> None:
+    """Change a setting of one of `layers`; raises KeyError for what cannot be changed."""
     if isinstance(layer, _ActivationArgument):
         _activate(layer.layer, setting, value)
         return
@@ -89,12 +75,10 @@ def _write(layer: Any, setting: str, value: Any) -> None:
         function = None if native else _function(setting, value)
         _force(layer, setting, value, None if function is None else lambda own: function)
     else:
-        attribute, native = _ATTRIBUTES[setting]
-        if not hasattr(layer, attribute):
-            raise KeyError(setting)
-        setattr(layer, attribute, native(value))
+        set_attribute(layer, setting, value, _ATTRIBUTES)
 
 
+_force = partial(force, "call")
 # Canonical setting -> attribute of a layer, and its value there.
 _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "epsilon": ("epsilon", float),
@@ -108,22 +92,27 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dilation": ("dilation_rate", tuple),
     "interpolation": ("interpolation", lambda value: value),
 }
+# Canonical function -> Keras's.
 _FUNCTIONS = {
-    "linear": "linear",
-    "relu": "relu",
-    "relu6": "relu6",
-    "gelu": "gelu",
-    "silu": "silu",
-    "mish": "mish",
-    "selu": "selu",
-    "elu": "elu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "softplus": "softplus",
-    "softsign": "softsign",
-    "hard_sigmoid": "hard_sigmoid",
-    "hard_swish": "hard_silu",
-}
+    name: name
+    for name in (
+        [
+            "linear",
+            "relu",
+            "relu6",
+            "gelu",
+            "silu",
+            "mish",
+            "selu",
+            "elu",
+            "sigmoid",
+            "tanh",
+            "softplus",
+            "softsign",
+            "hard_sigmoid",
+        ]
+    )
+} | {"hard_swish": "hard_silu"}
 
 
 def _function(setting: str, value: Any) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -146,10 +135,6 @@ def _activate(layer: Any, setting: str, value: Any) -> None:
         raise KeyError(setting)
     layer.activation = _function(setting, value)
     object.__setattr__(layer, _FORCED_FUNCTION, (own, {setting: value}))
-
-
-def _force(layer: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
-    force(layer, setting, value, "call", make)
 
 
 def _pad(layer: Any, kind: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""A user's model or optimizer, imported and built; what is wrong is one line of ExternalModelError."""
+"""A user's model or optimizer, imported and built in a precision; what is wrong is one line of ExternalModelError."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.utils.naming import reset_uids
+from tensorflow.python.ops import math_ops
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.resolve import call, resolve, wants
+from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
-from parity.tf_impl.external import floating_point
 
 
 def prepare(precision: str, threads: int) -> None:
@@ -27,7 +28,7 @@ def prepare(precision: str, threads: int) -> None:
     tf.config.run_functions_eagerly(True)
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
-    floating_point.set_default(precision)
+    set_default(precision)
 
 
 def build(target: Target, precision: str, seed: int) -> keras.Layer:
@@ -44,23 +45,19 @@ def build(target: Target, precision: str, seed: int) -> keras.Layer:
     # Names count up within a process, and are to be the same in each. Not by clear_session, which would end the
     # scope of a strategy that the model is built in.
     reset_uids()
-    floating_point.set_default(precision)
+    set_default(precision)
     seed_all(seed)
-    found = resolve(target, "tensorflow")
-    # The user's code may have changed it.
-    floating_point.set_default(precision)
-    model = found if isinstance(found, keras.Layer) else call(found, target, (), "a keras.Model")
-    if not isinstance(model, keras.Layer):
-        raise ExternalModelError(
-            f"{target} gives an object of type {_type(model)}; it must give a keras.Model"
-        )
+    resolve(target, "tensorflow")
+    # Importing the user's code may have changed it.
+    set_default(precision)
+    model: keras.Layer = made(target, "tensorflow", keras.Layer, "a keras.Model")
     if not tf.executing_eagerly():
         raise ExternalModelError(
             f"{target} has switched TensorFlow's eager execution off (tf.compat.v1), so that nothing has a value;"
             " build the model without that"
         )
-    floating_point.set_default(precision)
-    floating_point.convert(model, precision)
+    set_default(precision)
+    convert(model, precision)
     return model
 
 
@@ -73,13 +70,7 @@ def build_optimizer(target: Target, model: keras.Layer) -> keras.Optimizer:
     Raises:
         ExternalModelError: the target cannot be imported, fails, or gives no keras.Optimizer.
     """
-    found = resolve(target, "tensorflow")
-    first = (model,) if wants(found, ("model", "module", "net")) else ()
-    optimizer = found if _is_optimizer(found) else call(found, target, first, "a keras.Optimizer")
-    if not _is_optimizer(optimizer):
-        raise ExternalModelError(
-            f"{target} gives an object of type {_type(optimizer)}; it must give a keras.Optimizer"
-        )
+    optimizer: keras.Optimizer = made(target, "tensorflow", keras.Optimizer, "a keras.Optimizer", model)
     return optimizer
 
 
@@ -88,9 +79,72 @@ def seed_all(seed: int) -> None:
     keras.utils.set_random_seed(seed)
 
 
-def _is_optimizer(value: Any) -> bool:
-    return isinstance(value, keras.Optimizer)
+def set_default(precision: str) -> None:
+    """What Keras makes layers of, unless told otherwise."""
+    keras.config.set_floatx(precision)
+    keras.config.set_dtype_policy(precision)
 
 
-def _type(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+def convert(model: keras.Layer, precision: str) -> None:
+    """Have every floating layer, tensor and input of a model in a precision, whatever its code has fixed."""
+    for layer in model._flatten_layers():
+        if _other(layer.compute_dtype, precision) or _other(layer.variable_dtype, precision):
+            layer.dtype_policy = keras.DTypePolicy(precision)
+        # The inputs of a functional model, as it was made.
+        for tensor in getattr(layer, "_inputs", None) or ():
+            if _other(tensor.dtype, precision):
+                tensor._dtype = precision
+    for variable in model.weights:
+        if _other(variable.dtype, precision):
+            _widen(variable, precision)
+
+
+def _other(dtype: Any, precision: str) -> bool:
+    return str(dtype).startswith(("float", "bfloat")) and str(dtype) != precision
+
+
+def _widen(variable: Any, precision: str) -> None:
+    """Give a Keras variable a store of another type, with the same numbers."""
+    kept = variable._value
+    variable._dtype = precision
+    variable._value = tf.Variable(
+        tf.cast(kept, precision), trainable=kept.trainable, name=variable.name, aggregation=kept.aggregation
+    )
+
+
+def exact_constants(on: bool) -> None:
+    """Whether constants of float64 models are in float64 too.
+
+    Stock TensorFlow takes Python's numbers through float32 where it casts them (GELU's constants, attention's
+    scale, an optimizer's decays), and keeps the slope of LeakyReLU as one: errors of up to 6e-8 that no port has.
+    For an experiment: what is gone with this came from there.
+    """
+    if on and not _STOCK:
+        for owner, name, exact in _EXACT:
+            _STOCK.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, exact)
+    elif not on:
+        while _STOCK:
+            setattr(*_STOCK.pop())
+
+
+# What has been replaced: owner, name, what was there.
+_STOCK: list[tuple[Any, str, Any]] = []
+_cast = tf.cast
+
+
+def _exact_cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+    return _cast(np.float64(x) if type(x) is float else x, dtype, name)
+
+
+def _exact_leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
+    features = tf.convert_to_tensor(features)
+    return tf.where(features > 0, features, tf.constant(alpha, features.dtype) * features, name)
+
+
+_EXACT = (
+    (tf, "cast", _exact_cast),
+    # TensorFlow's own functions call it by this name.
+    (math_ops, "cast", _exact_cast),
+    (tf.nn, "leaky_relu", _exact_leaky_relu),
+)

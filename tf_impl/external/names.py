@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from parity.common.external.process.calls import free_name, without_ties
 from parity.tf_impl.external import outline
 
 
@@ -13,35 +14,25 @@ def layers(model: keras.Layer) -> dict[str, keras.Layer]:
     More than the outline lists: also what only holds others, and the insides of layers of a known kind. Not what
     a recurrent layer calls at every step.
     """
-    listed = getattr(outline, "layers_of", None) or outline._layers
-    found = dict(listed(model))
+    found = dict(outline.layers_of(model))
     known = {id(layer) for layer in found.values()} | {id(model)}
     start = f"{model.name}/"
     for layer in _below(model):
         if id(layer) in known:
             continue
-        name = path = (layer.path or layer.name).removeprefix(start)
-        number = 1
-        while name in found:
-            number += 1
-            name = f"{path}~{number}"
-        found[name] = layer
+        found[free_name((layer.path or layer.name).removeprefix(start), found)] = layer
     return {path: layer for path, layer in found.items() if layer is not model}
 
 
 def tensors(model: keras.Layer) -> dict[str, keras.Variable]:
     """The live weights and buffers by the names of the outline; a tied one under each of its names."""
-    return outline.variables_of(model)
+    return {name: variable for _, _, name, variable in outline.owned(model)}
 
 
 def trained(model: keras.Layer) -> dict[str, keras.Variable]:
     """The tensors that are trained, each once, by the first of its names."""
     ours = {id(variable) for variable in model.trainable_weights}
-    found: dict[int, tuple[str, keras.Variable]] = {}
-    for name, variable in tensors(model).items():
-        if id(variable) in ours:
-            found.setdefault(id(variable), (name, variable))
-    return dict(found.values())
+    return {name: each for name, each in without_ties(tensors(model)).items() if id(each) in ours}
 
 
 def _below(model: keras.Layer) -> list[keras.Layer]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from keras import optimizers as optim
 
+from parity.common.external.process.calls import qualified
 from parity.common.spec.external.outline import OptimizerInfo, Setting
 
 Settings = dict[str, Setting]
@@ -42,7 +43,7 @@ def describe(optimizer: Any) -> OptimizerInfo:
     if isinstance(optimizer, optim.LossScaleOptimizer):
         scale = {"loss_scale": float(optimizer.initial_scale)}
         optimizer = optimizer.inner_optimizer
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = qualified(cls)
     if type(optimizer) not in _KINDS:
         return OptimizerInfo(kind="", type=name)
     kind, numbers, always = _KINDS[type(optimizer)]

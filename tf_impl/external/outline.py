@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,20 +15,14 @@ from keras.src import backend
 from keras.src.backend.common.variables import Variable as CommonVariable
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calls import Calls
+from parity.common.external.process.calls import Calls, Owned, free_name, qualified
 from parity.common.external.process.pass_result import tensors_in
-from parity.common.spec.external.outline import LayerInfo, OperationInfo, Outline, Shape, TensorInfo
+from parity.common.spec.external.outline import LayerInfo, OperationInfo, Outline, Shape
+from parity.tf_impl.external import settings
 from parity.tf_impl.external.calling import call, is_tensor
 from parity.tf_impl.external.functions import WATCHED, function_of
 from parity.tf_impl.external.optimizers import describe
-from parity.tf_impl.external.settings import (
-    argument_of,
-    is_overridden,
-    is_stochastic,
-    kind_of,
-    role_of,
-    settings_of,
-)
+from parity.tf_impl.external.settings import argument_of, is_stochastic, kind_of
 
 
 def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any = None) -> Outline:
@@ -48,14 +43,12 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
     if not isinstance(model, keras.layers.Layer):
         raise ExternalModelError(f"{target}: expects a keras.Model, received {type(model).__name__}")
     began = time.perf_counter()
-    if not _is_built(model):
+    if not all(layer.built for layer in model._flatten_layers()):
         if inputs is None:
             raise ExternalModelError(f"{target}: is not built yet; give inputs, so that it is")
         call(model, inputs, training=False)  # so that every layer has its path
     layers = layers_of(model)
-    closed = frozenset(path for path, layer in layers.items() if kind_of(layer))
-    leaves = frozenset(path for path, layer in layers.items() if not layer._layers)
-    calls = Calls(frozenset(layers), closed, leaves)
+    calls = Calls(layers, settings, [path for path, layer in layers.items() if not layer._layers])
     given: dict[str, Shape] = {}
     outputs: dict[str, Shape] = {}
     touched: set[int] = set()
@@ -65,19 +58,23 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         with _traced(layers, calls, touched):
             result = call(model, inputs, training=False)
         outputs = {name: tuple(value.shape) for name, value in tensors_in(result, is_tensor).items()}
-    variables = variables_of(model)
-    tensors = _tensors(layers, variables)
-    infos = calls.placed([_layer(path, layer, tensors) for path, layer in layers.items()])
+    owned_here = list(owned(model))
+    variables = {name: variable for _, _, name, variable in owned_here}
+    tensors = calls.tensors(owned_here, _purpose)
+    infos = calls.placed(tensors)
     arguments = _arguments(infos, layers)
+    order: list[str] = []
+    for path in calls.order:
+        order += [path, arguments[path].path] if path in arguments else [path]
     dropped = [info.path for info in infos if is_stochastic(layers[info.path])]
     return Outline(
         framework="tensorflow",
         target=target,
-        type=_name(type(model)),
+        type=qualified(type(model)),
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
         layers=infos,
         operations=(*calls.operations, *arguments.values()),
-        order=tuple(_with_arguments(calls.order, arguments)),
+        order=tuple(order),
         tensors=tensors,
         inputs=given,
         outputs=outputs,
@@ -88,19 +85,6 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         optimizer=None if optimizer is None else describe(optimizer),
         seconds=time.perf_counter() - began,
     )
-
-
-def variables_of(model: keras.Model) -> dict[str, Any]:
-    """Every weight of the model by its name in the outline, ties under each of their names."""
-    return {name: variable for _, _, name, variable in _owned(layers_of(model))}
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _is_built(model: keras.Model) -> bool:
-    return all(layer.built for layer in model._flatten_layers())
 
 
 def _own(layer: keras.layers.Layer) -> list[Any]:
@@ -133,105 +117,52 @@ def layers_of(model: keras.Model) -> dict[str, keras.layers.Layer]:
     kept = [entry for entry in kept if not isinstance(entry[2], keras.layers.InputLayer)]
     start = f"{model.name}/"
     native = [(path.removeprefix(start), here.removeprefix(start), layer) for path, here, layer in kept]
-    counts: dict[str, int] = {}
-    for path, _, _ in native:
-        counts[path] = counts.get(path, 0) + 1
+    counts = Counter(path for path, _, _ in native)
     found: dict[str, Any] = {}
     for path, here, layer in native:
-        name = first = path if counts[path] == 1 else here
-        number = 2
-        while name in found:
-            name, number = f"{first}~{number}", number + 1
-        found[name] = layer
+        found[free_name(path if counts[path] == 1 else here, found)] = layer
     return found
 
 
-def _owned(layers: dict[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
-    """(path of the layer, its name in the layer, its name, the variable) of every weight."""
+def owned(model: keras.Model) -> Iterator[Owned]:
+    """Yield every weight of the model, ties under each of their names."""
     used_names: set[str] = set()
-    for path, layer in layers.items():
+    for path, layer in layers_of(model).items():
         variables = layer.weights if kind_of(layer) else _own(layer)
         for variable in variables:
             own = variable.path.removeprefix(f"{layer.path}/") if layer.path else variable.name
             if own == variable.path:
                 # Tracked by this layer, but made by another: a tie.
                 own = variable.path.rsplit("/", 1)[-1]
-            name = first = f"{path}/{own}"
-            number = 2
-            while name in used_names:
-                name, number = f"{first}~{number}", number + 1
+            name = free_name(f"{path}/{own}", used_names)
             used_names.add(name)
             yield path, own, name, variable
 
 
-def _tensors(layers: dict[str, Any], variables: dict[str, Any]) -> tuple[TensorInfo, ...]:
-    found: list[TensorInfo] = []
-    first: dict[int, str] = {}
-    for path, own, name, variable in _owned(layers):
-        tied = first.get(id(variable))
-        if tied is None:
-            first[id(variable)] = name
-        layer = layers[path]
-        # Weights that no gradient is ever taken for, whatever the layer's trainable says.
-        buffer = not any(variable is kept for kept in _trained(layer))
-        found.append(
-            TensorInfo(
-                name=name,
-                layer=path,
-                role=role_of(layer, own),
-                shape=tuple(variable.shape),
-                dtype=str(variable.dtype),
-                trainable=bool(not buffer and variable.trainable and _is_trained(layers, path)),
-                buffer=buffer,
-                tied_to=tied,
-            )
-        )
-    return tuple(found)
-
-
-def _trained(layer: Any) -> list[Any]:
-    """A layer's variables, and those inside it, that were made to be trained."""
-    return [variable for inner in layer._flatten_layers() for variable in inner._trainable_variables]
-
-
-def _is_trained(layers: dict[str, Any], path: str) -> bool:
-    return bool(layers[path].trainable)
-
-
-def _layer(path: str, layer: Any, tensors: tuple[TensorInfo, ...]) -> LayerInfo:
-    return LayerInfo(
-        path=path,
-        kind=kind_of(layer),
-        type=_name(type(layer)),
-        settings=settings_of(layer, [info for info in tensors if info.layer == path]),
-        overridden=is_overridden(layer),
-    )
+def _purpose(layer: Any, variable: Any) -> tuple[bool, bool]:
+    # Weights that no gradient is ever taken for, whatever the layer's trainable says.
+    made_to_be_trained = [each for inner in layer._flatten_layers() for each in inner._trainable_variables]
+    buffer = not any(variable is each for each in made_to_be_trained)
+    return bool(not buffer and variable.trainable and layer.trainable), buffer
 
 
 def _arguments(infos: tuple[LayerInfo, ...], layers: dict[str, Any]) -> dict[str, OperationInfo]:
     """By layer, the function of its `activation` argument."""
     found = {}
     for info in infos:
-        settings = argument_of(layers[info.path])
-        if settings is not None:
+        function = argument_of(layers[info.path])
+        if function is not None:
             found[info.path] = OperationInfo(
                 path=f"{info.path}/activation",
                 kind="activation",
                 type=f"{info.type}(activation)",
-                settings=settings,
+                settings=function,
                 calls=info.calls,
                 inputs=info.outputs,
                 outputs=info.outputs,
                 owner=info.path,
             )
     return found
-
-
-def _with_arguments(order: list[str], arguments: dict[str, OperationInfo]) -> Iterator[str]:
-    for path in order:
-        yield path
-        if path in arguments:
-            yield arguments[path].path
 
 
 @contextmanager

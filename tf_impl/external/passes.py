@@ -1,11 +1,9 @@
-"""Passes through a user's model: tapped and fed, forward and backward. The model is left as it was."""
+"""What a pass through a user's model needs of Keras: taps, modes, gradients. The model is left as it was."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 import keras
@@ -14,158 +12,40 @@ import tensorflow as tf
 from keras.src import backend
 
 from parity.common.execution.pass_context import Context
-from parity.common.external.process import tapping
-from parity.common.external.process.calling import check_target, chosen_outputs
-from parity.common.external.process.pass_result import Array, Arrays, PassResult, same, tensors_in
-from parity.common.external.process.tapping import Tapped, Taps
+from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
+from parity.common.external.process.tapping import Tapped
 from parity.common.spec.losses import LossBase
-from parity.tf_impl.external import floating_point, load, names
+from parity.tf_impl.external import load, names
 from parity.tf_impl.external.calling import array_of, call, is_tensor, tensor_of
 from parity.tf_impl.external.settings import argument_of
 from parity.tf_impl.losses import loss_sum_and_count
 
-# What a visitor is given of a call: the layer's path, the call's number, the outputs; gives those to go on with.
-_Visit = Callable[[str, int, Any], Any]
 
+class LiveTaps(Tapped):
+    """Taps of a pass in Keras; gradients are taken of a tape."""
 
-def forward(
-    model: keras.Layer,
-    inputs: Array | Arrays,
-    *,
-    training: bool = False,
-    taps: Taps = True,
-    inject: Arrays | None = None,
-    seed: int = 0,
-    keep: bool = False,
-) -> PassResult:
-    """Return outputs and activations.
+    is_tensor, array_of = staticmethod(is_tensor), staticmethod(array_of)
+    tape = None
 
-    Args:
-        model: in any mode; it is left in the one that it was in.
-        inputs: one array or arrays by name, (batch, ...); `calling.call` says how they are handed over.
-        training: the mode of the pass.
-        taps: whether to give activations, or the names of those wanted.
-        inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
-            layer as if it had given that.
-        seed: of the random numbers of the pass.
-        keep: whether buffers keep what the pass made of them; else they are restored.
-
-    Raises:
-        ExternalModelError: the model does not take these inputs, or a name in `inject` is of no call.
-    """
-    finish(model, inputs)
-    tapped = _Tapped(taps, inject, None)
-    with _pass(model, seed, keep) as changed, _visited(model, tapped.visit):
-        outputs = tensors_in(call(model, inputs, training), is_tensor)
-        penalty = _penalty(model)
-    tapped.check_used()
-    return PassResult(
-        outputs={name: array_of(tensor) for name, tensor in outputs.items()},
-        activations=tapped.activations,
-        buffers=changed(),
-        penalty=float(penalty),
-    )
-
-
-def gradients(
-    model: keras.Layer,
-    inputs: Array | Arrays,
-    targets: Array | Arrays,
-    loss: LossBase,
-    *,
-    training: bool = True,
-    taps: Taps = True,
-    inject: Arrays | None = None,
-    seed: int = 0,
-    keep: bool = False,
-    penalties: bool = False,
-) -> PassResult:
-    """Return a forward pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
-
-    Args:
-        targets: (batch, ...), for the one output, or by output; the losses of several are added up.
-        loss: resolved, without l1 and l2.
-        penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
-
-    Raises:
-        ExternalModelError: as `forward`; or no output suits the targets or the loss.
-    """
-    finish(model, inputs)
-    with tf.GradientTape() as tape:
-        tapped = _Tapped(taps, inject, tape)
-        with _pass(model, seed, keep) as changed, _visited(model, tapped.visit):
-            outputs = tensors_in(call(model, inputs, training), is_tensor)
-            pairs = chosen_outputs(outputs, targets)
-            for name, target in pairs:
-                check_target(loss, name, tuple(outputs[name].shape), target)
-            context = Context(training=training)
-            sums = [loss_sum_and_count(loss, outputs[name], _target(t), context) for name, t in pairs]
-            penalty = _penalty(model)
-        total, count = (tf.add_n(list(each)) for each in zip(*sums, strict=True))
-        mean = total / count
-        if penalties:
-            mean = mean + tf.cast(penalty, mean.dtype)
-    trained = names.trained(model)
-    wanted: dict[str, Any] = {name: variable.value for name, variable in trained.items()} | tapped.live
-    found = dict(zip(wanted, tape.gradient(mean, list(wanted.values())), strict=True))
-    tapped.check_used()
-    reached = {name: array_of(value) for name, value in found.items() if value is not None}
-    return tapped.gradients_result(
-        {name: array_of(tensor) for name, tensor in outputs.items()},
-        trained,
-        reached,
-        loss_sum=float(total),
-        count=float(count),
-        buffers=changed(),
-        penalty=float(penalty),
-    )
-
-
-def stochastic(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
-    """Return the tap names of the calls that draw random numbers in training; see `tapping.stochastic`."""
-    return tapping.stochastic(partial(forward, model, inputs, training=True))
-
-
-def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
-    """Trained tensors that a pass uses and that the model does not own (kept in a closure, say), in words."""
-    finish(model, inputs)
-    owned = {id(variable._value) for variable in model.weights}
-    with _pass(model, 0, False), tf.GradientTape() as tape:
-        call(model, inputs, False)
-    found = [variable for variable in tape.watched_variables() if id(variable) not in owned]
-    return [f"{variable.name} of the shape {tuple(variable.shape)}" for variable in found]
-
-
-def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
-    """Build what is built by its first call, by one pass in inference on `inputs` (batch, ...); nothing where all is built."""
-    if not all(layer.built for layer in model._flatten_layers()):
-        load.seed_all(0)
-        call(model, inputs, False)
-        floating_point.convert(model, keras.config.floatx())
-
-
-class _Tapped(Tapped):
-    """Keeps what calls give, in a tape where there is one, and puts injected values in its place."""
-
-    def __init__(self, taps: Taps, inject: Arrays | None, tape: tf.GradientTape | None) -> None:
-        super().__init__(taps, inject, is_tensor)
-        self._tape = tape
-
-    def replaced(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        wanted = self.wants(name)
-        if wanted:
-            self.activations[name] = array_of(tensor)
+    def replaced(self, name: str, tensor: tf.Tensor, injected: Array | None, watched: bool) -> tf.Tensor:
         mask, given = backend.get_keras_mask(tensor), tensor
-        if name in self.inject:
-            tensor = _replaced(tensor, self.injected(name, tensor.shape, tensor.dtype.is_complex))
-        if self._tape is not None and wanted and tensor.dtype.is_floating:
+        if injected is not None:
+            tensor = _replaced(tensor, injected)
+        if watched and tensor.dtype.is_floating:
             # A node of its own: a layer may give back its input.
             tensor = tf.identity(tensor)
-            self._tape.watch(tensor)
-            self.live[name] = tensor
+            if not self.repeating:
+                self.tape.watch(tensor)
+                self.live[name] = tensor
         if mask is not None and tensor is not given:
             backend.set_keras_mask(tensor, mask)
         return tensor
+
+    def derivatives(self, mean: tf.Tensor, penalty: tf.Tensor | None, wanted: Sequence[Any]) -> Sequence[Any]:
+        if penalty is not None:
+            mean = mean + tf.cast(penalty, mean.dtype)
+        sources = [each.value if isinstance(each, keras.Variable) else each for each in wanted]
+        return self.tape.gradient(mean, sources)
 
 
 def _replaced(tensor: tf.Tensor, array: Array) -> tf.Tensor:
@@ -180,10 +60,9 @@ def _replaced(tensor: tf.Tensor, array: Array) -> tf.Tensor:
 
 
 @contextmanager
-def _visited(model: keras.Layer, visit: _Visit) -> Iterator[None]:
-    """Have `visit` called at the end of each call of a layer below the model."""
+def visited(model: keras.Layer, taps: Tapped) -> Iterator[None]:
+    """Have `taps.visit` called at the end of each call of a layer below the model."""
     paths = {id(layer): path for path, layer in names.layers(model).items()}
-    counts: dict[str, int] = {}
     calling = keras.Layer.__call__
 
     def visiting(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
@@ -192,35 +71,44 @@ def _visited(model: keras.Layer, visit: _Visit) -> Iterator[None]:
         # A call within a graph, or of symbols, has no values.
         if path is None or not tensors_in(output, is_tensor):
             return output
-        number = counts[path] = counts.get(path, -1) + 1
-        return visit(path, number, output)
+        return taps.visit(path, output)
 
     with ExitStack() as stack:
+        if taps.differentiable:
+            taps.tape = stack.enter_context(tf.GradientTape())
         stack.callback(setattr, keras.Layer, "__call__", calling)
         keras.Layer.__call__ = visiting
         for path, layer in names.layers(model).items():
-            _before_activation(stack, f"{path}/before_activation", layer, visit)
+            _before_activation(stack, f"{path}/before_activation", layer, taps)
         yield
 
 
-def _before_activation(stack: ExitStack, path: str, layer: keras.Layer, visit: _Visit) -> None:
-    """Have `visit` also called with what the function of a layer's `activation` argument is given."""
+def _before_activation(stack: ExitStack, path: str, layer: keras.Layer, taps: Tapped) -> None:
+    """Have `taps.visit` also called with what the function of a layer's `activation` argument is given."""
     if argument_of(layer) is None:
         return
-    function, count = layer.activation, itertools.count()
+    function = layer.activation
 
     def visiting(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_tensor(x):
-            x = visit(path, next(count), x)
-        return function(x, *args, **kwargs)
+        return function(taps.visit(path, x) if is_tensor(x) else x, *args, **kwargs)
 
     stack.callback(setattr, layer, "activation", function)
     layer.activation = visiting
 
 
 @contextmanager
-def _pass(model: keras.Layer, seed: int, keep: bool) -> Iterator[Callable[[], Arrays]]:
-    """Random numbers of a pass. Gives a function for the buffers that it changed, with their values."""
+def prepared(model: keras.Layer, training: bool, seed: int, keep: bool) -> Iterator[Arrays]:
+    """Begin the random numbers of a pass; Keras's calls take the mode themselves.
+
+    Args:
+        training: the mode.
+        seed: of the random numbers.
+        keep: whether buffers keep what the pass made of them; else they are restored.
+
+    Yields:
+        The buffers that the pass changed by name, with their new values; filled at its end.
+    """
+    del training
     kept = [(variable, array_of(variable)) for variable in model.non_trainable_variables]
     before = {id(variable): value for variable, value in kept}
     changes: Arrays = {}
@@ -230,7 +118,7 @@ def _pass(model: keras.Layer, seed: int, keep: bool) -> Iterator[Callable[[], Ar
             variable.assign(value + np.array([seed, 0], value.dtype))
     model._clear_losses()
     try:
-        yield lambda: changes
+        yield changes
         for name, variable in names.tensors(model).items():
             value = before.get(id(variable))
             if value is not None and not same(array_of(variable), value):
@@ -242,16 +130,36 @@ def _pass(model: keras.Layer, seed: int, keep: bool) -> Iterator[Callable[[], Ar
         model._clear_losses()
 
 
-def _penalty(model: keras.Layer) -> Any:
-    """What regularizers and add_loss add to the mean loss."""
-    losses = model.losses
-    return tf.add_n([tf.cast(loss, keras.config.floatx()) for loss in losses]) if losses else tf.constant(0.0)
-
-
 def _is_seed(variable: keras.Variable) -> bool:
     return variable.path.endswith("seed_generator_state")
 
 
-def _target(array: Array) -> tf.Tensor:
-    tensor = tensor_of(array)
-    return tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.int64)
+def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
+    """Build what is built by its first call, by one pass in inference on `inputs` (batch, ...); nothing where all is built."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        load.seed_all(0)
+        call(model, inputs, False)
+        load.convert(model, keras.config.floatx())
+
+
+def penalty(model: keras.Layer) -> tf.Tensor:
+    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar."""
+    losses = [tf.cast(loss, keras.config.floatx()) for loss in model.losses]
+    return tf.add_n(losses) if losses else tf.constant(0.0)
+
+
+def loss_of(loss: LossBase, output: tf.Tensor, target: Array, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the loss sum and what it counts, scalars, of an output and a target (batch, ...)."""
+    tensor = tensor_of(target)
+    if not tensor.dtype.is_floating:
+        tensor = tf.cast(tensor, tf.int64)
+    return loss_sum_and_count(loss, output, tensor, Context(training=training))
+
+
+def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:
+    """Name trained tensors that a pass on `inputs` (batch, ...) uses and the model does not own (in a closure, say)."""
+    owned = {id(variable._value) for variable in model.weights}
+    with prepared(model, training=False, seed=0, keep=False), tf.GradientTape() as tape:
+        call(model, inputs, False)
+    found = [variable for variable in tape.watched_variables() if id(variable) not in owned]
+    return [f"{variable.name} of the shape {tuple(variable.shape)}" for variable in found]

@@ -95,14 +95,16 @@ _KINDS: dict[type[kl.Layer], str] = {
     kl.Softmax: "activation",
     kl.ActivityRegularization: "activity_penalty",
 }
-
-
 _RECURRENT = (kl.LSTM, kl.GRU, kl.SimpleRNN)
-
-
 _ROLES = {"embeddings": "embedding"}
-
-
+_REGULARIZED = (
+    *("kernel", "bias", "recurrent", "depthwise", "pointwise"),
+    *("gamma", "beta", "alpha", "embeddings", "activity"),
+)
+_REGULARIZERS = (
+    *(f"{role}_regularizer" for role in _REGULARIZED),
+    *(f"{role}_constraint" for role in ("kernel", "bias", "embeddings")),
+)
 _ATTENTION = {
     "query": "query",
     "key": "key",
@@ -127,17 +129,12 @@ def kind_of(layer: kl.Layer) -> str:
     if stock is None:
         return ""
     kind = _KINDS[stock]
-    if stock is kl.Conv2D and layer.groups > 1 and layer.groups == _channels(layer):
-        return "depthwise_conv2d"
-    if stock is kl.Conv1D and layer.groups > 1 and layer.groups == _channels(layer):
-        return "depthwise_conv1d"
+    if stock in (kl.Conv1D, kl.Conv2D) and layer.groups > 1 and layer.built:
+        # One channel a group: as many groups as channels.
+        return f"depthwise_{kind}" if layer.kernel.shape[-2] == 1 else kind
     if stock is kl.GroupNormalization and layer.groups == -1:
         return "instance_norm"
     return kind
-
-
-def _channels(layer: Any) -> int | None:
-    return layer.kernel.shape[-2] * layer.groups if layer.built else None
 
 
 def is_overridden(layer: kl.Layer) -> bool:
@@ -150,10 +147,8 @@ def is_stochastic(layer: kl.Layer) -> bool:
     """Whether it draws random numbers in training."""
     if isinstance(layer, kl.Bidirectional):
         return is_stochastic(layer.forward_layer) or is_stochastic(layer.backward_layer)
-    rates = [
-        getattr(layer, name, None) for name in ("rate", "dropout", "recurrent_dropout", "stddev", "_dropout")
-    ]
-    rates = [rate for rate in rates if isinstance(rate, int | float)]
+    names = ("rate", "dropout", "recurrent_dropout", "stddev", "_dropout")
+    rates = [rate for name in names if isinstance(rate := getattr(layer, name, None), int | float)]
     if rates:
         return any(rate > 0 for rate in rates)
     return bool(layer._seed_generators)
@@ -177,11 +172,10 @@ def settings_of(layer: kl.Layer, tensors: Sequence[TensorInfo]) -> Settings:
     if isinstance(layer, kl.Bidirectional) and kind_of(layer):
         found = READERS[kind_of(layer)](layer.forward_layer)
         found |= {"direction": "both", "merge": layer.merge_mode}
+    elif kind_of(layer) in READERS:
+        found = READERS[kind_of(layer)](layer)
     else:
-        reader = READERS.get(kind_of(layer))
-        if reader is None:
-            return {}
-        found = reader(layer)
+        return {}
     if is_overridden(layer):
         found.pop("running_variance", None)
     parameters = [info for info in tensors if not info.buffer]
@@ -202,28 +196,12 @@ def argument_of(layer: kl.Layer) -> Settings | None:
 
 def _regularizers(layer: Any) -> Settings:
     found: Settings = {}
-    for name in (
-        "kernel_regularizer",
-        "bias_regularizer",
-        "recurrent_regularizer",
-        "depthwise_regularizer",
-        "pointwise_regularizer",
-        "gamma_regularizer",
-        "beta_regularizer",
-        "alpha_regularizer",
-        "embeddings_regularizer",
-        "activity_regularizer",
-        "kernel_constraint",
-        "bias_constraint",
-        "embeddings_constraint",
-    ):
+    for name in _REGULARIZERS:
         value = getattr(layer, name, None)
         if value is None:
             continue
         named = {part: float(getattr(value, part)) for part in ("l1", "l2") if hasattr(value, part)}
         details = [f"{part} {number:g}" for part, number in named.items() if number]
-        if not named:
-            details = [type(value).__name__]
-        if details:
-            found[name] = ", ".join(details)
+        if details or not named:
+            found[name] = ", ".join(details) or type(value).__name__
     return found

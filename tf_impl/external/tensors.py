@@ -1,29 +1,52 @@
-"""The tensors of a user's model as arrays by native name, and back."""
+"""The tensors of a user's model, read, written, and updated by the user's optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import keras
+import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import check_tensors
-from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.tf_impl.external import names
 from parity.tf_impl.external.calling import array_of
 
 
-def read(model: keras.Layer) -> Arrays:
-    """All weights and buffers; raises ExternalModelError where some have no shape yet."""
+def stored(model: keras.Layer) -> dict[str, keras.Variable]:
+    """Return all weights and buffers by native name; raises ExternalModelError where some have no shape yet."""
     found = names.tensors(model)
     if not found and not model.built:
         raise ExternalModelError(
             "the model has no weights before the first pass; ask for the outline with inputs first"
         )
-    return {name: array_of(variable) for name, variable in found.items()}
+    return found
 
 
-def write(model: keras.Layer, state: Arrays) -> None:
-    """Set the tensors that are named; raises ExternalModelError, and sets none, where a name or a shape is wrong."""
-    found = names.tensors(model)
-    check_tensors({name: tuple(variable.shape) for name, variable in found.items()}, state)
-    for name, array in state.items():
-        found[name].assign(array)
+def assign(tensor: keras.Variable, array: Array) -> None:
+    """Set a tensor to values of its shape."""
+    tensor.assign(array)
+
+
+def update(
+    optimizer: keras.Optimizer, trained: Mapping[str, keras.Variable], gradients: Sequence[Arrays]
+) -> dict[str, Arrays]:
+    """Make one update by each set of gradients; return slot -> name -> array, of the tensor's shape or a scalar.
+
+    Args:
+        optimizer: a new one.
+        trained: the trained tensors by native name, which are changed.
+        gradients: by native name; a tensor that a set leaves out has no gradient in that update.
+    """
+    optimizer.build(list(trained.values()))
+    for given in gradients:
+        present = [name for name in trained if name in given]
+        tensors = [tf.constant(given[name], trained[name].dtype) for name in present]
+        optimizer.apply(tensors, [trained[name] for name in present])
+    slots: dict[str, Arrays] = {}
+    for name, variable in trained.items():
+        start = variable.path.replace("/", "_") + "_"
+        for slot in optimizer.variables:
+            if slot.name.startswith(start):
+                slots.setdefault(slot.name.removeprefix(start), {})[name] = array_of(slot)
+    return slots

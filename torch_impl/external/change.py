@@ -4,69 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from parity.common.external.process.changes import FORCED, change_all, force, numbers, sides, switch_rates
+from parity.common.external.process.changes import FORCED, force, numbers, set_attribute, sides
 from parity.torch_impl.external import names
 from parity.torch_impl.external.settings import kind_of, settings_of
 
 
-def change(model: nn.Module, layer: str, setting: str, value: Any) -> Any:
-    """Set a canonical setting; see `common/external/lint/settings.py`.
-
-    Args:
-        layer: its path, or a pattern such as '*' or 'blocks.*'.
-        setting: canonical name.
-        value: in the canonical meaning, as an outline has it.
-
-    Returns:
-        The old value; of a pattern, the old values by path.
-
-    Raises:
-        ExternalModelError: no such layer or setting, or one that cannot be changed on a built model.
-    """
-    return change_all(names.layers(model), layer, setting, value, _read, _write)
+def layers(model: nn.Module) -> dict[str, Any]:
+    """Return by path what has settings that can be changed."""
+    return names.layers(model)
 
 
-def dropout(model: nn.Module, on: bool) -> list[str]:
-    """Have no layer drop anything, or all do as before; gives the paths of the layers that this changes."""
-    return switch_rates({"": model, **names.layers(model)}, on)
+def dropping(model: nn.Module) -> dict[str, Any]:
+    """Return by path what may drop a part of what it computes."""
+    return {"": model, **names.layers(model)}
 
 
-def _read(module: nn.Module) -> dict[str, Any]:
-    return {**settings_of(module, []), **_trainable(module), **module.__dict__.get(FORCED, {})}
+def read(layer: nn.Module) -> dict[str, Any]:
+    """Return the canonical settings of one of `layers`, as they are now."""
+    own = list(layer.parameters())
+    trainable = {"trainable": any(parameter.requires_grad for parameter in own)} if own else {}
+    return {**settings_of(layer, []), **trainable, **layer.__dict__.get(FORCED, {})}
 
 
-def _trainable(module: nn.Module) -> dict[str, Any]:
-    own = list(module.parameters())
-    return {"trainable": any(parameter.requires_grad for parameter in own)} if own else {}
-
-
-def _write(module: Any, setting: str, value: Any) -> None:
-    """Raises KeyError for what cannot be changed."""
-    kind = kind_of(module)
+def write(layer: Any, setting: str, value: Any) -> None:
+    """Change a setting of one of `layers`; raises KeyError for what cannot be changed."""
+    kind = kind_of(layer)
     if setting == "trainable":
-        for parameter in module.parameters():
+        for parameter in layer.parameters():
             parameter.requires_grad_(bool(value))
     elif setting == "padding" and kind.startswith(("conv", "depthwise_conv", "max_pool", "average_pool")):
-        _pad(module, kind, value)
+        _pad(layer, kind, value)
     elif setting == "running_variance" and kind == "batch_norm":
-        _force(module, setting, value, _with_biased_variance if value == "biased" else None)
+        _force(layer, setting, value, _with_biased_variance if value == "biased" else None)
     elif setting == "function" and kind == "activation":
-        own = settings_of(module, [])["function"] == value
+        own = settings_of(layer, [])["function"] == value
         function = None if own else _FUNCTIONS[value]
-        _force(module, setting, value, None if function is None else lambda forward: function)
+        _force(layer, setting, value, None if function is None else lambda forward: function)
     else:
-        attribute, native = _ATTRIBUTES[setting]
-        if not hasattr(module, attribute):
-            raise KeyError(setting)
-        setattr(module, attribute, native(value))
+        set_attribute(layer, setting, value, _ATTRIBUTES)
 
 
+_force = partial(force, "forward")
 # Canonical setting -> attribute of a module, and its value there.
 _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "epsilon": ("eps", float),
@@ -107,10 +92,6 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "hard_sigmoid": F.hardsigmoid,
     "hard_swish": F.hardswish,
 }
-
-
-def _force(module: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
-    force(module, setting, value, "forward", make)
 
 
 def _pad(module: Any, kind: str, value: Any) -> None:

@@ -8,26 +8,46 @@ import torch
 from torch import nn
 
 from parity.torch_impl.external.readers import READERS, Settings
+from parity.torch_impl.external.settings import kind_of
 
-_FUNCTIONS: dict[str, str] = {
-    "relu": "relu",
-    "relu_": "relu",
-    "relu6": "relu6",
-    "gelu": "gelu",
-    "silu": "silu",
-    "mish": "mish",
-    "selu": "selu",
-    "elu": "elu",
-    "leaky_relu": "leaky_relu",
-    "sigmoid": "sigmoid",
-    "logsigmoid": "log_sigmoid",
-    "tanh": "tanh",
-    "softsign": "softsign",
-    "softplus": "softplus",
-    "hardsigmoid": "hard_sigmoid",
-    "hardswish": "hard_swish",
-    "softmax": "softmax",
-    "log_softmax": "log_softmax",
+_MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_AVERAGE_POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+# By name: the module that does the same, and what follows the input in the function's signature.
+_MODULES: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "relu": (nn.ReLU, ()),
+    "relu_": (nn.ReLU, ()),
+    "relu6": (nn.ReLU6, ()),
+    "gelu": (nn.GELU, ("approximate",)),
+    "silu": (nn.SiLU, ()),
+    "mish": (nn.Mish, ()),
+    "selu": (nn.SELU, ()),
+    "elu": (nn.ELU, ("alpha",)),
+    "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
+    "sigmoid": (nn.Sigmoid, ()),
+    "logsigmoid": (nn.LogSigmoid, ()),
+    "tanh": (nn.Tanh, ()),
+    "softsign": (nn.Softsign, ()),
+    "softplus": (nn.Softplus, ("beta", "threshold")),
+    "hardsigmoid": (nn.Hardsigmoid, ()),
+    "hardswish": (nn.Hardswish, ()),
+    "softmax": (nn.Softmax, ("dim",)),
+    "log_softmax": (nn.LogSoftmax, ("dim",)),
+    "max_pool1d": (nn.MaxPool1d, _MAX_POOL),
+    "max_pool2d": (nn.MaxPool2d, _MAX_POOL),
+    "max_pool3d": (nn.MaxPool3d, _MAX_POOL),
+    "avg_pool1d": (nn.AvgPool1d, _AVERAGE_POOL),
+    "avg_pool2d": (nn.AvgPool2d, _AVERAGE_POOL),
+    "avg_pool3d": (nn.AvgPool3d, _AVERAGE_POOL),
+    "adaptive_avg_pool1d": (nn.AdaptiveAvgPool1d, ("output_size",)),
+    "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
+    "adaptive_avg_pool3d": (nn.AdaptiveAvgPool3d, ("output_size",)),
+    "adaptive_max_pool1d": (nn.AdaptiveMaxPool1d, ("output_size",)),
+    "adaptive_max_pool2d": (nn.AdaptiveMaxPool2d, ("output_size",)),
+    "adaptive_max_pool3d": (nn.AdaptiveMaxPool3d, ("output_size",)),
+    "dropout": (nn.Dropout, ("p",)),
+    "dropout1d": (nn.Dropout1d, ("p",)),
+    "dropout2d": (nn.Dropout2d, ("p",)),
+    "dropout3d": (nn.Dropout3d, ("p",)),
 }
 
 
@@ -39,31 +59,14 @@ def function_of(
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, torch.Tensor):
         return None
-    if name in _FUNCTIONS:
-        return name, "activation", _function_settings(name, args, kwargs)
-    if name in ("max_pool1d", "max_pool2d", "max_pool3d"):
-        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
-        cls: Any = {"1": nn.MaxPool1d, "2": nn.MaxPool2d, "3": nn.MaxPool3d}[name[-2]]
-        return name, name, READERS[name](cls(**{key: arguments[key] for key in names if key in arguments}))
-    if name in ("avg_pool1d", "avg_pool2d", "avg_pool3d"):
-        names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
-        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
-        cls = {"1": nn.AvgPool1d, "2": nn.AvgPool2d, "3": nn.AvgPool3d}[name[-2]]
-        kind = f"average_pool{name[-2:]}"
-        return name, kind, READERS[kind](cls(**{key: arguments[key] for key in names if key in arguments}))
-    if name.startswith("adaptive_") and name[:-2].endswith("_pool"):
-        size = args[1] if len(args) > 1 else kwargs["output_size"]
-        word = "average" if "avg" in name else "max"
-        if all(side == 1 for side in (size if isinstance(size, tuple | list) else (size,))):
-            return name, f"global_{word}_pool", {}
-        return name, f"adaptive_{word}_pool", READERS["adaptive_average_pool"](nn.AdaptiveAvgPool2d(size))
-    if name in ("dropout", "dropout1d", "dropout2d", "dropout3d"):
-        rate = float(args[1] if len(args) > 1 else kwargs.get("p", 0.5))
-        return name, "dropout", {"rate": rate, "whole": "elements" if name == "dropout" else "channels"}
+    if name in _MODULES:
+        cls, names = _MODULES[name]
+        module = cls(**_named(names, args, kwargs))
+        kind = kind_of(module)
+        return name, kind, READERS[kind](module)
     if name == "interpolate":
         names = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
-        arguments = dict(zip(names, args[1:], strict=False)) | kwargs
+        arguments = _named(names, args, kwargs)
         mode, corners = arguments.get("mode", "nearest"), arguments.get("align_corners")
         settings = READERS["resize"](nn.Upsample(scale_factor=1, mode=mode, align_corners=corners))
         if arguments.get("antialias"):
@@ -75,35 +78,23 @@ def function_of(
     return _shaped(name, given, args, kwargs, result)
 
 
-def _function_settings(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings:
-    def take(key: str, default: Any, place: int = 1) -> Any:
-        return args[place] if len(args) > place else kwargs.get(key, default)
-
-    more: Settings = {}
-    if name == "gelu":
-        more["approximate"] = kwargs.get("approximate", "none") == "tanh"
-    elif name == "leaky_relu":
-        more["negative_slope"] = float(take("negative_slope", 0.01))
-    elif name == "elu":
-        more["alpha"] = float(take("alpha", 1.0))
-    elif name == "softplus":
-        more = {"beta": float(take("beta", 1.0)), "threshold": float(take("threshold", 20.0, 2))}
-    elif name in ("softmax", "log_softmax"):
-        more["axis"] = take("dim", None)
-    return {"function": _FUNCTIONS[name], **more}
+def _named(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of these names, of a call whose first is the input."""
+    given = dict(zip(names, args[1:], strict=False)) | kwargs
+    return {name: given[name] for name in names if name in given}
 
 
 def _padded(
     given: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, str, Settings] | None:
     """Zeros around all axes but those of batch and channels."""
-    arguments = dict(zip(("pad", "mode", "value"), args[1:], strict=False)) | kwargs
+    arguments = _named(("pad", "mode", "value"), args, kwargs)
     pads = tuple(int(side) for side in arguments["pad"])
     zeros = arguments.get("mode", "constant") == "constant" and not arguments.get("value")
     if not zeros or given.dim() < 3 or any(pads[2 * (given.dim() - 2) :]):
         return None
     pads = (*pads, *(0,) * (2 * (given.dim() - 2)))[: 2 * (given.dim() - 2)]
-    return "pad", "zero_pad", {"padding": _outer_first(pads)}
+    return "pad", "zero_pad", READERS["zero_pad"](nn.ZeroPad2d(pads))
 
 
 def _shaped(
@@ -118,9 +109,3 @@ def _shaped(
         if isinstance(axes, tuple | list) and sorted(axis % 4 for axis in axes) == [2, 3]:
             return name, f"global_{'average' if name == 'mean' else 'max'}_pool", {}
     return None
-
-
-def _outer_first(pads: tuple[int, ...]) -> tuple[int, ...]:
-    """(before, after) of the first axis, then of the next: F.pad begins with the last."""
-    pairs = [pads[start : start + 2] for start in range(0, len(pads), 2)]
-    return tuple(side for pair in reversed(pairs) for side in pair)

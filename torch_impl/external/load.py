@@ -1,18 +1,17 @@
-"""A user's model or optimizer, imported and built; what is wrong is one line of ExternalModelError."""
+"""A user's model or optimizer, imported and built in a precision; what is wrong is one line of ExternalModelError."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.resolve import call, resolve, wants
+from parity.common.external.process.resolve import made
 from parity.common.spec.external.target import Target
-from parity.torch_impl.external import floating_point
+
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def prepare(precision: str, threads: int) -> None:
@@ -20,7 +19,7 @@ def prepare(precision: str, threads: int) -> None:
     torch.set_num_threads(threads)
     # The fast path of transformers does not call the layers inside.
     torch.backends.mha.set_fastpath_enabled(False)
-    floating_point.set_default(precision)
+    set_default(precision)
 
 
 def build(target: Target, precision: str, seed: int) -> nn.Module:
@@ -35,15 +34,10 @@ def build(target: Target, precision: str, seed: int) -> nn.Module:
         ExternalModelError: it cannot be imported, fails, or is no module.
     """
     seed_all(seed)
-    found = resolve(target, "torch")
-    model = found if isinstance(found, nn.Module) else call(found, target, (), "a torch.nn.Module")
-    if not isinstance(model, nn.Module):
-        raise ExternalModelError(
-            f"{target} gives an object of type {_type(model)}; it must give a torch.nn.Module"
-        )
+    model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
     # The user's code may have changed it.
-    floating_point.set_default(precision)
-    floating_point.convert(model, precision)
+    set_default(precision)
+    convert(model, precision)
     return model
 
 
@@ -56,13 +50,9 @@ def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:
     Raises:
         ExternalModelError: the target cannot be imported, fails, or gives no torch.optim.Optimizer.
     """
-    found = resolve(target, "torch")
-    first = model if wants(found, ("model", "module", "net")) else list(model.parameters())
-    optimizer = found if _is_optimizer(found) else call(found, target, (first,), "a torch.optim.Optimizer")
-    if not _is_optimizer(optimizer):
-        raise ExternalModelError(
-            f"{target} gives an object of type {_type(optimizer)}; it must give a torch.optim.Optimizer"
-        )
+    cls = torch.optim.Optimizer
+    first = (list(model.parameters()),)
+    optimizer: torch.optim.Optimizer = made(target, "torch", cls, "a torch.optim.Optimizer", model, first)
     return optimizer
 
 
@@ -73,9 +63,23 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
-def _is_optimizer(value: Any) -> bool:
-    return isinstance(value, torch.optim.Optimizer)
+def set_default(precision: str) -> None:
+    """What torch makes tensors of, unless told otherwise: also what a module computes while it is built."""
+    torch.set_default_dtype(_DTYPES[precision])
 
 
-def _type(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+def convert(model: nn.Module, precision: str) -> None:
+    """Have every floating tensor of a model in a precision, whatever its code has fixed, and complex ones alike."""
+    dtype = _DTYPES[precision]
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(dtype.to_complex())
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    model._apply(converted)
+
+
+def exact_constants(on: bool) -> None:
+    """Nothing to do: torch takes Python's numbers as they are. See the twin."""
+    del on

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from parity.common.external.process.calls import without_ties
+
 
 def layers(model: nn.Module) -> dict[str, nn.Module]:
     """Every module below the model by its path, parents before their children; a shared one has its first path.
@@ -23,8 +25,5 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def trained(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tensors that are trained, each once, by the first of its names."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, tensor in tensors(model).items():
-        if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-            found.setdefault(id(tensor), (name, tensor))
-    return dict(found.values())
+    found = without_ties(tensors(model)).items()
+    return {name: each for name, each in found if isinstance(each, nn.Parameter) and each.requires_grad}

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import optim
 
+from parity.common.external.process.calls import qualified
 from parity.common.spec.external.outline import OptimizerInfo, Setting
 
 Settings = dict[str, Setting]
@@ -39,7 +40,7 @@ def describe(optimizer: Any) -> OptimizerInfo:
     Clipping is no part of a torch optimizer: the loop does it, and nothing here tells how.
     """
     cls = type(optimizer)
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = qualified(cls)
     groups = getattr(optimizer, "param_groups", [])
     if cls not in _KINDS or not groups:
         return OptimizerInfo(kind="", type=name)

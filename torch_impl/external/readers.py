@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from parity.common.external.lint.initial import drawn
+from parity.common.external.process.changes import numbers
 from parity.common.spec.external.outline import Setting
 
 Settings = dict[str, Setting]
@@ -66,10 +67,6 @@ def _dense(m: nn.Linear) -> Settings:
     }
 
 
-def _sizes(value: Any, rank: int) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,) * rank
-
-
 def _convolution(m: Any) -> Settings:
     rank = len(m.kernel_size)
     padding: Setting = m.padding
@@ -86,7 +83,7 @@ def _convolution(m: Any) -> Settings:
     return {
         "filters": m.out_channels,
         "kernel_size": tuple(m.kernel_size),
-        "strides": _sizes(m.stride, rank),
+        "strides": numbers(m.stride, rank),
         "padding": padding,
         "padding_values": m.padding_mode,
         "dilation": tuple(m.dilation),
@@ -181,17 +178,17 @@ def _rank(m: nn.Module) -> int:
 
 def _pool(m: Any) -> Settings:
     rank = _rank(m)
-    pads = _sizes(m.padding, rank)
+    pads = numbers(m.padding, rank)
     return {
-        "size": _sizes(m.kernel_size, rank),
-        "strides": _sizes(m.stride, rank),
+        "size": numbers(m.kernel_size, rank),
+        "strides": numbers(m.stride, rank),
         "padding": tuple(side for pad in pads for side in (pad, pad)),
         "ceil_mode": m.ceil_mode,
     }
 
 
 def _max_pool(m: Any) -> Settings:
-    return {**_pool(m), "dilation": _sizes(m.dilation, _rank(m))}
+    return {**_pool(m), "dilation": numbers(m.dilation, _rank(m))}
 
 
 def _average_pool(m: Any) -> Settings:
@@ -263,25 +260,20 @@ def _attention_initial(m: nn.MultiheadAttention) -> Settings:
     }
 
 
-def _resize(m: Any) -> Settings:
-    return _interpolation(m.mode, m.align_corners, False)
-
-
-def _zero_pads(padding: tuple[int, ...]) -> tuple[int, ...]:
+def _outer_first(padding: tuple[int, ...]) -> tuple[int, ...]:
     """(before, after) of the first axis, then of the next: F.pad begins with the last."""
     pairs = [padding[start : start + 2] for start in range(0, len(padding), 2)]
     return tuple(side for pair in reversed(pairs) for side in pair)
 
 
-def _interpolation(mode: str, align_corners: bool | None, antialias: bool) -> Settings:
-    """Of torch.nn.functional.interpolate."""
-    method = {"linear": "bilinear", "trilinear": "bilinear"}.get(mode, mode)
-    cubic: Settings = {"cubic_coefficient": -0.5 if antialias else -0.75, "cubic_edge": "repeated"}
-    nearest: Settings = {"nearest_from": "corner" if mode == "nearest" else "center"}
+def _resize(m: Any) -> Settings:
+    method = {"linear": "bilinear", "trilinear": "bilinear"}.get(m.mode, m.mode)
+    cubic: Settings = {"cubic_coefficient": -0.75, "cubic_edge": "repeated"}
+    nearest: Settings = {"nearest_from": "corner" if m.mode == "nearest" else "center"}
     return {
         "interpolation": "nearest" if method == "nearest-exact" else method,
-        "align_corners": bool(align_corners),
-        "antialias": antialias,
+        "align_corners": bool(m.align_corners),
+        "antialias": False,
         **(cubic if method == "bicubic" else {}),
         **(nearest if method.startswith("nearest") else {}),
     }
@@ -318,6 +310,6 @@ READERS: dict[str, Callable[[Any], Settings]] = {
     "simple_rnn": _recurrent,
     "attention": _attention,
     "resize": _resize,
-    "zero_pad": lambda m: {"padding": _zero_pads(m.padding)},
+    "zero_pad": lambda m: {"padding": _outer_first(m.padding)},
     "activation": _activation,
 }

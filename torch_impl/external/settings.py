@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 
+from parity.common.external.process.changes import numbers
 from parity.common.spec.external.outline import TensorInfo
 from parity.torch_impl.external.readers import ACTIVATIONS, READERS, Settings
 
@@ -61,8 +61,6 @@ _KINDS: dict[type[nn.Module], str] = {
     nn.ZeroPad2d: "zero_pad",
     nn.ZeroPad3d: "zero_pad",
 }
-
-
 _ROLES = {
     "dense": {"weight": "kernel"},
     "embedding": {"weight": "embedding"},
@@ -87,10 +85,7 @@ _ROLES = {
 
 def _stock(layer: nn.Module) -> type[nn.Module] | None:
     """The class of torch.nn that a layer is of, or derives from."""
-    for cls in type(layer).__mro__:
-        if cls in _KINDS or cls in ACTIVATIONS:
-            return cls
-    return None
+    return next((cls for cls in type(layer).__mro__ if cls in _KINDS or cls in ACTIVATIONS), None)
 
 
 def kind_of(layer: nn.Module) -> str:
@@ -101,21 +96,11 @@ def kind_of(layer: nn.Module) -> str:
     if stock in ACTIVATIONS:
         return "activation"
     kind = _KINDS[stock]
-    if kind.startswith("adaptive_") and _is_one(layer.output_size):
+    if kind.startswith("adaptive_") and set(numbers(layer.output_size, 1)) == {1}:
         return kind.replace("adaptive", "global")
-    if kind == "conv2d" and _is_depthwise(layer):
-        return "depthwise_conv2d"
-    if kind == "conv1d" and _is_depthwise(layer):
-        return "depthwise_conv1d"
+    if kind in ("conv1d", "conv2d") and layer.groups == layer.in_channels > 1:
+        return f"depthwise_{kind}"
     return kind
-
-
-def _is_one(size: Any) -> bool:
-    return all(side == 1 for side in (size if isinstance(size, tuple | list) else (size,)))
-
-
-def _is_depthwise(layer: Any) -> bool:
-    return bool(layer.groups > 1 and layer.groups == layer.in_channels)
 
 
 def is_overridden(layer: nn.Module) -> bool:
@@ -131,12 +116,9 @@ def is_stochastic(layer: nn.Module) -> bool:
     """Whether it draws random numbers in training."""
     if isinstance(layer, nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d):
         return getattr(layer, "p", 1.0) > 0
-    rate = getattr(layer, "dropout", 0.0)
-    if not isinstance(rate, int | float):
-        rate = 0.0
     # Of stochastic depth, as the packages of image models call it.
-    also = getattr(layer, "drop_prob", 0.0)
-    return rate > 0 or (isinstance(also, int | float) and also > 0)
+    rates = [getattr(layer, "dropout", 0.0), getattr(layer, "drop_prob", 0.0)]
+    return any(isinstance(rate, int | float) and rate > 0 for rate in rates)
 
 
 def role_of(layer: nn.Module, name: str) -> str:
@@ -172,17 +154,13 @@ def settings_of(layer: nn.Module, tensors: Sequence[TensorInfo]) -> Settings:
     reader = READERS.get(kind_of(layer))
     if reader is None:
         return {}
-    found = {**reader(layer), **_frozen(tensors)}
+    found = reader(layer)
+    parameters = [info for info in tensors if not info.buffer]
+    if parameters:
+        found["trainable"] = any(info.trainable for info in parameters)
     if is_overridden(layer):
         found.pop("running_variance", None)
     return found
-
-
-def _frozen(tensors: Sequence[TensorInfo]) -> Settings:
-    parameters = [info for info in tensors if not info.buffer]
-    if not parameters:
-        return {}
-    return {"trainable": any(info.trainable for info in parameters)}
 
 
 def argument_of(layer: nn.Module) -> Settings | None:

@@ -1,39 +1,62 @@
-"""The tensors of a user's model as arrays by native name, and back."""
+"""The tensors of a user's model, read, written, and updated by the user's optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import check_tensors
-from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.torch_impl.external import names
 from parity.torch_impl.external.calling import array_of
 
 
-def read(model: nn.Module) -> Arrays:
-    """All weights and buffers; raises ExternalModelError where some have no shape yet."""
-    found = names.tensors(model)
-    lazy = [name for name, tensor in found.items() if nn.parameter.is_lazy(tensor)]
-    if lazy:
-        raise ExternalModelError(
-            f"{lazy[0]} has no shape before the first pass; ask for the outline with inputs first"
-        )
-    return {name: array_of(tensor) for name, tensor in found.items()}
+def stored(model: nn.Module) -> dict[str, Tensor]:
+    """Return all weights and buffers by native name; raises ExternalModelError where some have no shape yet.
+
+    A complex one is given as its two parts.
+    """
+    found = {}
+    for name, tensor in names.tensors(model).items():
+        if nn.parameter.is_lazy(tensor):
+            raise ExternalModelError(
+                f"{name} has no shape before the first pass; ask for the outline with inputs first"
+            )
+        found[name] = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
+    return found
 
 
 @torch.no_grad()
-def write(model: nn.Module, state: Arrays) -> None:
-    """Set the tensors that are named; raises ExternalModelError, and sets none, where a name or a shape is wrong."""
-    found = names.tensors(model)
-    # A complex one is given and taken as its two parts.
-    parts = {
-        name: torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        for name, tensor in found.items()
-        if not nn.parameter.is_lazy(tensor)
-    }
-    check_tensors({name: tuple(tensor.shape) for name, tensor in parts.items()}, state)
-    for name, array in state.items():
-        parts[name].copy_(torch.from_numpy(np.array(array)))
+def assign(tensor: Tensor, array: Array) -> None:
+    """Set a tensor to values of its shape."""
+    tensor.copy_(torch.from_numpy(np.array(array)))
+
+
+def update(
+    optimizer: torch.optim.Optimizer, trained: Mapping[str, Tensor], gradients: Sequence[Arrays]
+) -> dict[str, Arrays]:
+    """Make one update by each set of gradients; return slot -> name -> array, of the tensor's shape or a scalar.
+
+    Args:
+        optimizer: a new one.
+        trained: the trained tensors by native name, which are changed.
+        gradients: by native name; a tensor that a set leaves out has no gradient in that update.
+    """
+    try:
+        for given in gradients:
+            for name, tensor in trained.items():
+                array = given.get(name)
+                tensor.grad = None if array is None else torch.from_numpy(np.array(array)).to(tensor.dtype)
+            optimizer.step()
+    finally:
+        for tensor in trained.values():
+            tensor.grad = None
+    slots: dict[str, Arrays] = {}
+    for name, tensor in trained.items():
+        for slot, value in optimizer.state.get(tensor, {}).items():
+            if isinstance(value, Tensor):
+                slots.setdefault(slot, {})[name] = array_of(value)
+    return slots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError, SpecError
@@ -100,29 +100,22 @@ def check_reached(trained: Collection[str], reached: Collection[str]) -> None:
         )
 
 
-def unused_injections(inject: Collection[str], used: Collection[str], seen: Collection[str]) -> None:
-    """Raise ExternalModelError for a fed name that was no call's."""
-    for name in inject:
-        if name not in used:
-            near = difflib.get_close_matches(name, list(seen), 3, 0.4)
-            raise ExternalModelError(
-                f"feed {name}: no call of this pass has that name"
-                + (f"; closest are {', '.join(near)}" if near else "")
-            )
-
-
 def _named(outputs: Mapping[str, Any]) -> str:
     names = list(outputs)
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
-def check_tensors(shapes: Mapping[str, tuple[int, ...]], state: Arrays) -> None:
+def check_tensors(tensors: Mapping[str, Any], state: Arrays) -> None:
     """Raise ExternalModelError for the first array whose name no tensor has, or whose shape is another."""
     for name, array in state.items():
-        if name not in shapes:
-            near = difflib.get_close_matches(name, list(shapes), 3, 0.4)
-            raise ExternalModelError(
-                f"the model has no tensor {name!r}" + (f"; closest are {', '.join(near)}" if near else "")
-            )
-        if tuple(array.shape) != shapes[name]:
-            raise ExternalModelError(f"{name} has the shape {shapes[name]}, received {tuple(array.shape)}")
+        if name not in tensors:
+            raise ExternalModelError(f"the model has no tensor {name!r}{closest(name, tensors)}")
+        shape = tuple(tensors[name].shape)
+        if array.shape != shape:
+            raise ExternalModelError(f"{name} has the shape {shape}, received {array.shape}")
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
+    """Return '; closest are ...' for a mistyped name, '' where none of the known ones is like it."""
+    near = difflib.get_close_matches(name, list(known), 3, cutoff)
+    return f"; closest are {', '.join(near)}" if near else ""

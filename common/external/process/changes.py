@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.processes.user_errors import blame
+from parity.common.external.process.calling import closest
 
 Read = Callable[[Any], Mapping[str, Any]]
 Write = Callable[[Any, str, Any], None]
@@ -17,15 +17,20 @@ Write = Callable[[Any, str, Any], None]
 def change_all(
     layers: Mapping[str, Any], path: str, setting: str, value: Any, read: Read, write: Write
 ) -> Any:
-    """Set a setting of a layer, or of all that a pattern fits and that have it; gives what was there.
+    """Set a canonical setting of a layer, or of all that a pattern fits and that have it; see `lint/settings.py`.
 
     A change is read again: one that has not come to be is undone and refused.
 
     Args:
         layers: by path.
-        path: one of them, or a pattern with '*'.
+        path: one of them, or a pattern such as '*' or 'blocks.*'.
+        setting: canonical name.
+        value: in the canonical meaning, as an outline has it.
         read: gives the canonical settings of a layer.
         write: changes one; raises KeyError for one that it cannot change.
+
+    Returns:
+        The old value; of a pattern, the old values by path.
 
     Raises:
         ExternalModelError: no such layer or setting, or one that cannot be changed on a built model.
@@ -33,7 +38,7 @@ def change_all(
     value = tuple(value) if isinstance(value, list) else value
     if "*" not in path:
         if path not in layers:
-            raise ExternalModelError(f"the model has no layer {path!r}{_near(path, list(layers))}")
+            raise ExternalModelError(f"the model has no layer {path!r}{closest(path, layers)}")
         return _change(path, layers[path], setting, value, read, write)
     having = {
         name: layer
@@ -57,11 +62,12 @@ def change_all(
 FORCED = "_parity_forced"
 
 
-def force(layer: Any, setting: str, value: Any, method: str, make: Callable[[Any], Any] | None) -> None:
+def force(method: str, layer: Any, setting: str, value: Any, make: Callable[[Any], Any] | None) -> None:
     """Replace the forward method of one layer.
 
     Args:
         method: its name, "call" or "forward".
+        layer, setting, value: what has which value from now on.
         make: makes the replacement from the method of the layer's class; None restores that method.
 
     Raises:
@@ -81,6 +87,23 @@ def force(layer: Any, setting: str, value: Any, method: str, make: Callable[[Any
         )
     object.__setattr__(layer, method, make(getattr(type(layer), method).__get__(layer)))
     forced[setting] = value
+
+
+def set_attribute(
+    layer: Any, setting: str, value: Any, attributes: Mapping[str, tuple[str, Callable[[Any], Any]]]
+) -> None:
+    """Set the attribute that holds a setting.
+
+    Args:
+        attributes: canonical setting -> attribute, and its value of the canonical one.
+
+    Raises:
+        KeyError: the layer has no such attribute.
+    """
+    attribute, native = attributes[setting]
+    if not hasattr(layer, attribute):
+        raise KeyError(setting)
+    setattr(layer, attribute, native(value))
 
 
 def _change(path: str, layer: Any, setting: str, value: Any, read: Read, write: Write) -> Any:
@@ -192,8 +215,3 @@ def switch_rates(layers: Mapping[str, Any], on: bool) -> list[str]:
         if on:
             kept.clear()
     return list(dict.fromkeys(changed))
-
-
-def _near(path: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(path, known, 3, 0.4)
-    return f"; closest are {', '.join(near)}" if near else ""

@@ -8,20 +8,21 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import ROOT
 from parity.common.execution.processes.user_errors import blame, user_line
+from parity.common.external.process.calling import closest
+from parity.common.external.process.calls import qualified
 from parity.common.spec.external.target import Target
+from parity.common.spec.strategies import Framework
 
 _OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras")}
-# Where the toolkit itself is: its parent put that on the path.
-_ROOT = ROOT
 _OURS = ("parity", "parity_tests")
 
 
-def prepare_import_path(folder: Path, framework: Literal["tensorflow", "torch"]) -> None:
+def prepare_import_path(folder: Path, framework: Framework) -> None:
     """Import as a script in `folder` would, and the other framework not at all: it looks as if not installed."""
     sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
     for name in _OTHER[framework]:
@@ -29,7 +30,7 @@ def prepare_import_path(folder: Path, framework: Literal["tensorflow", "torch"])
             sys.modules[name] = None  # type: ignore[assignment]
 
 
-def resolve(target: Target, framework: Literal["tensorflow", "torch"]) -> Any:
+def resolve(target: Target, framework: Framework) -> Any:
     """What a target names; raises ExternalModelError in one line where it cannot be imported."""
     try:
         found: Any = importlib.import_module(target.module)
@@ -42,18 +43,47 @@ def resolve(target: Target, framework: Literal["tensorflow", "torch"]) -> Any:
             found = getattr(found, part)
         except AttributeError as error:
             where = ".".join([target.module, *parts[:depth]])
-            near = difflib.get_close_matches(part, [n for n in dir(found) if not n.startswith("__")], 3, 0.5)
+            near = closest(part, [name for name in dir(found) if not name.startswith("__")], 0.5)
             raise ExternalModelError(
-                f"{where} has no {part!r}"
-                + (f"; closest are {', '.join(near)}" if near else f"; {_offered(found)}")
-                + user_line(error)
+                f"{where} has no {part!r}{near or f'; {_offered(found)}'}{user_line(error)}"
             ) from None
         except (Exception, SystemExit) as error:
             raise blame(error, f"{target.module}:{target.attribute}") from None
     return found
 
 
-def call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:
+def made(
+    target: Target,
+    framework: Framework,
+    cls: type,
+    wanted: str,
+    model: Any = None,
+    first: tuple[Any, ...] = (),
+) -> Any:
+    """Return what a target names where it is of a class, else what that gives when it is called.
+
+    Args:
+        target: imported here; its arguments are passed on.
+        framework: of this process.
+        cls: of what is wanted.
+        wanted: what messages call it, as in 'a keras.Model'.
+        model: the only positional argument where the first parameter is called 'model', 'module' or 'net'.
+        first: the positional arguments otherwise.
+
+    Raises:
+        ExternalModelError: it cannot be imported, fails, or gives something else.
+    """
+    found = resolve(target, framework)
+    if not isinstance(found, cls):
+        found = _call(found, target, (model,) if model is not None and _wants_model(found) else first, wanted)
+    if not isinstance(found, cls):
+        raise ExternalModelError(
+            f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}"
+        )
+    return found
+
+
+def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:
     """What a function or class gives for `first` and the target's arguments."""
     if not callable(found):
         raise ExternalModelError(
@@ -79,13 +109,12 @@ def call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any
         raise blame(error, str(target)) from None
 
 
-def wants(found: Any, names: tuple[str, ...]) -> bool:
-    """Whether the first parameter of a function or class has one of some names."""
+def _wants_model(found: Any) -> bool:
     try:
         parameters = list(inspect.signature(found).parameters)
     except (ValueError, TypeError):
         return False
-    return bool(parameters) and parameters[0] in names
+    return bool(parameters) and parameters[0] in ("model", "module", "net")
 
 
 def _not_imported(error: ImportError, target: Target, framework: str) -> ExternalModelError:
@@ -128,8 +157,8 @@ def _near(module: str) -> str:
 
 
 def _folders() -> list[Path]:
-    """Where the user's own modules may be: the working folder and PYTHONPATH."""
-    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(_ROOT)]
+    """Where the user's own modules may be: the working folder and PYTHONPATH, on which our parent put ROOT."""
+    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(ROOT)]
     given = [sys.path[0], os.getcwd(), *own]
     return list(dict.fromkeys(Path(folder) for folder in given if folder))
 

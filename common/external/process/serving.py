@@ -1,10 +1,9 @@
-"""The child's side of a ExternalWorker: it holds one model of a user, and answers questions about it."""
+"""The child's side of an ExternalWorker: it holds one model of a user, and answers questions about it."""
 
 from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +11,13 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
-from parity.common.external.process.pass_result import Array, Arrays, PassResult
+from parity.common.external.process.calling import check_target, check_tensors, chosen_outputs
+from parity.common.external.process.changes import change_all, switch_rates
+from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.resolve import prepare_import_path
+from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
-from parity.common.spec.losses import parse_loss
+from parity.common.spec.losses import LossBase, parse_loss
 
 # What the frameworks say of a float32 tensor that meets a float64 one.
 _MIXED = re.compile(
@@ -61,7 +63,7 @@ class Session(Service):
         """Build the model; the one before is gone, also where that fails."""
         self._model = None
         # An experiment on the one before is over, whatever became of it.
-        self._part("floating_point").exact_constants(False)
+        self._part("load").exact_constants(False)
         self._target = Target(**target)
         self.doing = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
@@ -78,15 +80,19 @@ class Session(Service):
         return described
 
     def read(self) -> Arrays:
-        found: Arrays = self._part("tensors").read(self._model)
-        return found
+        array_of = self._part("calling").array_of
+        return {name: array_of(tensor) for name, tensor in self._part("tensors").stored(self._model).items()}
 
     def write(self, state: Arrays) -> None:
-        self._part("tensors").write(self._model, state)
+        tensors = self._part("tensors")
+        stored = tensors.stored(self._model)
+        check_tensors(stored, state)
+        for name, array in state.items():
+            tensors.assign(stored[name], array)
 
     def forward(self, **arguments: Any) -> dict[str, Any]:
         self.doing = f"a forward pass of {self._target}"
-        return _told(self._part("passes").forward(self._model, **arguments))
+        return self._pass(**arguments)
 
     def gradients(self, loss: dict[str, Any], **arguments: Any) -> dict[str, Any]:
         self.doing = f"a backward pass of {self._target}"
@@ -95,38 +101,90 @@ class Session(Service):
             raise ExternalModelError(
                 "l1 and l2 of a loss are no part of a user's model; take a loss without them"
             )
-        return _told(self._part("passes").gradients(self._model, loss=parsed, **arguments))
+        return self._pass(loss=parsed, **arguments)
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
+        """The second pass has other random numbers, and each of its calls is followed by what the first pass gave: only
+        what differs in isolation differs. A function that draws between layers is seen at the next layer behind it.
+        """
         self.doing = f"a forward pass of {self._target} in training"
-        found: list[str] = self._part("passes").stochastic(self._model, inputs)
-        return found
+        first = self._pass(inputs, training=True)["activations"]
+        second = self._pass(inputs, training=True, inject=first, seed=1)["activations"]
+        return [name for name, value in first.items() if not same(value, second[name])]
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         self.doing = f"a forward pass of {self._target}"
-        found: list[str] = self._part("passes").unregistered_parameters(self._model, inputs)
+        passes = self._part("passes")
+        passes.finish(self._model, inputs)
+        found: list[str] = passes.unregistered_parameters(self._model, inputs)
         return found
 
     def update(self, optimizer: dict[str, Any], gradients: list[Arrays], keep: bool) -> dict[str, Any]:
+        """The trained tensors after one update by each set of gradients, and slot -> name -> array."""
         target = Target(**optimizer)
         self.doing = f"an update by {target}"
-        changed: dict[str, Any] = self._part("update").update(self._model, target, gradients, keep)
-        return changed
+        array_of, tensors = self._part("calling").array_of, self._part("tensors")
+        trained = self._part("names").trained(self._model)
+        for given in gradients:
+            check_tensors(trained, given)
+        made = self._part("load").build_optimizer(target, self._model)
+        before = {name: array_of(tensor) for name, tensor in trained.items()}
+        try:
+            slots = tensors.update(made, trained, gradients)
+            return {"tensors": {name: array_of(tensor) for name, tensor in trained.items()}, "slots": slots}
+        finally:
+            if not keep:
+                for name, tensor in trained.items():
+                    tensors.assign(tensor, before[name])
 
     def dropout(self, on: bool) -> list[str]:
-        switched: list[str] = self._part("change").dropout(self._model, on)
-        return switched
+        return switch_rates(self._part("change").dropping(self._model), on)
 
     def exact_constants(self, on: bool) -> None:
-        self._part("floating_point").exact_constants(on)
+        self._part("load").exact_constants(on)
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
-        return self._part("change").change(self._model, layer, setting, value)
+        change = self._part("change")
+        return change_all(change.layers(self._model), layer, setting, value, change.read, change.write)
+
+    def _pass(
+        self,
+        inputs: Array | Arrays,
+        targets: Array | Arrays | None = None,
+        loss: LossBase | None = None,
+        *,
+        training: bool,
+        taps: Taps = True,
+        inject: Arrays | None = None,
+        seed: int = 0,
+        keep: bool = False,
+        penalties: bool = False,
+    ) -> dict[str, Any]:
+        """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was."""
+        model, calling, passes = self._model, self._part("calling"), self._part("passes")
+        passes.finish(model, inputs)
+        tapped: Tapped = passes.LiveTaps(taps, inject, differentiable=loss is not None)
+        gradients: dict[str, Any] = {}
+        with passes.prepared(model, training, seed, keep) as changed, passes.visited(model, tapped):
+            outputs = tensors_in(calling.call(model, inputs, training), calling.is_tensor)
+            penalty = passes.penalty(model)
+            tapped.check_used()
+            if loss is not None and targets is not None:
+                pairs = chosen_outputs(outputs, targets)
+                for name, target in pairs:
+                    check_target(loss, name, tuple(outputs[name].shape), target)
+                sums = [passes.loss_of(loss, outputs[name], target, training) for name, target in pairs]
+                total, count = (sum(each) for each in zip(*sums, strict=True))
+                trained = self._part("names").trained(model)
+                gradients = tapped.gradients(total / count, penalty if penalties else None, trained)
+                gradients |= {"loss_sum": float(total), "count": float(count)}
+        return {
+            "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
+            "activations": tapped.activations,
+            "buffers": changed,
+            "penalty": float(penalty),
+            **gradients,
+        }
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{MODULES[self._framework]}.external.{name}")
-
-
-def _told(passed: PassResult) -> dict[str, Any]:
-    # Not by asdict, which would copy the arrays.
-    return {part.name: getattr(passed, part.name) for part in fields(passed)}

@@ -2,123 +2,119 @@
 
 from __future__ import annotations
 
+import itertools
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import check_reached, unused_injections
-from parity.common.external.process.pass_result import (
-    Array,
-    Arrays,
-    PassResult,
-    same,
-    tap_name,
-    tensors_in,
-    with_tensors,
-)
+from parity.common.external.process.calling import check_reached, closest
+from parity.common.external.process.pass_result import Array, Arrays, tap_name, tensors_in, with_tensors
 
 Taps = bool | Sequence[str]
 
 
-class Tapped:
+class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
     activations: by tap name, what each call gave. live: the tensors among them that gradients are taken of.
-
-    A subclass says in `replaced` with which tensor the pass goes on.
+    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more.
     """
 
-    def __init__(self, taps: Taps, inject: Arrays | None, is_tensor: Callable[[Any], bool]) -> None:
+    is_tensor: Callable[[Any], bool]
+    array_of: Callable[[Any], Array]
+
+    def __init__(self, taps: Taps, inject: Arrays | None, differentiable: bool) -> None:
         """
         Args:
             taps: whether to keep activations, or the names of those to keep.
             inject: values by tap name, each of the shape of what it replaces.
-            is_tensor: whether a value is a tensor of the framework.
+            differentiable: whether gradients are taken.
         """
         self._taps = taps if isinstance(taps, bool) else frozenset(taps)
-        self._is_tensor = is_tensor
-        self.inject = inject or {}
-        self._used: set[str] = set()
+        self._inject = inject or {}
+        self.differentiable = differentiable
+        self.repeating = False
+        self._calls: Counter[str] = Counter()
+        self._calls_of_forward: dict[str, int] = {}
         self._seen: list[str] = []
         self.activations: Arrays = {}
         self.live: dict[str, Any] = {}
 
-    def visit(self, path: str, call: int, output: Any) -> Any:
-        """Return the output of a layer's call number `call`, each of its tensors replaced."""
-        several = len(tensors_in(output, self._is_tensor)) > 1
-        count = iter(range(1 << 30))
+    def visit(self, path: str, output: Any) -> Any:
+        """Return the output of a layer's next call, each of its tensors replaced."""
+        call = self._calls[path]
+        self._calls[path] += 1
+        if self.repeating:
+            call %= self._calls_of_forward.get(path, 1)
+        several = len(tensors_in(output, self.is_tensor)) > 1
+        count = itertools.count()
 
         def visited(tensor: Any) -> Any:
             place = next(count)
             name = tap_name(path, call, place if several else None)
             self._seen.append(name)
-            if name in self.inject:
-                self._used.add(name)
-            return self.replaced(name, tensor)
+            wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
+            if wanted and not self.repeating:
+                self.activations[name] = self.array_of(tensor)
+            injected = self._injected(name, tensor) if name in self._inject else None
+            return self.replaced(name, tensor, injected, wanted and self.differentiable)
 
-        return with_tensors(output, self._is_tensor, visited)
+        return with_tensors(output, self.is_tensor, visited)
 
-    def replaced(self, name: str, tensor: Any) -> Any:
-        """Return the tensor with which the pass goes on."""
-        raise NotImplementedError
+    @abstractmethod
+    def replaced(self, name: str, tensor: Any, injected: Array | None, watched: bool) -> Any:
+        """Return the tensor with which the pass goes on.
 
-    def wants(self, name: str) -> bool:
-        """Return whether the activation of this name is to be kept."""
-        return self._taps if isinstance(self._taps, bool) else name in self._taps
-
-    def injected(self, name: str, shape: Sequence[int], is_complex: bool) -> Array:
-        """Return the array to inject; one of complex numbers is given with both parts along its last axis.
-
-        Raises:
-            ExternalModelError: it has another shape than the tensor that it replaces.
+        Args:
+            name: of the tap.
+            tensor: what the layer gave.
+            injected: values of the tensor's shape that take its place; gradients go on to the layer as if it had given
+                them. None: none do.
+            watched: whether its gradient is wanted; it is then kept in `live`.
         """
-        array = self.inject[name]
-        if is_complex and array.ndim == len(shape) + 1:
+
+    @abstractmethod
+    def derivatives(self, mean: Any, penalty: Any, wanted: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of mean + penalty (scalars; penalty may be None); None where none arrives."""
+
+    def _injected(self, name: str, tensor: Any) -> Array:
+        """The array to inject; one of complex numbers is given with both parts along its last axis."""
+        array, shape = self._inject[name], tuple(tensor.shape)
+        if tensor.dtype.is_complex and array.ndim == len(shape) + 1:
             array = array[..., 0] + 1j * array[..., 1]
-        if tuple(array.shape) != tuple(shape):
+        if tuple(array.shape) != shape:
             raise ExternalModelError(
-                f"feed {name}: the layer gives the shape {tuple(shape)}, received {tuple(array.shape)}"
+                f"feed {name}: the layer gives the shape {shape}, received {tuple(array.shape)}"
             )
         return array
 
     def check_used(self) -> None:
-        """Raise ExternalModelError for a name of `inject` that no call has."""
-        unused_injections(self.inject, self._used, self._seen)
+        """Raise ExternalModelError for a name to inject at that no call has."""
+        for name in self._inject:
+            if name not in self._seen:
+                raise ExternalModelError(
+                    f"feed {name}: no call of this pass has that name{closest(name, self._seen)}"
+                )
 
-    def gradients_result(
-        self, outputs: Arrays, trained: Mapping[str, Any], reached: Arrays, **more: Any
-    ) -> PassResult:
-        """Return the results of a backward pass.
+    def gradients(self, mean: Any, penalty: Any, trained: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a `PassResult` that a backward pass fills.
 
         Args:
-            outputs: by name.
+            mean, penalty: as of `derivatives`.
             trained: the trained tensors by name.
-            reached: gradients by name, of trained and of live tensors; those that no gradient reached are not in it.
-            more: further fields of `PassResult`.
 
         Raises:
             ExternalModelError: no gradient reached a trained tensor.
         """
+        self.repeating, self._calls_of_forward = True, dict(self._calls)
+        wanted = {**trained, **self.live}
+        found = zip(wanted, self.derivatives(mean, penalty, list(wanted.values())), strict=True)
+        reached = {name: self.array_of(value) for name, value in found if value is not None}
         check_reached(trained, reached)
-        return PassResult(
-            outputs=outputs,
-            activations=self.activations,
-            activation_gradients={name: reached[name] for name in self.live if name in reached},
-            gradients={name: reached[name] for name in trained if name in reached},
-            untouched=tuple(name for name in trained if name not in reached),
-            **more,
-        )
-
-
-def stochastic(forward: Callable[..., PassResult]) -> list[str]:
-    """Return the tap names of the calls that, in training, give different outputs for the same inputs.
-
-    The second pass has other random numbers, and each of its calls is followed by what the first pass gave: only
-    what differs in isolation differs. A function that draws between layers is seen at the next layer behind it.
-
-    Args:
-        forward: makes a forward pass in training; takes `seed` and `inject`.
-    """
-    first = forward(seed=0)
-    second = forward(seed=1, inject=first.activations)
-    return [name for name, value in first.activations.items() if not same(value, second.activations[name])]
+        return {
+            "activation_gradients": {name: reached[name] for name in self.live if name in reached},
+            "gradients": {name: reached[name] for name in trained if name in reached},
+            "untouched": [name for name in trained if name not in reached],
+        }

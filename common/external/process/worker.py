@@ -140,18 +140,21 @@ class ExternalWorker:
         seed: int = 0,
         keep: bool = False,
     ) -> PassResult:
-        """Outputs and activations; see `{tf,torch}_impl.external.passes.forward`."""
-        return _passed(
-            self._ask(
-                "forward",
-                inputs=_arrays(inputs),
-                training=training,
-                taps=taps if isinstance(taps, bool) else list(taps),
-                inject=inject,
-                seed=seed,
-                keep=keep,
-            )
-        )
+        """Return outputs and activations of a pass.
+
+        Args:
+            inputs: one array or arrays by name, (batch, ...); `calling.arrange` says how they are handed over.
+            training: the mode of the pass; the model is left in the one that it was in.
+            taps: whether to give activations, or the names of those wanted.
+            inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
+                layer as if it had given that.
+            seed: of the random numbers of the pass.
+            keep: whether buffers keep what the pass made of them; else they are restored.
+
+        Raises:
+            ExternalModelError: the model does not take these inputs, or a name in `inject` is of no call.
+        """
+        return self._passed("forward", inputs, taps, training=training, inject=inject, seed=seed, keep=keep)
 
     def gradients(
         self,
@@ -166,20 +169,27 @@ class ExternalWorker:
         keep: bool = False,
         penalties: bool = False,
     ) -> PassResult:
-        """The loss and its gradients; see `{tf,torch}_impl.external.passes.gradients`."""
-        return _passed(
-            self._ask(
-                "gradients",
-                inputs=_arrays(inputs),
-                targets=_arrays(targets),
-                loss=loss.to_dict(),
-                training=training,
-                taps=taps if isinstance(taps, bool) else list(taps),
-                inject=inject,
-                seed=seed,
-                keep=keep,
-                penalties=penalties,
-            )
+        """Return a pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
+
+        Args:
+            targets: (batch, ...), for the one output, or by output; the losses of several are added up.
+            loss: resolved, without l1 and l2.
+            penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
+
+        Raises:
+            ExternalModelError: as `forward`; or no output suits the targets or the loss.
+        """
+        return self._passed(
+            "gradients",
+            inputs,
+            taps,
+            targets=_arrays(targets),
+            loss=loss.to_dict(),
+            training=training,
+            inject=inject,
+            seed=seed,
+            keep=keep,
+            penalties=penalties,
         )
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
@@ -252,6 +262,13 @@ class ExternalWorker:
             self._wait_for_model()
             return self._child.ask(question, arguments, self.timeout_seconds)
 
+    def _passed(
+        self, question: str, inputs: Array | Arrays, taps: bool | Sequence[str], **arguments: Any
+    ) -> PassResult:
+        taps = taps if isinstance(taps, bool) else list(taps)
+        fields = self._ask(question, inputs=_arrays(inputs), taps=taps, **arguments)
+        return PassResult(**{**fields, "untouched": tuple(fields.get("untouched", ()))})
+
     def _wait_for_model(self, question: str = "open") -> None:
         if self._owed:
             self._owed = False
@@ -287,7 +304,3 @@ def _arrays(value: Any) -> Any:
 def _setting(value: Any) -> Any:
     """JSON knows no tuples."""
     return tuple(value) if isinstance(value, list) else value
-
-
-def _passed(told: dict[str, Any]) -> PassResult:
-    return PassResult(**{**told, "untouched": tuple(told["untouched"])})
