@@ -14,13 +14,12 @@ import pytest
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
-from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.bench import Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
-from parity.common.external.pairs.setup import LoadedPair, bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
@@ -90,7 +89,7 @@ class Live:
             self.keras, self.torch, outlines, self.opened.inputs, self.opened.targets, self.opened.layout
         )
         copy_weights(self.asked, opened, mapping)
-        suspects = [Suspect.of(difference) for difference in lint(*outlines, mapping.layers)]
+        suspects = lint(*outlines, mapping.layers)
         return diagnose_pair(self.bench(opened, mapping), suspects)
 
     def bench(self, opened: LoadedPair | None = None, mapping: Mapping | None = None) -> Bench:
@@ -383,7 +382,7 @@ def test_of_stock_defaults_each_that_differs_is_named_and_nothing_else(parity: C
     assert {f["explanation"]["confidence"] for f in found["findings"]} == {"confirmed"}
     told = sorted(f["explanation"]["text"] for f in found["findings"])
     opened = read_outlines(parity.folder)
-    differences = [Suspect.of(d) for d in lint(*opened)]
+    differences = lint(*opened)
     counted = [s for s in differences if s.changes not in ("initial values", "layout")]
     assert told == sorted(s.text for s in counted)
     layers = {(s.keras, s.setting) for s in counted}

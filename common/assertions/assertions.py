@@ -26,12 +26,10 @@ from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs import setup
-from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.bench import Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
 from parity.common.external.pairs.request import PairRequest
-from parity.common.external.pairs.setup import LoadedPair
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import write_reports
 from parity.common.spec.external.mapping import write_mapping
@@ -343,12 +341,12 @@ def _layers(bench: Bench, training: bool) -> list[TensorComparison]:
     """The pass layer by layer."""
     ours = bench.keras.forward(bench.inputs[0], training=training)
     theirs = bench.torch.forward(bench.inputs[1], training=training)
-    return [*bench.activations(bench.expected(ours, training), theirs), *bench.outputs(ours, theirs)]
+    return bench.passes(ours, theirs, training)
 
 
 def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
     """By experiment on the live models; the settings that differ where none can be made."""
-    suspects = [Suspect.of(difference) for difference in lint(*bench.outlines, bench.mapping.layers)]
+    suspects = lint(*bench.outlines, bench.mapping.layers)
     lines = []
     findings: Sequence[Finding] = ()
     try:

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from parity.common.diagnosis.result import Finding, TensorComparison
+from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import OUTPUT
-from parity.common.external.pairs.explain import Suspect
 from parity.common.report.files import finite, write_data
 from parity.common.report.html.page import write_page
 
 
-def told_of(finding: Finding, suspects: Sequence[Suspect]) -> list[str]:
+def told_of(finding: Finding, suspects: Sequence[Difference]) -> list[str]:
     """Why, in lines; of what no experiment explained, the settings there that differ."""
     why, place = finding.explanation, finding.name.partition("/")[2]
     if why is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from parity.common.external.lint.alignment import aligned
 from parity.common.external.lint.effective import Item, compared, effective, items_of
 from parity.common.external.lint.optimizer_settings import OPTIMIZERS
-from parity.common.external.lint.settings import LAYERS, PLUMBING, Changes, Meaning, said
+from parity.common.external.lint.settings import LAYERS, PLUMBING, ROWS, Changes, Meaning, said
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import LayerPair
 from parity.common.spec.external.outline import LayerInfo, OptimizerInfo, Outline, Setting
@@ -49,6 +49,28 @@ class Difference(Spec):
     changes: Changes
     fix_keras: str
     fix_torch: str
+
+    @property
+    def fix(self) -> str:
+        """What to do in the port, torch's."""
+        return f"in torch: {self.fix_torch}"
+
+    @property
+    def where(self) -> str:
+        """The layer, by both names where these differ."""
+        if self.keras and self.torch and self.keras != self.torch:
+            return f"{self.keras} ({self.torch} in torch)"
+        return self.keras or self.torch or ("the optimizer" if self.changes == "update" else "the model")
+
+    @property
+    def text(self) -> str:
+        """What differs, in one sentence."""
+        row = "" if self.row is None else f" (row {self.row}: {ROWS.get(self.row, 'DIFFERENCES')})"
+        ours, theirs = self.keras_value, self.torch_value
+        if self.setting == "counterpart":
+            side, other = ("Keras", "torch") if ours is not None else ("torch", "Keras")
+            return f"{side} has {self.where} ({said(ours or theirs)}), and {other} has none{row}"
+        return f"{self.setting} of {self.where} is {said(ours)} in Keras and {said(theirs)} in torch{row}"
 
 
 class Unread(Spec):

@@ -9,25 +9,22 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Finding, TensorComparison
-from parity.common.external.pairs.points import Point
+from parity.common.external.pairs.points import Point, points_of
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
-from parity.common.external.process.pass_result import PassResult
+from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
+from parity.common.spec.layers.imported import TorchLayout
 from parity.common.spec.losses import LossBase
-
-Array = NDArray[Any]
-Arrays = dict[str, Array]
 
 OUTPUT = "output"
 
@@ -51,23 +48,45 @@ class PairTrace:
 
 
 @dataclass
-class Bench:
-    """Both models at work.
+class LoadedPair:
+    """Both models alive, with what is known of them.
 
-    inputs: of Keras and of torch, by the names and in the layout that each takes. outputs: of several, the names of
-    the ones that are compared and trained, Keras's and torch's.
+    inputs: a batch, of Keras and of torch, by the names and in the layout that each takes. targets: (batch, ...).
+    layout: whether torch's inputs have the channels before the other axes.
     """
 
     keras: ExternalWorker
     torch: ExternalWorker
     outlines: tuple[Outline, Outline]
-    mapping: Mapping
-    points: Sequence[Point]
     inputs: tuple[Arrays, Arrays]
     targets: Array
+    layout: TorchLayout
+
+    @property
+    def sides(self) -> list[tuple[ExternalWorker, Outline, Arrays]]:
+        """Keras's model, outline and inputs, and torch's."""
+        return list(zip((self.keras, self.torch), self.outlines, self.inputs, strict=True))
+
+
+@dataclass
+class Bench(LoadedPair):
+    """Both models at work, their tensors mapped."""
+
+    mapping: Mapping
     loss: LossBase
-    # Whether a loss can be taken of torch's outputs: not where these have the channels before the other axes.
-    backward: bool = True
+
+    @cached_property
+    def points(self) -> Sequence[Point]:
+        """The places where the same numbers should be."""
+        return points_of(*self.outlines, self.mapping)
+
+    @cached_property
+    def backward(self) -> bool:
+        """Whether a loss can be taken of torch's outputs: not where these alone have the channels before the other axes."""
+        ours, theirs = (list(outline.outputs.values()) for outline in self.outlines)
+        if len(ours) != 1 or len(theirs) != 1 or len(ours[0]) < 3 or ours[0] == theirs[0]:
+            return True
+        return (ours[0][0], ours[0][-1], *ours[0][1:-1]) != theirs[0]
 
     def reference(self, training: bool) -> PassResult:
         """Keras's pass, forward and backward."""
@@ -131,11 +150,17 @@ class Bench:
 
     def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[TensorComparison]:
         """Each point of a pass, in order, and the outputs."""
-        found = []
-        for point in self.points:
-            due, own = expected[point.name], passed.activations.get(point.torch)
-            found.append(compared(f"forward/{point.name}", due, own))
-        return found
+        return [
+            compared(f"forward/{point.name}", expected[point.name], passed.activations.get(point.torch))
+            for point in self.points
+        ]
+
+    def passes(self, reference: PassResult, passed: PassResult, training: bool) -> list[TensorComparison]:
+        """Each point and the outputs of a pass of both as they are."""
+        return [
+            *self.activations(self.expected(reference, training), passed),
+            *self.outputs(reference, passed),
+        ]
 
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order."""

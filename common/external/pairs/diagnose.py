@@ -23,9 +23,9 @@ from parity.common.diagnosis.result import (
     TensorComparison,
     When,
 )
+from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import (
     OUTPUT,
-    Arrays,
     Bench,
     PairTrace,
     compared,
@@ -35,11 +35,17 @@ from parity.common.external.pairs.bench import (
     of_stage,
     place_of,
 )
-from parity.common.external.pairs.experiments import Change, keep, ways_of, worker_of
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor, Suspect, explained, likely
+from parity.common.external.pairs.explain import (
+    Attribution,
+    Change,
+    DeviatingTensor,
+    explained,
+    likely,
+    ways_of,
+)
 from parity.common.external.pairs.points import Segment, segments_of
 from parity.common.external.pairs.updates import Updates
-from parity.common.external.process.pass_result import PassResult
+from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
@@ -52,7 +58,7 @@ _STEP = 0
 
 def diagnose_pair(
     bench: Bench,
-    suspects: Sequence[Suspect],
+    suspects: Sequence[Difference],
     updates: Updates | None = None,
     when: When | None = None,
     console: Console | None = None,
@@ -75,7 +81,7 @@ class PairSource(core.ObservationSource):
     def __init__(
         self,
         bench: Bench,
-        suspects: Sequence[Suspect],
+        suspects: Sequence[Difference],
         updates: Updates | None,
         when: When | None,
         console: Console | None,
@@ -83,7 +89,7 @@ class PairSource(core.ObservationSource):
         super().__init__(console)
         self.bench, self.suspects = bench, list(suspects)
         self.updates, self.when = updates, when
-        self.used: set[Suspect] = set()
+        self.used: set[Difference] = set()
         self.segments = segments_of(bench.outlines, bench.points)
         self.as_trained: list[TensorComparison] = []
         self.injected: list[TensorComparison] = []
@@ -126,12 +132,13 @@ class PairSource(core.ObservationSource):
         if self._trial is None:
             return [finding]
         self.say(f"{finding.stage}: {finding.name} deviates by {finding.deviation:.2g}; trying why")
-        case, kept = self._trial
-        self._trial, self._attributed = None, explained(case)
+        tensor, kept = self._trial
+        self._trial, self._attributed = None, explained(tensor)
         texts = {attribution.explanation.text for attribution in self._attributed}
         self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
         for attribution in self._attributed if kept else ():
-            keep(self.bench, attribution.changes)
+            for change in attribution.changes:
+                change.make(self.bench)
         return [replace(finding, explanation=a.explanation) for a in self._attributed] or [finding]
 
     def conclude(self) -> Diagnosis:
@@ -182,9 +189,9 @@ class PairSource(core.ObservationSource):
 
     def _as_trained(self, trace: PairTrace) -> list[TensorComparison]:
         """The pass as it is, tensor by tensor."""
-        bench, passed = self.bench, trace.as_trained
-        found = [*bench.activations(trace.expected, passed), *bench.outputs(trace.reference, passed)]
-        return [*found, *losses(trace.reference, passed), *gradients(bench, trace.reference, passed)]
+        bench, reference, passed = self.bench, trace.reference, trace.as_trained
+        found = [*bench.activations(trace.expected, passed), *bench.outputs(reference, passed)]
+        return [*found, *losses(reference, passed), *gradients(bench, reference, passed)]
 
     # What deviates by itself.
 
@@ -199,7 +206,7 @@ class PairSource(core.ObservationSource):
             tensor = of_stage(trace.tensors[number], stage)
             known.add(place_of(tensor))
             agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
-            self._trial = (self._case(trace, number, stage == "forward"), True)
+            self._trial = (self._deviating(trace, number, stage == "forward"), True)
             yield _finding(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self._attributed):
                 trace = self._repair_alike(stage, trace, known)
@@ -223,18 +230,17 @@ class PairSource(core.ObservationSource):
     def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
         """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
         texts = {attribution.explanation.text for attribution in self._attributed}
-        alike = {(s.setting, s.ours, s.theirs) for s in self.used if s.text in texts}
-        tried: dict[Suspect, Change] = {}  # and what takes the change back
+        alike = {_values(s) for s in self.used if s.text in texts}
+        tried: dict[Difference, Change] = {}  # and what takes the change back
         for suspect in self.suspects:
-            if suspect not in self.used and (suspect.setting, suspect.ours, suspect.theirs) in alike:
-                ways = ways_of(suspect.keras, suspect.torch, suspect.setting, suspect.ours, suspect.theirs)
-                undo = next(filter(None, map(self._set, ways)), None)
+            if suspect not in self.used and _values(suspect) in alike:
+                undo = next(filter(None, map(self._made, ways_of(suspect))), None)
                 if undo is not None:
                     tried[suspect] = undo
         trace = self.bench.trace(stage == "forward")
         if not tried:
             return trace
-        repaired: set[Suspect] = set()
+        repaired: set[Difference] = set()
         for was, tensor, segment in zip(before.tensors, trace.tensors, self.segments, strict=True):
             name = place_of(tensor)
             if was.agrees or not tensor.agrees or name in known:
@@ -252,36 +258,25 @@ class PairSource(core.ObservationSource):
                 known.add(name)
         self.used |= repaired
         others = [undo for suspect, undo in tried.items() if suspect not in repaired]
-        keep(self.bench, others)
+        for undo in others:
+            undo.make(self.bench)
         return self.bench.trace(stage == "forward") if others else trace
 
-    def _set(self, way: Change) -> Change | None:
+    def _made(self, way: Change) -> Change | None:
         """Make a change; the one that takes it back, None where it cannot be made."""
         try:
-            old = worker_of(self.bench, way.side).set(way.layer, way.setting, way.value)
+            return way.make(self.bench)
         except ExternalModelError:
             return None
-        return replace(way, value=old)
 
-    def _case(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
-        segment, injections = self.segments[number], dict(trace.injections)
-
-        def measured(more: Arrays) -> float:
-            return self._by_itself(segment, trace, {**injections, **more}, training)
-
-        def measured_safely(more: Arrays) -> float | None:
-            try:
-                return measured(more)
-            except ExternalModelError:
-                return None
-
+    def _deviating(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
+        segment, injections = self.segments[number], trace.injections
         return DeviatingTensor(
             self.bench,
             segment,
             [s for s in self.suspects if s.changes in ("forward", "layout") and s not in self.used],
-            lambda: measured({}),
+            lambda more: self._by_itself(segment, trace, {**injections, **more}, training),
             trace.tensors[number].deviation,
-            measured_safely,
             trace.reference.activations,
             trace.as_trained.activations,
         )
@@ -385,18 +380,18 @@ class PairSource(core.ObservationSource):
             segment = Segment(None, (), frozenset({layer}), torch)
             measure = self._buffer_measure(trace, {tensor.name for tensor in mine})
             worst = max(tensor.deviation for tensor in mine)
-            self._trial = (
-                (DeviatingTensor(self.bench, segment, suspects, measure, worst), False) if suspects else None
-            )
+            tensor = DeviatingTensor(self.bench, segment, suspects, measure, worst)
+            self._trial = (tensor, False) if suspects else None
             yield _finding("buffers", mine)
 
-    def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[], float]:
+    def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[Arrays], float]:
         bench = self.bench
         due = {p.keras: trace.reference.activations[p.keras] for p in bench.points}
 
-        def measure() -> float:
+        def measure(more: Arrays) -> float:
+            injections = {**trace.injections, **more}
             ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=trace.injections)
+            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)
             return max(t.deviation for t in self._buffers_now(ours, theirs) if t.name in names)
 
         return measure
@@ -442,10 +437,10 @@ class PairSource(core.ObservationSource):
 
     def _note_the_rest(self) -> None:
         """Differences of settings that make no difference here, alike ones in one line."""
-        groups: dict[tuple[object, ...], list[Suspect]] = {}
+        groups: dict[tuple[object, ...], list[Difference]] = {}
         for suspect in self.suspects:
             if suspect.changes == "initial values":
-                groups.setdefault((suspect.setting, suspect.ours, suspect.theirs), []).append(suspect)
+                groups.setdefault(_values(suspect), []).append(suspect)
         for group in groups.values():
             more = f", and so of {len(group) - 1} more" if len(group) > 1 else ""
             self.notes.append(
@@ -462,6 +457,11 @@ class PairSource(core.ObservationSource):
             why = Explanation(f"rule:{pair.rule.partition('(')[0]}", text, "likely", fix, _RULE)
             name = f"update/{(pair.keras or pair.torch)[0]}"
             yield _finding("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
+
+
+def _values(suspect: Difference) -> tuple[object, ...]:
+    """What a difference is, wherever it is."""
+    return suspect.setting, suspect.keras_value, suspect.torch_value
 
 
 def _finding(

@@ -19,16 +19,14 @@ from rich.console import Console
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
-from parity.common.diagnosis.result import Diagnosis, TensorComparison, When
+from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import Difference, lint
-from parity.common.external.pairs.bench import Bench, exact_constants
+from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.explain import Suspect
-from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
-    LoadedPair,
     bench_of,
     check_finite,
     check_mapped,
@@ -38,7 +36,6 @@ from parity.common.external.pairs.setup import (
     open_pair,
     spec_of,
     turn_off_dropout,
-    write_weights,
 )
 from parity.common.external.pairs.steps import train_here
 from parity.common.external.pairs.updates import Updates, compare_updates
@@ -47,8 +44,10 @@ from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.result import Result, read_session
 from parity.common.spec import RunConfig, TrainSpec, dump_yaml
+from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.outline import Outline
+from parity.common.state.canonical import save_state
 
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
@@ -152,20 +151,19 @@ class _Flow:
         if dropped:
             self._tell(f"rates of dropout set to 0: {', '.join(dropped[:_LISTED])}")
         canonical = copy_weights(asked, opened, mapping)
-        sha256 = write_weights(self.folder / WEIGHTS, canonical)
+        save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         bench = bench_of(asked, opened, mapping)
         check_finite(bench)
-        differences = lint(*opened.outlines, mapping.layers)
-        self._show(differences)
-        suspects = [Suspect.of(difference) for difference in differences]
+        suspects = lint(*opened.outlines, mapping.layers)
+        self._show(suspects)
         updates = self._updates(bench, suspects)
         if not self._forward(bench) or (updates is not None and updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(bench, suspects, updates, None))
         if len(asked.data.inputs) > 1:
             return Outcome(opened.outlines, None, self._trained_here(bench, suspects, updates))
-        spec = self._spec(opened, mapping, sha256, bench)
+        spec = self._spec(opened, mapping, bench)
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
@@ -187,6 +185,13 @@ class _Flow:
     def _tell(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
+    def _list(self, lines: Sequence[str], where: str) -> None:
+        """Report the first of some lines, and where the others are."""
+        for line in lines[:_LISTED]:
+            self._tell(f"  {line}")
+        if len(lines) > _LISTED:
+            self._tell(f"  and {len(lines) - _LISTED} more{where}")
+
     def _mapped(self, opened: LoadedPair, given: Path | None) -> Mapping:
         self._say("mapping the weights" if given is None else f"verifying {given}")
         mapping = map_pair(opened, given)
@@ -195,23 +200,17 @@ class _Flow:
             write_mapping(path, mapping)
         pairs, doubts = len(mapping.tensors), doubts_of(mapping)
         self._tell(f"mapping: {pairs} pairs of tensors, {len(mapping.doubtful)} doubtful, {path}")
-        for line in doubts[:_LISTED]:
-            self._tell(f"  {line}")
-        if len(doubts) > _LISTED:
-            self._tell(f"  and {len(doubts) - _LISTED} more, in {path}")
+        self._list(doubts, f", in {path}")
         check_mapped(mapping, opened.outlines, path)
         return mapping
 
     def _show(self, differences: Sequence[Difference]) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
-        told = [Suspect.of(d) for d in differences if d.changes not in ("initial values", "layout")]
-        self._tell(f"lint: {len(told) or 'no'} setting{'' if len(told) == 1 else 's'} differ")
-        for suspect in told[:_LISTED]:
-            self._tell(f"  {suspect.text}")
-        if len(told) > _LISTED:
-            self._tell(f"  and {len(told) - _LISTED} more; 'parity lint' lists them")
+        shown = [one.text for one in differences if one.changes not in ("initial values", "layout")]
+        self._tell(f"lint: {len(shown) or 'no'} setting{'' if len(shown) == 1 else 's'} differ")
+        self._list(shown, "; 'parity lint' lists them")
 
-    def _updates(self, bench: Bench, suspects: Sequence[Suspect]) -> Updates | None:
+    def _updates(self, bench: Bench, suspects: Sequence[Difference]) -> Updates | None:
         """Of the users' own optimizers."""
         if self.asked.optimizers is None:
             return None
@@ -226,7 +225,7 @@ class _Flow:
         """Whether the forward passes of both agree, in inference and in training, layer by layer."""
         agree = True
         for training in (False, True):
-            seen = _compared(bench, training)
+            seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
             first = next((one for one in seen if not one.agrees), None)
             worst = max(one.deviation for one in seen)
             said = f"forward in {'training' if training else 'inference'}: {len(seen)} layers and outputs"
@@ -243,14 +242,15 @@ class _Flow:
         if self.asked.precision == "float64" or worst > limits.KERAS_FLOAT32:
             return False
         with exact_constants(bench):
-            exact = all(one.agrees for one in _compared(bench, training))
+            seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
+        exact = all(one.agrees for one in seen)
         if exact:
             self._tell(
                 "  that is constants which Keras takes through float32: rounding, in a training of float32"
             )
         return exact
 
-    def _spec(self, opened: LoadedPair, mapping: Mapping, sha256: str, bench: Bench) -> TrainSpec:
+    def _spec(self, opened: LoadedPair, mapping: Mapping, bench: Bench) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
             info = opened.outlines[0].optimizer
@@ -263,7 +263,7 @@ class _Flow:
             self._tell(
                 f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
-        spec = spec_of(self.asked, opened, mapping, self.folder / WEIGHTS, sha256, bench, optimizer)
+        spec = spec_of(self.asked, opened, mapping, self.folder / WEIGHTS, bench, optimizer)
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
@@ -287,7 +287,9 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
         return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
 
-    def _trained_here(self, bench: Bench, suspects: Sequence[Suspect], updates: Updates | None) -> Diagnosis:
+    def _trained_here(
+        self, bench: Bench, suspects: Sequence[Difference], updates: Updates | None
+    ) -> Diagnosis:
         """Of models with several inputs, which no spec describes."""
         found = self._diagnosed(bench, suspects, updates, None)
         if self.asked.optimizer is None or found.verdict == "divergent":
@@ -305,45 +307,25 @@ class _Flow:
         return replace(found, verdict=verdict, when=when, notes=(note, *found.notes))
 
     def _diagnosed(
-        self, bench: Bench, suspects: Sequence[Suspect], updates: Updates | None, when: When | None
+        self, bench: Bench, suspects: Sequence[Difference], updates: Updates | None, when: When | None
     ) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")
         return diagnose_pair(bench, suspects, updates, when, self.console)
 
 
-def _compared(bench: Bench, training: bool) -> list[TensorComparison]:
-    """Every point and the outputs of a pass of both as they are."""
-    reference, as_trained = bench.reference(training), bench.torch_pass(training)
-    return [
-        *bench.activations(bench.expected(reference, training), as_trained),
-        *bench.outputs(reference, as_trained),
-    ]
-
-
 def to_json(asked: PairRequest) -> dict[str, Any]:
     """What was asked, as plain data, so that a diagnosis can be made again."""
-    return {
-        "format": "parity-pair",
-        "schema_version": 1,
-        "keras": asked.keras.to_dict(),
-        "torch": asked.torch.to_dict(),
-        "data": {
-            "path": str(asked.data.path.resolve()),
-            "inputs": list(asked.data.inputs),
-            "targets": asked.data.targets,
-            "samples": asked.data.samples,
-            "divide_by": asked.data.divide_by,
-        },
-        "loss": asked.loss.to_dict(),
-        "optimizer": None if asked.optimizer is None else asked.optimizer.to_dict(),
-        "optimizers": None if asked.optimizers is None else [each.to_dict() for each in asked.optimizers],
-        "steps": asked.steps,
-        "global_batch": asked.global_batch,
-        "precision": asked.precision,
-        "weights": asked.weights,
-        "without_dropout": asked.without_dropout,
-        "seed": asked.seed,
-    }
+    fields = {name: _plain(value) for name, value in vars(asked).items()}
+    return {"format": "parity-pair", "schema_version": 1, **fields}
+
+
+def _plain(value: Any) -> Any:
+    """JSON data of a field of a PairRequest."""
+    if isinstance(value, SampleFile):
+        return {**vars(value), "path": str(value.path.resolve())}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value.to_dict() if isinstance(value, Spec) else value
 
 
 def _claim(way: PairOptions, folder: Path) -> Path | None:
@@ -370,11 +352,11 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
 
 def _check_inputs(opened: LoadedPair) -> None:
     """Raise ExternalModelError where a model has tensors that training would not reach."""
-    for side, inputs in zip((opened.keras, opened.torch), opened.inputs, strict=True):
-        unregistered_parameters = side.unregistered_parameters(inputs)
-        if unregistered_parameters:
+    for side, _, inputs in opened.sides:
+        found = side.unregistered_parameters(inputs)
+        if found:
             raise ExternalModelError(
-                f"{side.target}: {', '.join(unregistered_parameters[:3])} takes part in a pass, and the model does not own it, so that no"
+                f"{side.target}: {', '.join(found[:3])} takes part in a pass, and the model does not own it, so that no"
                 " optimizer trains it; make it an attribute of the model, or of a layer"
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -85,9 +86,11 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
         other = theirs[partner]
         before = info.path in fused and other.kind == info.kind
         found += [Point(*taps, linear=before) for taps in _calls(info, other)]
-        if before:
-            behind = _function_behind(torch, order.index(partner))
-            if behind is not None and behind.path not in taken:
+        if not before:
+            continue
+        # The layer behind the partner, where it is called and is nothing but a function.
+        for behind in torch.layers[order.index(partner) + 1 :][:1]:
+            if behind.kind == _ACTIVATION and behind.calls and behind.path not in taken:
                 taken.add(behind.path)
                 found += [Point(*taps) for taps in _calls(info, behind)]
     return found
@@ -97,21 +100,18 @@ def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
     """Layers of one kind that hold each other's tensors, and only those."""
     layers = [{info.name: info.layer for info in outline.tensors} for outline in (keras, torch)]
     kinds = [{info.path: info.kind for info in outline.layers} for outline in (keras, torch)]
-    held: tuple[dict[str, set[str]], dict[str, set[str]]] = ({}, {})
-    for pair in mapping.tensors:
-        mine = {layers[0][name] for name in pair.keras if name in layers[0]}
-        other = {layers[1][name] for name in pair.torch if name in layers[1]}
-        for layer in mine:
-            held[0].setdefault(layer, set()).update(other)
-        for layer in other:
-            held[1].setdefault(layer, set()).update(mine)
-    found = {}
-    for layer, others in held[0].items():
-        for other_layer in others:
-            alone = len(others) == len(held[1].get(other_layer, ())) == 1
-            if alone and kinds[0].get(layer) == kinds[1].get(other_layer) != "":
-                found[layer] = other_layer
-    return found
+    shared = {
+        (layers[0][ours], layers[1][theirs]): None
+        for pair in mapping.tensors
+        for ours, theirs in itertools.product(pair.keras, pair.torch)
+        if ours in layers[0] and theirs in layers[1]
+    }
+    held = [Counter(layer for layer, _ in shared), Counter(layer for _, layer in shared)]
+    return {
+        ours: theirs
+        for ours, theirs in shared
+        if held[0][ours] == held[1][theirs] == 1 and kinds[0].get(ours) == kinds[1].get(theirs) != ""
+    }
 
 
 def _between(keras: Outline, torch: Outline, partners: dict[str, str]) -> dict[str, str]:
@@ -150,12 +150,6 @@ def _calls(ours: LayerInfo, theirs: LayerInfo) -> Iterator[tuple[str, str]]:
     for number in range(ours.calls):
         end = f"{_CALL}{number}" if number else ""
         yield f"{ours.path}{end}", f"{theirs.path}{end}"
-
-
-def _function_behind(torch: Outline, place: int) -> LayerInfo | None:
-    """The layer after one, where it is called and is nothing but a function."""
-    behind = torch.layers[place + 1 : place + 2]
-    return behind[0] if behind and behind[0].kind == _ACTIVATION and behind[0].calls else None
 
 
 def segments_of(outlines: tuple[Outline, Outline], points: Sequence[Point]) -> list[Segment]:

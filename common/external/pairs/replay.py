@@ -12,11 +12,11 @@ from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose
+from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.explain import Suspect
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile
-from parity.common.external.pairs.setup import LoadedPair, bench_of, open_pair, turn_off_dropout
+from parity.common.external.pairs.setup import bench_of, open_pair, turn_off_dropout
 from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import proof_budget
 from parity.common.record import RunRecord
@@ -58,7 +58,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         keras.write(weights)
         torch.write(mapping.to_torch(weights))
         bench = bench_of(asked, opened, mapping)
-        suspects = [Suspect.of(difference) for difference in lint(*opened.outlines, mapping.layers)]
+        suspects = lint(*opened.outlines, mapping.layers)
         return diagnose_pair(bench, suspects, None, when, console)
 
 

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
-from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.points import points_of
-from parity.common.external.pairs.request import Arrays, PairRequest
-from parity.common.external.process.pass_result import same
+from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.layouts import to_torch_input
+from parity.common.external.process.pass_result import Array, Arrays, same
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping, read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers import ExternalTensor, Imported
 from parity.common.spec.layers import Pair as SpecPair
-from parity.common.spec.layers.imported import TorchLayout
 from parity.common.spec.optimizers import OptimizerBase
-from parity.common.state.canonical import save_state
 from parity.common.state.zero_gradient import measured_zero_gradients
-
-Array = NDArray[Any]
 
 _LISTED = 4
 _HELD_OUT = 5  # one sample of so many is evaluated on
-
-
-@dataclass(frozen=True)
-class LoadedPair:
-    """Both models alive, with what is known of them.
-
-    inputs: a batch, of Keras and of torch. layout: whether torch's has the channels before the other axes.
-    """
-
-    keras: ExternalWorker
-    torch: ExternalWorker
-    outlines: tuple[Outline, Outline]
-    inputs: tuple[Arrays, Arrays]
-    targets: Array
-    layout: TorchLayout
 
 
 def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) -> LoadedPair:
@@ -102,7 +80,7 @@ def _shaped(targets: Array, asked: PairRequest, keras: Outline) -> Array:
 
 def check_finite(bench: Bench) -> None:
     """Raise ExternalModelError where a model's outputs are not finite: nothing could be compared."""
-    for side, inputs in zip((bench.keras, bench.torch), bench.inputs, strict=True):
+    for side, _, inputs in bench.sides:
         passed = side.forward(inputs, training=True)
         tensors = {**passed.activations, **passed.outputs}
         if all(np.isfinite(value).all() for value in passed.outputs.values() if value.dtype.kind == "f"):
@@ -136,14 +114,11 @@ def _traced(side: ExternalWorker, inputs: Arrays, optimizer: Any) -> tuple[Outli
 
 def _layouts(inputs: Arrays) -> list[Arrays]:
     """As they are and with the channels first; the likelier one comes first."""
-    moved = {
-        name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
-        for name, array in inputs.items()
-    }
-    if all(array.ndim < 3 for array in inputs.values()):
+    axes = max(array.ndim for array in inputs.values())
+    if axes < 3:
         return [inputs]
-    images = any(array.ndim > 3 for array in inputs.values())
-    return [moved, inputs] if images else [inputs, moved]
+    moved = {name: to_torch_input(array) if array.ndim > 2 else array for name, array in inputs.items()}
+    return [moved, inputs] if axes > 3 else [inputs, moved]
 
 
 def map_pair(opened: LoadedPair, given: Path | None) -> Mapping:
@@ -192,9 +167,7 @@ def turn_off_dropout(asked: PairRequest, opened: LoadedPair) -> list[str]:
         ExternalModelError: there are some and they are not to be turned off, or something else draws.
     """
     found: list[str] = []
-    for side, outline, inputs in zip(
-        (opened.keras, opened.torch), opened.outlines, opened.inputs, strict=True
-    ):
+    for side, outline, inputs in opened.sides:
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(
                 f"{outline.target}: {_named(outline.stochastic)} draw random numbers in training, and the frameworks"
@@ -225,19 +198,14 @@ def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Ar
     Raises:
         ExternalModelError: they do not fit, or are not finite.
     """
-    if asked.weights == "keras":
-        state = opened.keras.read()
-        named = {name for pair in mapping.tensors for name in pair.keras}
-        canonical = {name: value for name, value in state.items() if name in named}
-    else:
-        state = opened.torch.read()
-        canonical = mapping.to_keras(state)
-        named = {name for pair in mapping.tensors for name in pair.keras}
-        canonical = {name: value for name, value in canonical.items() if name in named}
+    side = opened.keras if asked.weights == "keras" else opened.torch
+    state = side.read() if side is opened.keras else mapping.to_keras(side.read())
+    named = {name for pair in mapping.tensors for name in pair.keras}
+    canonical = {name: value for name, value in state.items() if name in named}
+    if side is opened.torch:
         opened.keras.write(canonical)
     for name, value in canonical.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
-            side = opened.keras if asked.weights == "keras" else opened.torch
             raise ExternalModelError(f"{side.target}: the weights have a NaN or an infinity in {name}")
     opened.torch.write(mapping.to_torch(canonical))
     return canonical
@@ -245,31 +213,7 @@ def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Ar
 
 def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
     """Both models side by side on the batch."""
-    return Bench(
-        opened.keras,
-        opened.torch,
-        opened.outlines,
-        mapping,
-        points_of(*opened.outlines, mapping),
-        opened.inputs,
-        opened.targets,
-        asked.loss,
-        backward=not _channels_first(*opened.outlines),
-    )
-
-
-def _channels_first(keras: Outline, torch: Outline) -> bool:
-    """Whether torch's output has the channels before the other axes, and Keras's behind them."""
-    ours, theirs = (list(outline.outputs.values()) for outline in (keras, torch))
-    if len(ours) != 1 or len(theirs) != 1 or len(ours[0]) < 3 or ours[0] == theirs[0]:
-        return False
-    return (ours[0][0], ours[0][-1], *ours[0][1:-1]) == theirs[0]
-
-
-def write_weights(path: Path, canonical: Arrays) -> str:
-    """Write them; gives the SHA-256 of the file."""
-    save_state(path, canonical)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return Bench(**vars(opened), mapping=mapping, loss=asked.loss)
 
 
 def spec_of(
@@ -277,7 +221,6 @@ def spec_of(
     opened: LoadedPair,
     mapping: Mapping,
     weights: Path,
-    sha256: str,
     bench: Bench,
     optimizer: OptimizerBase,
 ) -> TrainSpec:
@@ -291,8 +234,8 @@ def spec_of(
     (inputs,) = opened.inputs[0].values()
     reference = bench.reference(training=True)
     (output,) = list(reference.outputs.values())[:1]
-    first_out = not bench.backward
     null = measured_zero_gradients(reference.gradients)
+    kinds = {info.kind for outline in opened.outlines for info in outline.layers}
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
         torch=f"{asked.torch.module}:{asked.torch.attribute}",
@@ -305,10 +248,10 @@ def spec_of(
         ),
         output=output.shape[1:],
         torch_layout=opened.layout,
-        torch_output_layout="channels_first" if first_out else "as_is",
+        torch_output_layout="as_is" if bench.backward else "channels_first",
         weights=str(weights.resolve()),
-        sha256=sha256,
-        statistics="per_replica" if _keeps_statistics(opened.outlines) else "none",
+        sha256=hash_of(weights),
+        statistics="per_replica" if "batch_norm" in kinds else "none",
         stochastic="off" if asked.without_dropout else "none",
     )
     held_out = asked.data.samples // _HELD_OUT
@@ -356,7 +299,3 @@ def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple
         for info in outline.tensors
         if info.tied_to is None
     )
-
-
-def _keeps_statistics(outlines: Sequence[Outline]) -> bool:
-    return any(info.kind == "batch_norm" for outline in outlines for info in outline.layers)

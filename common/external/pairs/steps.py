@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.pairs.bench import Arrays, Bench
-from parity.common.external.pairs.formulas import slots_of, updated
+from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.updates import slots_of, updated
 from parity.common.external.process.layouts import to_torch_input
-from parity.common.external.process.pass_result import PassResult
+from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.budget import FLOAT64
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.optimizers import OptimizerBase
@@ -73,11 +73,11 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
 def _passes(bench: Bench, inputs: Arrays, targets: Any) -> list[PassResult]:
     """Of Keras and of torch, in the layouts and types of the batch that they were opened with."""
     found = []
-    for side, form in zip((bench.keras, bench.torch), bench.inputs, strict=True):
+    for side, _, form in bench.sides:
         given = {}
         for name, array in inputs.items():
             like, first = form[name], bench.inputs[0][name]
-            moved = array if like.shape[1:] == first.shape[1:] else to_torch_input(array, "channels_first")
+            moved = array if like.shape[1:] == first.shape[1:] else to_torch_input(array)
             given[name] = moved.astype(like.dtype)
         found.append(side.gradients(given, targets, bench.loss, training=True, taps=False, keep=True))
     return found

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from parity.common import reference
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
-from parity.common.external.pairs.bench import Arrays, Bench, exact_constants
-from parity.common.external.pairs.explain import Suspect
-from parity.common.external.pairs.formulas import slots_of, updated
+from parity.common.external.lint.lint import Difference
+from parity.common.external.pairs.bench import Bench, exact_constants
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.outline import OptimizerInfo
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 from parity.common.state.zero_gradient import measured_zero_gradients
 
+Slots = dict[str, dict[str, Array]]
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
 
 
@@ -41,7 +43,7 @@ class Updates:
 
 
 def compare_updates(
-    bench: Bench, optimizers: tuple[Target, Target], gradients: Arrays, suspects: Sequence[Suspect]
+    bench: Bench, optimizers: tuple[Target, Target], gradients: Arrays, suspects: Sequence[Difference]
 ) -> Updates:
     """Give both optimizers the same gradients.
 
@@ -143,7 +145,7 @@ class _Formula:
         self.moved, self.other = moved, other
         self.notes: list[str] = []
 
-    def causes(self, suspects: Sequence[Suspect]) -> list[Explanation]:
+    def causes(self, suspects: Sequence[Difference]) -> list[Explanation]:
         """The settings without which the two would still differ."""
         if self._off(self.other, self._changes(self.theirs)) > limits.LIVE_FLOAT64:
             return []  # torch's does not do what its settings say
@@ -193,3 +195,39 @@ def _with(spec: OptimizerBase, values: Mapping[str, Any]) -> OptimizerBase | Non
         return parse_optimizer({**spec.to_dict(), **values})
     except ValidationError:
         return None
+
+
+# The formulas of `parity.common.reference`, on all tensors of a model at once.
+
+
+def slots_of(optimizer: OptimizerBase, state: Arrays) -> Slots:
+    """The slots of every tensor before the first step."""
+    return {
+        name: {
+            slot: np.full(initial.shape, initial.value)
+            for slot, initial in reference.initial_slots(optimizer, name, value.shape).items()
+        }
+        for name, value in state.items()
+    }
+
+
+def updated(
+    optimizer: OptimizerBase, step: int, state: Arrays, gradients: Arrays, slots: Slots
+) -> tuple[Arrays, Slots]:
+    """State and slots after a step, at a learning rate that stays; tensors without a gradient as they are.
+
+    Args:
+        optimizer: resolved.
+        step: its number, from 0.
+        state: float64, by canonical name.
+        gradients: of the mean loss, likewise; not clipped.
+        slots: as `slots_of`, or as a step before has left them.
+    """
+    scalars = reference.step_scalars(optimizer, step, optimizer.learning_rate or 0.0)
+    clipped = reference.clip(optimizer, {name: gradients[name] for name in state if name in gradients})
+    found, kept = dict(state), dict(slots)
+    for name, gradient in clipped.items():
+        found[name], kept[name] = reference.update(
+            optimizer, scalars, state[name], gradient, slots[name], name
+        )
+    return found, kept
