@@ -9,6 +9,7 @@ from typing import Any
 from keras import initializers as init
 from keras import layers as kl
 
+from parity.common.external.process.changes import numbers
 from parity.tf_impl.external.functions import FUNCTIONS, Settings
 
 
@@ -102,13 +103,11 @@ def _separable(layer: Any) -> Settings:
 
 def _transposed(layer: Any) -> Settings:
     extra = layer.output_padding
-    rank = len(layer.kernel_size)
-    sizes = (extra,) * rank if isinstance(extra, int) else extra
     return {
         "filters": layer.filters,
         "groups": 1,
         **_window(layer),
-        "output_padding": None if sizes is None else tuple(sizes),
+        "output_padding": None if extra is None else numbers(extra, len(layer.kernel_size)),
         **_with_bias(layer, "kernel"),
     }
 
@@ -165,13 +164,12 @@ def _embedding(layer: Any) -> Settings:
 
 
 def _pool(layer: Any) -> Settings:
-    rank = len(layer.pool_size)
     return {
         "size": tuple(layer.pool_size),
         "strides": tuple(layer.strides),
         "padding": layer.padding,
         "ceil_mode": False,
-        "dilation": (1,) * rank,
+        "dilation": (1,) * len(layer.pool_size),
         "data_format": layer.data_format,
     }
 
@@ -183,8 +181,7 @@ def _average_pool(layer: Any) -> Settings:
 
 
 def _adaptive(layer: Any) -> Settings:
-    size = layer.output_size
-    return {"sides": ",".join(map(str, size if isinstance(size, tuple | list) else (size,)))}
+    return {"sides": ",".join(map(str, numbers(layer.output_size, 1)))}
 
 
 def _dropout(layer: Any) -> Settings:
@@ -241,8 +238,7 @@ def _recurrent(layer: Any) -> Settings:
 
 
 def _name_of(function: Any) -> str:
-    settings = _function(function)
-    return str(settings["function"])
+    return str(_function(function)["function"])
 
 
 def _attention(layer: Any) -> Settings:
@@ -284,10 +280,7 @@ def _pads(padding: Any) -> tuple[int, ...]:
     """(before, after) of each axis in one row."""
     if isinstance(padding, int):
         return (padding, padding)
-    flat = []
-    for pair in padding:
-        flat += list(pair) if isinstance(pair, tuple | list) else [pair]
-    return tuple(flat)
+    return tuple(side for pair in padding for side in numbers(pair, 1))
 
 
 def _activation(layer: Any) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -161,43 +162,26 @@ def _embedding(m: nn.Embedding) -> Settings:
     }
 
 
-_RANKS: dict[type[nn.Module], int] = {
-    cls: rank
-    for rank, classes in (
-        (1, (nn.MaxPool1d, nn.AvgPool1d)),
-        (2, (nn.MaxPool2d, nn.AvgPool2d)),
-        (3, (nn.MaxPool3d, nn.AvgPool3d)),
-    )
-    for cls in classes
-}
-
-
-def _rank(m: nn.Module) -> int:
-    return next(_RANKS[cls] for cls in type(m).__mro__ if cls in _RANKS)
-
-
-def _pool(m: Any) -> Settings:
-    rank = _rank(m)
-    pads = numbers(m.padding, rank)
+def _pool(rank: int, m: Any) -> Settings:
     return {
         "size": numbers(m.kernel_size, rank),
         "strides": numbers(m.stride, rank),
-        "padding": tuple(side for pad in pads for side in (pad, pad)),
+        "padding": tuple(side for pad in numbers(m.padding, rank) for side in (pad, pad)),
         "ceil_mode": m.ceil_mode,
     }
 
 
-def _max_pool(m: Any) -> Settings:
-    return {**_pool(m), "dilation": numbers(m.dilation, _rank(m))}
+def _max_pool(rank: int, m: Any) -> Settings:
+    return {**_pool(rank, m), "dilation": numbers(m.dilation, rank)}
 
 
-def _average_pool(m: Any) -> Settings:
+def _average_pool(rank: int, m: Any) -> Settings:
     divisor = getattr(m, "divisor_override", None)
-    return {**_pool(m), "count_padding": m.count_include_pad, "divisor": divisor}
+    return {**_pool(rank, m), "count_padding": m.count_include_pad, "divisor": divisor}
 
 
 def _adaptive(m: Any) -> Settings:
-    sizes = m.output_size if isinstance(m.output_size, tuple | list) else (m.output_size,)
+    sizes = numbers(m.output_size, 1)
     return {"sides": ",".join("all" if side is None else str(side) for side in sizes)}
 
 
@@ -233,6 +217,10 @@ def _recurrent(m: Any) -> Settings:
 
 
 def _attention(m: nn.MultiheadAttention) -> Settings:
+    width = m.embed_dim
+    kernel = _initial("kernel", m.in_proj_weight, width, 3 * width, "glorot_uniform")
+    if kernel.get("kernel_initializer") == "glorot_uniform":
+        kernel["kernel_initializer"] = "glorot_uniform of query, key and value as one"
     return {
         "heads": m.num_heads,
         "head_size": m.head_dim,
@@ -242,28 +230,10 @@ def _attention(m: nn.MultiheadAttention) -> Settings:
         "output_bias": m.out_proj.bias is not None,
         "key_value_bias": m.bias_k is not None,
         "zero_attention": m.add_zero_attn,
-        **_attention_initial(m),
-    }
-
-
-def _attention_initial(m: nn.MultiheadAttention) -> Settings:
-    width = m.embed_dim
-    found: Settings = {}
-    if m.in_proj_weight is not None:
-        found = _initial("kernel", m.in_proj_weight, width, 3 * width, "glorot_uniform")
-        if found.get("kernel_initializer") == "glorot_uniform":
-            found["kernel_initializer"] = "glorot_uniform of query, key and value as one"
-    return {
-        **found,
+        **kernel,
         **_initial("output_kernel", m.out_proj.weight, width, width, "uniform_fan_in"),
         **_initial("bias", m.in_proj_bias, width, 3 * width, "zeros"),
     }
-
-
-def _outer_first(padding: tuple[int, ...]) -> tuple[int, ...]:
-    """(before, after) of the first axis, then of the next: F.pad begins with the last."""
-    pairs = [padding[start : start + 2] for start in range(0, len(padding), 2)]
-    return tuple(side for pair in reversed(pairs) for side in pair)
 
 
 def _resize(m: Any) -> Settings:
@@ -279,6 +249,12 @@ def _resize(m: Any) -> Settings:
     }
 
 
+def _outer_first(padding: tuple[int, ...]) -> tuple[int, ...]:
+    """(before, after) of the first axis, then of the next: F.pad begins with the last."""
+    pairs = [padding[start : start + 2] for start in range(0, len(padding), 2)]
+    return tuple(side for pair in reversed(pairs) for side in pair)
+
+
 _CONVOLUTIONS = {
     f"{before}conv{rank}d{after}": _transposed if after else _convolution
     for rank in (1, 2, 3)
@@ -287,8 +263,8 @@ _CONVOLUTIONS = {
 # By canonical kind.
 READERS: dict[str, Callable[[Any], Settings]] = {
     **_CONVOLUTIONS,
-    **{f"max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
-    **{f"average_pool{rank}d": _average_pool for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d": partial(_max_pool, rank) for rank in (1, 2, 3)},
+    **{f"average_pool{rank}d": partial(_average_pool, rank) for rank in (1, 2, 3)},
     "dense": _dense,
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,

@@ -39,8 +39,8 @@ from parity.common.external.pairs.explain import (
     Attribution,
     Change,
     DeviatingTensor,
+    by_setting,
     explained,
-    likely,
     ways_of,
 )
 from parity.common.external.pairs.points import Segment, segments_of
@@ -53,6 +53,7 @@ _PASSES = ("forward", "evaluation")
 _NAMED = 4
 _RULE = "every stage of one step agrees by itself, and the rule says that an update does not"
 _ROUNDING_FIX = "none: it is rounding of Keras's own, below what float32 resolves; the port is right"
+_THERE = "it is where the two diverge"
 _STEP = 0
 
 
@@ -250,9 +251,7 @@ class PairSource(core.ObservationSource):
                     f"by experiment: set in {len(tried)} more layers at once, with it the deviation is"
                     f" {tensor.deviation:.2g} instead of {was.deviation:.2g}"
                 )
-                why = Explanation(
-                    f"setting:{suspect.setting}", suspect.text, "confirmed", suspect.fix, evidence
-                )
+                why = by_setting(suspect, "confirmed", evidence)
                 self.findings.append(_finding(stage, [of_stage(was, stage)], why=why))
                 repaired.add(suspect)
                 known.add(name)
@@ -347,7 +346,7 @@ class PairSource(core.ObservationSource):
         frozen = [s for s in self.suspects if layer in (s.keras, s.torch) and s.setting == "trainable"][:1]
         self.used |= set(frozen)
         agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
-        yield _finding(stage, off, agreeing, likely(frozen[0]) if frozen else None)
+        yield _finding(stage, off, agreeing, by_setting(frozen[0], "likely", _THERE) if frozen else None)
 
     def _add_to(self, number: int, off: Sequence[TensorComparison]) -> None:
         """Count deviations to an earlier finding."""
@@ -380,8 +379,8 @@ class PairSource(core.ObservationSource):
             segment = Segment(None, (), frozenset({layer}), torch)
             measure = self._buffer_measure(trace, {tensor.name for tensor in mine})
             worst = max(tensor.deviation for tensor in mine)
-            tensor = DeviatingTensor(self.bench, segment, suspects, measure, worst)
-            self._trial = (tensor, False) if suspects else None
+            deviating = DeviatingTensor(self.bench, segment, suspects, measure, worst)
+            self._trial = (deviating, False) if suspects else None
             yield _finding("buffers", mine)
 
     def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[Arrays], float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Explanation
+from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import Segment
@@ -70,21 +70,14 @@ class DeviatingTensor:
             except ExternalModelError:
                 return float("inf")
 
-    def confirmed(
-        self, cause: str, text: str, fix: str, deviation: float, how: str = "", *changes: Change
-    ) -> Attribution:
-        """Attribute it to a cause without which it has another deviation."""
-        evidence = (
-            f"by experiment: with it the deviation is {deviation:.2g} instead of {self.deviation:.2g}{how}"
-        )
-        return Attribution(Explanation(cause, text, "confirmed", fix, evidence), changes)
+    def by_experiment(self, deviation: float, how: str = "") -> str:
+        """Return the evidence of an experiment after which it has another deviation."""
+        return f"by experiment: with it the deviation is {deviation:.2g} instead of {self.deviation:.2g}{how}"
 
 
-def likely(suspect: Difference) -> Explanation:
-    """Where nothing could be tried: a difference of settings where the two diverge."""
-    return Explanation(
-        f"setting:{suspect.setting}", suspect.text, "likely", suspect.fix, "it is where the two diverge"
-    )
+def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Explanation:
+    """Explain a deviation by a difference of settings."""
+    return Explanation(f"setting:{suspect.setting}", suspect.text, confidence, suspect.fix, evidence)
 
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
@@ -106,14 +99,14 @@ def _by_settings(tensor: DeviatingTensor) -> list[Attribution]:
     for tried in (here, [suspect for suspect in tensor.suspects if suspect not in here]):
         ways, deviation = _needed(tensor, [ways_of(suspect) for suspect in tried])
         if ways:
-            return [_by_setting(tensor, tried[number], way, deviation) for number, way in ways.items()]
+            return [_set_alike(tensor, tried[number], way, deviation) for number, way in ways.items()]
     return []
 
 
-def _by_setting(tensor: DeviatingTensor, suspect: Difference, way: Change, deviation: float) -> Attribution:
+def _set_alike(tensor: DeviatingTensor, suspect: Difference, way: Change, deviation: float) -> Attribution:
     other = "Keras's" if way.side == "torch" else "torch's"
-    how = f": {other} value set in {way.layer}"
-    return tensor.confirmed(f"setting:{suspect.setting}", suspect.text, suspect.fix, deviation, how, way)
+    evidence = tensor.by_experiment(deviation, f": {other} value set in {way.layer}")
+    return Attribution(by_setting(suspect, "confirmed", evidence), (way,))
 
 
 def _needed(
@@ -121,7 +114,7 @@ def _needed(
 ) -> tuple[dict[int, Change], float]:
     """Which of several candidates make a deviation vanish: all that it stays without, by number, and how far it is then.
 
-    Of each candidate the first way that can be made is taken. None: not even all of them together do.
+    Of each candidate the first way that can be made is taken. There are none where not even all of them together do.
     """
     limit = limits.LIVE_FLOAT64
     settable = replace(tensor, measure=lambda injections: 0.0)
@@ -175,7 +168,8 @@ def _by_weights(tensor: DeviatingTensor) -> list[Attribution]:
             if deviation <= limits.LIVE_FLOAT64:
                 pair = next((p for p in bench.mapping.tensors if name in p.torch), None)
                 fix = "correct its line in mapping.yaml" + (f": {pair.label}" if pair is not None else "")
-                return [tensor.confirmed(cause, text, fix, deviation)]
+                evidence = tensor.by_experiment(deviation)
+                return [Attribution(Explanation(cause, text, "confirmed", fix, evidence))]
     return []
 
 
@@ -229,13 +223,14 @@ def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
                 if deviation > limits.LIVE_FLOAT64:
                     continue
                 if side == "keras":
-                    text = f"torch's model leaves out what {what} of Keras's does"
+                    cause, text = "left_out", f"torch's model leaves out what {what} of Keras's does"
                     fix = f"do behind {point.torch} in torch what {what} does"
                     how = f": the output of {layer} in place of that of {point.torch}"
-                    return [tensor.confirmed("left_out", text, fix, deviation, how)]
-                text = f"torch's model has {what}, of which Keras's has nothing"
-                how = f": {layer} passed over"
-                return [tensor.confirmed("added", text, f"take {layer} out of torch", deviation, how)]
+                else:
+                    cause, text = "added", f"torch's model has {what}, of which Keras's has nothing"
+                    fix, how = f"take {layer} out of torch", f": {layer} passed over"
+                evidence = tensor.by_experiment(deviation, how)
+                return [Attribution(Explanation(cause, text, "confirmed", fix, evidence))]
     return []
 
 

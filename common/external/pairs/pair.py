@@ -19,11 +19,11 @@ from rich.console import Console
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
-from parity.common.diagnosis.result import Diagnosis, When
+from parity.common.diagnosis.result import Diagnosis, TensorComparison, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import Difference, lint
-from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants
+from parity.common.external.lint.lint import lint
+from parity.common.external.pairs.bench import LoadedPair, exact_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
@@ -127,7 +127,7 @@ def both(asked: PairRequest) -> Iterator[tuple[ExternalWorker, ExternalWorker]]:
 
 
 class _Flow:
-    """One pair at work."""
+    """One pair at work; the bench, the differences of settings and the updates are there once `run` has found them."""
 
     def __init__(
         self,
@@ -154,16 +154,16 @@ class _Flow:
         save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
-        bench = bench_of(asked, opened, mapping)
-        check_finite(bench)
-        suspects = lint(*opened.outlines, mapping.layers)
-        self._show(suspects)
-        updates = self._updates(bench, suspects)
-        if not self._forward(bench) or (updates is not None and updates.findings):
-            return Outcome(opened.outlines, None, self._diagnosed(bench, suspects, updates, None))
+        self.bench = bench_of(asked, opened, mapping)
+        check_finite(self.bench)
+        self.suspects = lint(*opened.outlines, mapping.layers)
+        self._show()
+        self.updates = self._updates()
+        if not self._forward() or (self.updates is not None and self.updates.findings):
+            return Outcome(opened.outlines, None, self._diagnosed(None))
         if len(asked.data.inputs) > 1:
-            return Outcome(opened.outlines, None, self._trained_here(bench, suspects, updates))
-        spec = self._spec(opened, mapping, bench)
+            return Outcome(opened.outlines, None, self._trained_here())
+        spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
         result = self._train(session.stages_of(spec, placements, self.folder, self.way.timing_rounds))
@@ -171,7 +171,7 @@ class _Flow:
             return Outcome(opened.outlines, result, None)
         # Nothing of what the search changes is left from another one.
         copy_weights(asked, opened, mapping)
-        found = self._diagnosed(bench, suspects, updates, _when(result))
+        found = self._diagnosed(_when(result))
         if not found.findings and asked.precision == "float64":
             self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
             result = self._train([session.floor_of(spec, placements, self.folder)])
@@ -204,28 +204,28 @@ class _Flow:
         check_mapped(mapping, opened.outlines, path)
         return mapping
 
-    def _show(self, differences: Sequence[Difference]) -> None:
+    def _show(self) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
-        shown = [one.text for one in differences if one.changes not in ("initial values", "layout")]
+        shown = [one.text for one in self.suspects if one.changes not in ("initial values", "layout")]
         self._tell(f"lint: {len(shown) or 'no'} setting{'' if len(shown) == 1 else 's'} differ")
         self._list(shown, "; 'parity lint' lists them")
 
-    def _updates(self, bench: Bench, suspects: Sequence[Difference]) -> Updates | None:
+    def _updates(self) -> Updates | None:
         """Of the users' own optimizers."""
         if self.asked.optimizers is None:
             return None
         self._say("comparing updates by the optimizers")
-        reference = bench.reference(training=True)
-        updates = compare_updates(bench, self.asked.optimizers, reference.gradients, suspects)
+        reference = self.bench.reference(training=True)
+        updates = compare_updates(self.bench, self.asked.optimizers, reference.gradients, self.suspects)
         worst = max((one.deviation for one in updates.tensors), default=0.0)
         self._tell(f"optimizers: three updates by the same gradients differ by at most {worst:.2g}")
         return updates
 
-    def _forward(self, bench: Bench) -> bool:
+    def _forward(self) -> bool:
         """Whether the forward passes of both agree, in inference and in training, layer by layer."""
         agree = True
         for training in (False, True):
-            seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
+            seen = self._passes(training)
             first = next((one for one in seen if not one.agrees), None)
             worst = max(one.deviation for one in seen)
             said = f"forward in {'training' if training else 'inference'}: {len(seen)} layers and outputs"
@@ -234,26 +234,29 @@ class _Flow:
                 continue
             name = first.name.partition("/")[2]
             self._tell(f"{said}; the first that differs is {name}, by {first.deviation:.2g}")
-            agree = agree and self._is_rounding(bench, training, worst)
+            agree = agree and self._is_rounding(training, worst)
         return agree
 
-    def _is_rounding(self, bench: Bench, training: bool, worst: float) -> bool:
+    def _passes(self, training: bool) -> list[TensorComparison]:
+        bench = self.bench
+        return bench.passes(bench.reference(training), bench.torch_pass(training), training)
+
+    def _is_rounding(self, training: bool, worst: float) -> bool:
         """Whether all that differs is what Keras takes through float32, in a training that is float32 anyway."""
         if self.asked.precision == "float64" or worst > limits.KERAS_FLOAT32:
             return False
-        with exact_constants(bench):
-            seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
-        exact = all(one.agrees for one in seen)
+        with exact_constants(self.bench):
+            exact = all(one.agrees for one in self._passes(training))
         if exact:
             self._tell(
                 "  that is constants which Keras takes through float32: rounding, in a training of float32"
             )
         return exact
 
-    def _spec(self, opened: LoadedPair, mapping: Mapping, bench: Bench) -> TrainSpec:
+    def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
-            info = opened.outlines[0].optimizer
+            info = self.bench.outlines[0].optimizer
             optimizer = None if info is None else optimizer_spec(info)
             if optimizer is None:
                 raise SpecError(
@@ -263,7 +266,7 @@ class _Flow:
             self._tell(
                 f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
-        spec = spec_of(self.asked, opened, mapping, self.folder / WEIGHTS, bench, optimizer)
+        spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer)
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
@@ -287,16 +290,14 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
         return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
 
-    def _trained_here(
-        self, bench: Bench, suspects: Sequence[Difference], updates: Updates | None
-    ) -> Diagnosis:
+    def _trained_here(self) -> Diagnosis:
         """Of models with several inputs, which no spec describes."""
-        found = self._diagnosed(bench, suspects, updates, None)
+        found = self._diagnosed(None)
         if self.asked.optimizer is None or found.verdict == "divergent":
             note = "several inputs: one step was compared, and no training"
             return replace(found, notes=(note, *found.notes))
         self._say(f"training both for {self.asked.steps} steps")
-        trained = train_here(bench, self.asked, self.asked.optimizer)
+        trained = train_here(self.bench, self.asked, self.asked.optimizer)
         note = (
             f"several inputs: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
             f" optimizer: losses {trained.loss:.1e} apart at most, weights after the last step {trained.state:.1e};"
@@ -306,11 +307,9 @@ class _Flow:
         when = None if trained.agrees else When(None, note)
         return replace(found, verdict=verdict, when=when, notes=(note, *found.notes))
 
-    def _diagnosed(
-        self, bench: Bench, suspects: Sequence[Difference], updates: Updates | None, when: When | None
-    ) -> Diagnosis:
+    def _diagnosed(self, when: When | None) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")
-        return diagnose_pair(bench, suspects, updates, when, self.console)
+        return diagnose_pair(self.bench, self.suspects, self.updates, when, self.console)
 
 
 def to_json(asked: PairRequest) -> dict[str, Any]:

@@ -216,14 +216,7 @@ def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
     return Bench(**vars(opened), mapping=mapping, loss=asked.loss)
 
 
-def spec_of(
-    asked: PairRequest,
-    opened: LoadedPair,
-    mapping: Mapping,
-    weights: Path,
-    bench: Bench,
-    optimizer: OptimizerBase,
-) -> TrainSpec:
+def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: OptimizerBase) -> TrainSpec:
     """The pair as a TrainSpec.
 
     Raises:
@@ -231,23 +224,23 @@ def spec_of(
     """
     if len(asked.data.inputs) != 1:
         raise SpecError(f"training takes one input, the models have {', '.join(asked.data.inputs)}")
-    (inputs,) = opened.inputs[0].values()
+    (inputs,) = bench.inputs[0].values()
     reference = bench.reference(training=True)
     (output,) = list(reference.outputs.values())[:1]
     null = measured_zero_gradients(reference.gradients)
-    kinds = {info.kind for outline in opened.outlines for info in outline.layers}
+    kinds = {info.kind for outline in bench.outlines for info in outline.layers}
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
         torch=f"{asked.torch.module}:{asked.torch.attribute}",
         keras_arguments=asked.keras.arguments,
         torch_arguments=asked.torch.arguments,
-        keras_tensors=_tensors(opened.outlines[0], set(mapping.ignored.keras), null),
-        torch_tensors=_tensors(opened.outlines[1], set(mapping.ignored.torch), {}),
+        keras_tensors=_tensors(bench.outlines[0], set(bench.mapping.ignored.keras), null),
+        torch_tensors=_tensors(bench.outlines[1], set(bench.mapping.ignored.torch), {}),
         mapping=tuple(
-            SpecPair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in mapping.tensors
+            SpecPair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in bench.mapping.tensors
         ),
         output=output.shape[1:],
-        torch_layout=opened.layout,
+        torch_layout=bench.layout,
         torch_output_layout="as_is" if bench.backward else "channels_first",
         weights=str(weights.resolve()),
         sha256=hash_of(weights),

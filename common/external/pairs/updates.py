@@ -7,7 +7,7 @@ Three updates by different gradients, so that slots and bias corrections are see
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench, exact_constants
+from parity.common.external.pairs.explain import by_setting
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.outline import OptimizerInfo
@@ -88,14 +89,13 @@ def compare_updates(
     causes: list[Explanation] = []
     specs = [None if info is None else spec_of(info) for info in infos]
     if specs[0] is not None and specs[1] is not None:
-        formula = _Formula(specs[0], specs[1], before, sets, moved, other)
-        causes = formula.causes(suspects)
-        notes += formula.notes
-    if not causes:
-        finding = Finding(0, "update", off[0].name, (), tuple(off), ())
-        return Updates(tensors, (finding,), tuple(notes))
-    found = tuple(Finding(0, "update", off[0].name, (), tuple(off), (), cause) for cause in causes)
-    return Updates(tensors, found, tuple(notes))
+        formula = _Formula(specs[0], specs[1], before, sets)
+        if formula.is_followed(moved, other):
+            causes = formula.causes(suspects)
+            notes += formula.notes
+    finding = Finding(0, "update", off[0].name, (), tuple(off), ())
+    findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
+    return Updates(tensors, findings, tuple(notes))
 
 
 def spec_of(info: OptimizerInfo) -> OptimizerBase | None:
@@ -133,48 +133,38 @@ class _Formula:
     """Both optimizers as formulas, and between them those with some settings of one and some of the other."""
 
     def __init__(
-        self,
-        ours: OptimizerBase,
-        theirs: OptimizerBase,
-        before: Arrays,
-        sets: Sequence[Arrays],
-        moved: Arrays,
-        other: Arrays,
+        self, ours: OptimizerBase, theirs: OptimizerBase, before: Arrays, sets: Sequence[Arrays]
     ) -> None:
         self.ours, self.theirs, self.before, self.sets = ours, theirs, before, sets
-        self.moved, self.other = moved, other
         self.notes: list[str] = []
+
+    def is_followed(self, moved: Arrays, other: Arrays) -> bool:
+        """Whether both optimizers do what their settings say."""
+        pairs = ((moved, self.ours), (other, self.theirs))
+        return all(_off(found, self._changes(spec)) <= limits.LIVE_FLOAT64 for found, spec in pairs)
 
     def causes(self, suspects: Sequence[Difference]) -> list[Explanation]:
         """The settings without which the two would still differ."""
-        if self._off(self.other, self._changes(self.theirs)) > limits.LIVE_FLOAT64:
-            return []  # torch's does not do what its settings say
-        if self._off(self.moved, self._changes(self.ours)) > limits.LIVE_FLOAT64:
-            return []
-        fields = {s.setting: s for s in suspects if s.setting in type(self.ours).model_fields}
         if type(self.ours) is not type(self.theirs):
             return []
+        fields = {s.setting: s for s in suspects if s.setting in type(self.ours).model_fields}
         due = self._changes(self.ours)
         found = []
         for setting, suspect in fields.items():
             without = _with(self.theirs, {f: getattr(self.ours, f) for f in fields if f != setting})
             if without is None:
                 continue
-            deviation = self._off(due, self._changes(without))
+            deviation = _off(due, self._changes(without))
             if deviation > limits.LIVE_FLOAT64:
                 evidence = (
                     f"by formula: with Keras's value of all other settings the updates still differ by {deviation:.2g},"
                     " and with this one too they are equal"
                 )
-                found.append(
-                    Explanation(f"setting:{setting}", suspect.text, "confirmed", suspect.fix, evidence)
-                )
+                found.append(by_setting(suspect, "confirmed", evidence))
             else:
                 self.notes.append(f"{suspect.text}: of no consequence for these updates")
         every = _with(self.theirs, {field: getattr(self.ours, field) for field in fields})
-        return (
-            found if every is not None and self._off(due, self._changes(every)) <= limits.LIVE_FLOAT64 else []
-        )
+        return found if every is not None and _off(due, self._changes(every)) <= limits.LIVE_FLOAT64 else []
 
     def _changes(self, spec: OptimizerBase) -> Arrays:
         """What the formula makes of the weights."""
@@ -184,9 +174,9 @@ class _Formula:
             weights, slots = updated(spec, step, weights, gradients, slots)
         return {name: np.subtract(value, self.before[name]) for name, value in weights.items()}
 
-    @staticmethod
-    def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-        return max((tensor_deviation(due[name], own[name]) for name in due), default=0.0)
+
+def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    return max((tensor_deviation(due[name], own[name]) for name in due), default=0.0)
 
 
 def _with(spec: OptimizerBase, values: Mapping[str, Any]) -> OptimizerBase | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -137,7 +138,7 @@ def _class(layer: Any) -> str:
 
 def _equal(found: Any, value: Any) -> bool:
     if isinstance(found, float) and isinstance(value, int | float):
-        return abs(found - value) <= 1e-14 * max(abs(found), abs(value))
+        return math.isclose(found, value, rel_tol=1e-14)
     return bool(found == value)
 
 

@@ -19,6 +19,7 @@ from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework
 
 _OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras")}
+_TITLES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 _OURS = ("parity", "parity_tests")
 
 
@@ -90,10 +91,7 @@ def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> An
             f"{target.module}:{target.attribute} is of type {type(found).__qualname__}; it must be {wanted},"
             " or a function or class that gives one"
         )
-    try:
-        signature = inspect.signature(found)
-    except (ValueError, TypeError):
-        signature = None
+    signature = _signature(found)
     if signature is not None:
         try:
             signature.bind(*first, **target.arguments)
@@ -110,11 +108,15 @@ def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> An
 
 
 def _wants_model(found: Any) -> bool:
+    signature = _signature(found)
+    return signature is not None and next(iter(signature.parameters), "") in ("model", "module", "net")
+
+
+def _signature(found: Any) -> inspect.Signature | None:
     try:
-        parameters = list(inspect.signature(found).parameters)
+        return inspect.signature(found)
     except (ValueError, TypeError):
-        return False
-    return bool(parameters) and parameters[0] in ("model", "module", "net")
+        return None
 
 
 def _not_imported(error: ImportError, target: Target, framework: str) -> ExternalModelError:
@@ -123,7 +125,7 @@ def _not_imported(error: ImportError, target: Target, framework: str) -> Externa
     place = user_line(error)
     if top in _OTHER[framework]:
         return ExternalModelError(
-            f"{target.module} imports {top}{place}, and this process is {_title(framework)}'s: a process holds one"
+            f"{target.module} imports {top}{place}, and this process is {_TITLES[framework]}'s: a process holds one"
             f" framework; import {top} inside the functions that need it, or put the two models into two files"
         )
     if isinstance(error, ModuleNotFoundError) and (
@@ -175,7 +177,3 @@ def _offered(found: Any) -> str:
 def _short(signature: inspect.Signature) -> str:
     text = str(signature)
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _title(framework: str) -> str:
-    return {"tensorflow": "TensorFlow", "torch": "PyTorch"}[framework]
