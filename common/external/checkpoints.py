@@ -22,7 +22,7 @@ both, whatever the rate was before, and the trainings agree from there on while 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -279,13 +279,17 @@ def check_kind(contents: CheckpointContents, kind: str, optimizer: Any, target: 
         )
 
 
-def check_fit(side: str, live: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-    """Raise ExternalModelError where a model lacks a tensor that the mapping gives, or has it in another shape.
+def check_fit(side: str, live: Mapping[str, Any], tensors: Mapping[str, Any], notes: list[str]) -> None:
+    """Check that a model has the tensors that the mapping gives; note those that stay as it is built with them.
 
     Args:
         side: 'keras' or 'torch'.
         live: the model's tensors by name.
         tensors: arrays or tensors by name.
+        notes: for people.
+
+    Raises:
+        ExternalModelError: the model lacks a tensor, or has it in another shape.
     """
     for name, value in tensors.items():
         if name not in live:
@@ -297,13 +301,16 @@ def check_fit(side: str, live: Mapping[str, Any], tensors: Mapping[str, Any]) ->
             raise ExternalModelError(
                 f"the --{side} model's {name} has the shape {own}, the mapping gives {given}"
             )
-
-
-def note_kept(side: str, kept: Sequence[str], notes: list[str]) -> None:
-    """Note the tensors that stay as a model is built with them; side is 'keras' or 'torch'."""
+    set_now = {id(live[name]) for name in tensors}
+    kept = [name for name, tensor in live.items() if id(tensor) not in set_now and not counts_batches(name)]
     if kept:
         names = ", ".join(kept)
         notes.append(f"as the --{side} model is built with, since the mapping ignores them: {names}")
+
+
+def counts_batches(name: str) -> bool:
+    """Return whether a torch buffer says how often statistics were updated: only a momentum of None makes use of it."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 def rate_to_carry(contents: CheckpointContents, own: float, target: str, notes: list[str]) -> float | None:

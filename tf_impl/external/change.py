@@ -92,27 +92,10 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dilation": ("dilation_rate", tuple),
     "interpolation": ("interpolation", lambda value: value),
 }
+_PIECEWISE = ("linear", "relu", "relu6", "hard_sigmoid")
+_SMOOTH = ("gelu", "silu", "mish", "selu", "elu", "sigmoid", "tanh", "softplus", "softsign")
 # Canonical function -> Keras's.
-_FUNCTIONS = {
-    name: name
-    for name in (
-        [
-            "linear",
-            "relu",
-            "relu6",
-            "gelu",
-            "silu",
-            "mish",
-            "selu",
-            "elu",
-            "sigmoid",
-            "tanh",
-            "softplus",
-            "softsign",
-            "hard_sigmoid",
-        ]
-    )
-} | {"hard_swish": "hard_silu"}
+_FUNCTIONS = {name: name for name in (*_PIECEWISE, *_SMOOTH)} | {"hard_swish": "hard_silu"}
 
 
 def _function(setting: str, value: Any) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -23,11 +23,9 @@ import keras
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.checkpoints import (
     CheckpointContents,
-    State,
     check_fit,
     check_kind,
     check_slots,
-    note_kept,
     precision_of,
     rate_to_carry,
     slots_of_class,
@@ -117,7 +115,7 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
     Args:
         path: is written whole or not at all.
         model, optimizer: targets; the optimizer is needed where slots are held and the model is not built with one.
-        held: by Keras's names. What it lacks stays as the model is built with it, and is named.
+        contents: by Keras's names. What it lacks stays as the model is built with it, and is named.
 
     Raises:
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
@@ -127,7 +125,10 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
     prepare(precision, 1)
     live = _built(model, precision)
     notes: list[str] = []
-    _assign(live, contents.tensors, notes)
+    variables = names.tensors(live)
+    check_fit("keras", variables, contents.tensors, notes)
+    for name, value in contents.tensors.items():
+        variables[name].assign(value)
     if contents.kind is not None:
         kept = _given_optimizer(live, optimizer)
         if kept is None:
@@ -271,15 +272,6 @@ def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, 
 def _rate(optimizer: Any) -> float | None:
     rate = optimizer._learning_rate
     return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None
-
-
-def _assign(live: keras.Model, tensors: State, notes: list[str]) -> None:
-    variables = names.tensors(live)
-    check_fit("keras", variables, tensors)
-    for name, value in tensors.items():
-        variables[name].assign(value)
-    given = {id(variables[name]) for name in tensors}
-    note_kept("keras", [name for name, each in variables.items() if id(each) not in given], notes)
 
 
 def _assign_optimizer(

@@ -8,35 +8,22 @@ from parity.common.spec.external.outline import Setting
 
 Settings = dict[str, Setting]
 
+_SMOOTH = ("silu", "mish", "selu", "sigmoid", "log_sigmoid", "tanh", "tanh_shrink", "softsign")
 # Keras's functions by name: the canonical one, and the settings that its defaults mean.
 FUNCTIONS: dict[str, Settings] = {
-    "relu": {"function": "relu"},
-    "relu6": {"function": "relu6"},
+    **{name: {"function": name} for name in ("relu", "relu6", "hard_sigmoid", *_SMOOTH)},
     "leaky_relu": {"function": "leaky_relu", "negative_slope": 0.2},
     "gelu": {"function": "gelu", "approximate": False},
-    "silu": {"function": "silu"},
-    "mish": {"function": "mish"},
     "elu": {"function": "elu", "alpha": 1.0},
     "celu": {"function": "celu", "alpha": 1.0},
-    "selu": {"function": "selu"},
-    "sigmoid": {"function": "sigmoid"},
-    "log_sigmoid": {"function": "log_sigmoid"},
-    "tanh": {"function": "tanh"},
-    "tanh_shrink": {"function": "tanh_shrink"},
-    "softsign": {"function": "softsign"},
     "softplus": {"function": "softplus", "beta": 1.0},
-    "hard_sigmoid": {"function": "hard_sigmoid"},
     "hard_silu": {"function": "hard_swish"},
     "hard_tanh": {"function": "hard_tanh", "low": -1.0, "high": 1.0},
     "softmax": {"function": "softmax", "axis": -1},
     "log_softmax": {"function": "log_softmax", "axis": -1},
 }
-
-
 # Functions that are watched in a pass.
 WATCHED = (*FUNCTIONS, "pad")
-
-
 # Of backend.nn and tf.nn, whose defaults differ from those of keras.activations.
 _DEFAULTS = {
     "leaky_relu": ("negative_slope", 0.2),
@@ -72,10 +59,8 @@ def function_of(
 def _padded(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[str, str, Settings] | None:
     """Zeros around all axes but those of batch and channels, which come last."""
     arguments = dict(zip(("x", "pad_width", "mode", "constant_values"), args, strict=False)) | given
-    mode, width = (
-        str(arguments.get("mode", "constant")).lower(),
-        arguments.get("pad_width", arguments.get("paddings")),
-    )
+    mode = str(arguments.get("mode", "constant")).lower()
+    width = arguments.get("pad_width", arguments.get("paddings"))
     try:
         pairs = [(int(before), int(after)) for before, after in width]
     except TypeError:

@@ -23,7 +23,7 @@ from parity.common.external.checkpoints import (
     check_fit,
     check_kind,
     check_slots,
-    note_kept,
+    counts_batches,
     precision_of,
     rate_to_carry,
     slots_of_class,
@@ -128,7 +128,7 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
         path: is written whole or not at all.
         model, optimizer: targets; needed for the optimizer. With the model, the file also has what the mapping
             leaves out (ignored buffers), as the model is built with it, and is known to fit.
-        held: by torch's names.
+        contents: by torch's names.
 
     Raises:
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
@@ -300,16 +300,12 @@ def _completed(
 ) -> dict[str, torch.Tensor]:
     """In the model's own order, with what the mapping leaves out as the model has it."""
     live = names.tensors(model)
-    check_fit("torch", live, tensors)
-    found, kept = {}, []
+    check_fit("torch", live, tensors, notes)
+    found = {}
     for name, tensor in live.items():
         found[name] = tensors[name] if name in tensors else tensor.detach().clone()
-        if name.rpartition(".")[2] == "num_batches_tracked" and name not in tensors:
-            # It says how often statistics were updated, and only a momentum of None makes use of it.
+        if name not in tensors and counts_batches(name):
             found[name].fill_(step or 0)
-        elif name not in tensors:
-            kept.append(name)
-    note_kept("torch", kept, notes)
     return found
 
 

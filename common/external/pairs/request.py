@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parity.common.base.errors import SpecError
 from parity.common.base.yaml import parse_yaml
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.base import Spec, explain
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase, parse_loss
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
-
-Array = NDArray[Any]
-Arrays = dict[str, Array]
 
 _TARGETS = ("y", "targets", "labels")
 _PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")
