@@ -84,7 +84,7 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
         ExternalModelError: it is damaged, foreign, holds code, or an optimizer that cannot be carried.
     """
     precision, optimized = _looked_into(path)
-    prepare(precision, 1)
+    prepare(precision)
     carried = optimized and not weights_only
     live = _loaded(path, carried and optimizer is None) if model is None else _built(model, precision)
     kept = None
@@ -122,7 +122,7 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
     """
     assert model is not None
     precision = precision_of({array.dtype for array in contents.tensors.values()})
-    prepare(precision, 1)
+    prepare(precision)
     live = _built(model, precision)
     notes: list[str] = []
     variables = names.tensors(live)

@@ -19,11 +19,11 @@ from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 
 
-def prepare(precision: str, threads: int) -> None:
-    """Settings of this process, made before any of the user's code is imported."""
+def prepare(precision: str) -> None:
+    """Settings of this process, made before any of the user's code is imported: one thread, and a precision."""
     tf.get_logger().setLevel("ERROR")
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     # Taps need values, also of what a user has made a graph of.
     tf.config.run_functions_eagerly(True)
     # It hides frames, and adds paragraphs to the messages of the user's own errors.

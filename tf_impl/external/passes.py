@@ -41,9 +41,7 @@ class LiveTaps(Tapped):
             backend.set_keras_mask(tensor, mask)
         return tensor
 
-    def derivatives(self, mean: tf.Tensor, penalty: tf.Tensor | None, wanted: Sequence[Any]) -> Sequence[Any]:
-        if penalty is not None:
-            mean = mean + tf.cast(penalty, mean.dtype)
+    def derivatives(self, mean: tf.Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         sources = [each.value if isinstance(each, keras.Variable) else each for each in wanted]
         return self.tape.gradient(mean, sources)
 
@@ -142,10 +140,9 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
         load.convert(model, keras.config.floatx())
 
 
-def penalty(model: keras.Layer) -> tf.Tensor:
-    """Return what regularizers and add_loss add to the mean loss of the latest pass, a scalar."""
-    losses = [tf.cast(loss, keras.config.floatx()) for loss in model.losses]
-    return tf.add_n(losses) if losses else tf.constant(0.0)
+def penalty(model: keras.Layer) -> float:
+    """Return what regularizers and add_loss add to the mean loss of the latest pass."""
+    return sum((float(loss) for loss in model.losses), 0.0)
 
 
 def loss_of(loss: LossBase, output: tf.Tensor, target: Array, training: bool) -> tuple[tf.Tensor, tf.Tensor]:

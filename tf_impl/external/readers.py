@@ -13,8 +13,8 @@ from parity.common.external.process.changes import numbers
 from parity.tf_impl.external.functions import FUNCTIONS, Settings
 
 
-def _initializer(value: Any) -> str | None:
-    """Its canonical name; None where it is none that has one."""
+def _initializer(value: Any) -> str:
+    """Its canonical name; that of its class where it has none."""
     named = {
         init.Zeros: "zeros",
         init.Ones: "ones",
@@ -42,17 +42,13 @@ def _initializer(value: Any) -> str | None:
         if (value.mode, value.distribution) == ("fan_in", "uniform") and math.isclose(value.scale, 1 / 3):
             return "uniform_fan_in"
         return f"{value.distribution} {value.mode} scale {value.scale:g}"
-    return None
+    return cls.__name__
 
 
 def _initial(layer: Any, *roles: str) -> Settings:
-    """By role, where the layer has that tensor; a name of its own for an initialiser that has none."""
-    found: Settings = {}
-    for role in roles:
-        value = getattr(layer, f"{role}_initializer", None)
-        if value is not None:
-            found[f"{role}_initializer"] = _initializer(value) or type(value).__name__
-    return found
+    """By role, where the layer has that tensor."""
+    values = {f"{role}_initializer": getattr(layer, f"{role}_initializer", None) for role in roles}
+    return {name: _initializer(value) for name, value in values.items() if value is not None}
 
 
 def _with_bias(layer: Any, *roles: str) -> Settings:
@@ -186,11 +182,8 @@ def _adaptive(layer: Any) -> Settings:
 
 def _dropout(layer: Any) -> Settings:
     shape = getattr(layer, "noise_shape", None)
-    whole = (
-        "channels"
-        if isinstance(layer, kl.SpatialDropout1D | kl.SpatialDropout2D | kl.SpatialDropout3D)
-        else "elements"
-    )
+    spatial = isinstance(layer, kl.SpatialDropout1D | kl.SpatialDropout2D | kl.SpatialDropout3D)
+    whole = "channels" if spatial else "elements"
     return {"rate": float(layer.rate), "whole": whole if shape is None else f"shape {shape}"}
 
 
@@ -228,8 +221,8 @@ def _recurrent(layer: Any) -> Settings:
         "input_dropout": float(layer.dropout),
         "recurrent_dropout": float(layer.recurrent_dropout),
         "reset": ("after" if layer.reset_after else "before") if isinstance(layer, kl.GRU) else None,
-        "function": _name_of(layer.activation),
-        "gate_function": None if gates is None else _name_of(gates),
+        "function": _function(layer.activation)["function"],
+        "gate_function": None if gates is None else _function(gates)["function"],
         "return_sequences": layer.return_sequences,
         **_initial(layer, "kernel"),
         "recurrent_kernel_initializer": recurrent,
@@ -237,43 +230,36 @@ def _recurrent(layer: Any) -> Settings:
     }
 
 
-def _name_of(function: Any) -> str:
-    return str(_function(function)["function"])
-
-
 def _attention(layer: Any) -> Settings:
     grouped = isinstance(layer, kl.GroupQueryAttention)
     size = layer.head_dim if grouped else layer.key_dim
+    with_bias = bool(layer.use_bias if grouped else layer._use_bias)
     found: Settings = {
         "heads": layer.num_query_heads if grouped else layer.num_heads,
         "head_size": size,
         "scale_factor": float(size) ** -0.5,
         "dropout": float(layer.dropout if grouped else layer._dropout),
-        "use_bias": bool(layer.use_bias if grouped else layer._use_bias),
-        "output_bias": bool(layer.use_bias if grouped else layer._use_bias),
+        "use_bias": with_bias,
+        "output_bias": with_bias,
         "key_value_bias": False,
         "zero_attention": False,
     }
-    kernel = layer.kernel_initializer if grouped else layer._kernel_initializer
-    found["kernel_initializer"] = _initializer(kernel) or type(kernel).__name__
-    found["output_kernel_initializer"] = found["kernel_initializer"]
-    bias = layer.bias_initializer if grouped else layer._bias_initializer
-    if found["use_bias"]:
-        found["bias_initializer"] = _initializer(bias) or type(bias).__name__
+    kernel = _initializer(layer.kernel_initializer if grouped else layer._kernel_initializer)
+    found |= {"kernel_initializer": kernel, "output_kernel_initializer": kernel}
+    if with_bias:
+        bias = layer.bias_initializer if grouped else layer._bias_initializer
+        found["bias_initializer"] = _initializer(bias)
     return found
 
 
 def _resize(layer: Any) -> Settings:
     method = getattr(layer, "interpolation", "nearest")
-    cubic: Settings = {"cubic_coefficient": -0.5, "cubic_edge": "renormalised"}
-    nearest: Settings = {"nearest_from": "center"}
-    return {
-        "interpolation": method,
-        "align_corners": False,
-        "antialias": bool(getattr(layer, "antialias", False)),
-        **(cubic if method == "bicubic" else {}),
-        **(nearest if method == "nearest" else {}),
+    more: dict[str, Settings] = {
+        "bicubic": {"cubic_coefficient": -0.5, "cubic_edge": "renormalised"},
+        "nearest": {"nearest_from": "center"},
     }
+    antialias = bool(getattr(layer, "antialias", False))
+    return {"interpolation": method, "align_corners": False, "antialias": antialias, **more.get(method, {})}
 
 
 def _pads(padding: Any) -> tuple[int, ...]:

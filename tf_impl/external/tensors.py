@@ -10,7 +10,6 @@ import tensorflow as tf
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.tf_impl.external import names
-from parity.tf_impl.external.calling import array_of
 
 
 def stored(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -30,23 +29,16 @@ def assign(tensor: keras.Variable, array: Array) -> None:
 
 def update(
     optimizer: keras.Optimizer, trained: Mapping[str, keras.Variable], gradients: Sequence[Arrays]
-) -> dict[str, Arrays]:
-    """Make one update by each set of gradients; return slot -> name -> array, of the tensor's shape or a scalar.
+) -> None:
+    """Make one update by each set of gradients.
 
     Args:
         optimizer: a new one.
         trained: the trained tensors by native name, which are changed.
-        gradients: by native name; a tensor that a set leaves out has no gradient in that update.
+        gradients: by native name, of the tensor's shape; a tensor that a set leaves out has no gradient in that update.
     """
     optimizer.build(list(trained.values()))
     for given in gradients:
         present = [name for name in trained if name in given]
         tensors = [tf.constant(given[name], trained[name].dtype) for name in present]
         optimizer.apply(tensors, [trained[name] for name in present])
-    slots: dict[str, Arrays] = {}
-    for name, variable in trained.items():
-        start = variable.path.replace("/", "_") + "_"
-        for slot in optimizer.variables:
-            if slot.name.startswith(start):
-                slots.setdefault(slot.name.removeprefix(start), {})[name] = array_of(slot)
-    return slots

@@ -227,7 +227,7 @@ def _array(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
 
 def _built(model: str, tensors: State) -> torch.nn.Module:
     precision = precision_of({array.dtype for array in tensors.values()})
-    prepare(precision, 1)
+    prepare(precision)
     return build(Target.of(model), precision, 0)
 
 

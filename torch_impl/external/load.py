@@ -14,9 +14,9 @@ from parity.common.spec.external.target import Target
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
-def prepare(precision: str, threads: int) -> None:
-    """Settings of this process, made before any of the user's code is imported."""
-    torch.set_num_threads(threads)
+def prepare(precision: str) -> None:
+    """Settings of this process, made before any of the user's code is imported: one thread, and a precision."""
+    torch.set_num_threads(1)
     # The fast path of transformers does not call the layers inside.
     torch.backends.mha.set_fastpath_enabled(False)
     set_default(precision)

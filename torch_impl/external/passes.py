@@ -38,7 +38,7 @@ class LiveTaps(Tapped):
             self.live[name] = node
         return node.clone()
 
-    def derivatives(self, mean: Tensor, penalty: Tensor | None, wanted: Sequence[Any]) -> Sequence[Any]:
+    def derivatives(self, mean: Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         if not mean.requires_grad:
             return [None] * len(wanted)
         return torch.autograd.grad(mean, wanted, allow_unused=True)
@@ -123,10 +123,10 @@ def finish(model: nn.Module, inputs: Array | Arrays) -> None:
             call(model, inputs)
 
 
-def penalty(model: nn.Module) -> Tensor:
-    """Return what a model itself adds to the mean loss: torch's add nothing, a scalar 0."""
+def penalty(model: nn.Module) -> float:
+    """Return what a model itself adds to the mean loss of the latest pass: torch's add nothing."""
     del model
-    return torch.zeros([])
+    return 0.0
 
 
 def loss_of(loss: LossBase, output: Tensor, target: Array, training: bool) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.torch_impl.external import names
-from parity.torch_impl.external.calling import array_of
 
 
 def stored(model: nn.Module) -> dict[str, Tensor]:
@@ -37,13 +36,13 @@ def assign(tensor: Tensor, array: Array) -> None:
 
 def update(
     optimizer: torch.optim.Optimizer, trained: Mapping[str, Tensor], gradients: Sequence[Arrays]
-) -> dict[str, Arrays]:
-    """Make one update by each set of gradients; return slot -> name -> array, of the tensor's shape or a scalar.
+) -> None:
+    """Make one update by each set of gradients.
 
     Args:
         optimizer: a new one.
         trained: the trained tensors by native name, which are changed.
-        gradients: by native name; a tensor that a set leaves out has no gradient in that update.
+        gradients: by native name, of the tensor's shape; a tensor that a set leaves out has no gradient in that update.
     """
     try:
         for given in gradients:
@@ -54,9 +53,3 @@ def update(
     finally:
         for tensor in trained.values():
             tensor.grad = None
-    slots: dict[str, Arrays] = {}
-    for name, tensor in trained.items():
-        for slot, value in optimizer.state.get(tensor, {}).items():
-            if isinstance(value, Tensor):
-                slots.setdefault(slot, {})[name] = array_of(value)
-    return slots

@@ -118,7 +118,7 @@ class Bench(LoadedPair):
         return found | self._keras_at(linear, injections, training)
 
     def keras_own(self, point: Point, injections: Arrays, training: bool) -> Array:
-        """What Keras's layer makes at a point as the model is now, with `injections` in place of all outputs."""
+        """What Keras's layer makes at a point, (batch, ...), as the model is now, with `injections` in place of all outputs."""
         return self._keras_at([point], injections, training)[point.name]
 
     def _keras_at(self, points: Sequence[Point], injections: Arrays, training: bool) -> Arrays:
@@ -149,7 +149,7 @@ class Bench(LoadedPair):
         return found, frozenset(misshapen)
 
     def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[TensorComparison]:
-        """Each point of a pass, in order, and the outputs."""
+        """Each point of a pass, in order, compared with what is expected there, (batch, ...) by point."""
         return [
             compared(f"forward/{point.name}", expected[point.name], passed.activations.get(point.torch))
             for point in self.points
@@ -163,7 +163,7 @@ class Bench(LoadedPair):
         ]
 
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
-        """The outputs of both, in their order."""
+        """The outputs of both, in their order; raises ExternalModelError where one model gives more than the other."""
         ours, theirs = list(reference.outputs.items()), list(passed.outputs.values())
         if len(ours) != len(theirs):
             raise ExternalModelError(
@@ -190,7 +190,7 @@ def exact_constants(bench: Bench) -> Iterator[None]:
 def compared(
     name: str, due: Array, own: Array | None, allowed: float = limits.LIVE_FLOAT64
 ) -> TensorComparison:
-    """One tensor of torch's, in its own layout, compared with Keras's."""
+    """One tensor of torch's (batch, ...), in its own layout, compared with Keras's."""
     if own is None:
         return TensorComparison(name, None, float("inf"), allowed, "it was not computed")
     alignment = aligned(due, own)

@@ -63,7 +63,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
 
 
 def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
-    """What was asked, as far as a diagnosis needs it."""
+    """What was asked, as far as a diagnosis needs it; raises SpecError where the samples are in no .npz file."""
     source = spec.data.source
     if not isinstance(source, Npz) or source.targets is None:
         raise SpecError(

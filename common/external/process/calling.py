@@ -56,7 +56,7 @@ def arrange(
 
 
 def chosen_outputs(outputs: Mapping[str, Any], targets: Array | Arrays) -> list[tuple[str, Array]]:
-    """Names of outputs with their targets; raises ExternalModelError where it is not clear which output is meant."""
+    """Names of outputs with their targets (batch, ...); raises ExternalModelError where it is not clear which is meant."""
     if isinstance(targets, dict):
         unknown = [name for name in targets if name not in outputs]
         if len(targets) == len(outputs) == 1:

@@ -53,7 +53,7 @@ def output_name(keys: tuple[str, ...]) -> str:
 
 
 def same(left: Array, right: Array) -> bool:
-    """Whether two arrays hold the same values; NaN is the same as NaN."""
+    """Whether two arrays are of one shape and hold the same values; NaN is the same as NaN."""
     return left.shape == right.shape and bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
 
 

@@ -39,7 +39,7 @@ class Session(Service):
         self.doing = "the process"
 
     def answer(self, question: str, arguments: dict[str, Any]) -> Any:
-        """Call the method of a question."""
+        """Call the method of a question; raises ExternalModelError where there is no model."""
         if question not in ("open", "build") and self._model is None:
             raise ExternalModelError(f"there is no model: {self._target} could not be built")
         self.doing = str(self._target) if self._target else "the process"
@@ -51,11 +51,11 @@ class Session(Service):
         hint = "; its code fixes float32 somewhere: take the precision float32" if mixed else ""
         return f"{blame(error, self.doing)}{hint}"
 
-    def open(self, precision: str, folder: str, threads: int, **model: Any) -> None:
+    def open(self, precision: str, folder: str, **model: Any) -> None:
         """Import the framework, stand where the user's code expects to be, and build the first model."""
         self.doing = f"importing {self._framework}"
         self._precision = precision
-        self._part("load").prepare(precision, threads)
+        self._part("load").prepare(precision)
         prepare_import_path(Path(folder), self._framework)
         self.build(**model)
 
@@ -119,8 +119,8 @@ class Session(Service):
         found: list[str] = passes.unregistered_parameters(self._model, inputs)
         return found
 
-    def update(self, optimizer: dict[str, Any], gradients: list[Arrays], keep: bool) -> dict[str, Any]:
-        """The trained tensors after one update by each set of gradients, and slot -> name -> array."""
+    def update(self, optimizer: dict[str, Any], gradients: list[Arrays], keep: bool) -> Arrays:
+        """The trained tensors after one update by each set of gradients."""
         target = Target(**optimizer)
         self.doing = f"an update by {target}"
         array_of, tensors = self._part("calling").array_of, self._part("tensors")
@@ -130,8 +130,8 @@ class Session(Service):
         made = self._part("load").build_optimizer(target, self._model)
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
-            slots = tensors.update(made, trained, gradients)
-            return {"tensors": {name: array_of(tensor) for name, tensor in trained.items()}, "slots": slots}
+            tensors.update(made, trained, gradients)
+            return {name: array_of(tensor) for name, tensor in trained.items()}
         finally:
             if not keep:
                 for name, tensor in trained.items():
@@ -158,7 +158,6 @@ class Session(Service):
         inject: Arrays | None = None,
         seed: int = 0,
         keep: bool = False,
-        penalties: bool = False,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was."""
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
@@ -176,13 +175,13 @@ class Session(Service):
                 sums = [passes.loss_of(loss, outputs[name], target, training) for name, target in pairs]
                 total, count = (sum(each) for each in zip(*sums, strict=True))
                 trained = self._part("names").trained(model)
-                gradients = tapped.gradients(total / count, penalty if penalties else None, trained)
+                gradients = tapped.gradients(total / count, trained)
                 gradients |= {"loss_sum": float(total), "count": float(count)}
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,
             "buffers": changed,
-            "penalty": float(penalty),
+            "penalty": penalty,
             **gradients,
         }
 

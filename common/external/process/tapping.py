@@ -76,8 +76,8 @@ class Tapped(ABC):
         """
 
     @abstractmethod
-    def derivatives(self, mean: Any, penalty: Any, wanted: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients of mean + penalty (scalars; penalty may be None); None where none arrives."""
+    def derivatives(self, mean: Any, wanted: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of a mean loss, a scalar; None where none arrives."""
 
     def _injected(self, name: str, tensor: Any) -> Array:
         """The array to inject; one of complex numbers is given with both parts along its last axis."""
@@ -98,11 +98,11 @@ class Tapped(ABC):
                     f"feed {name}: no call of this pass has that name{closest(name, self._seen)}"
                 )
 
-    def gradients(self, mean: Any, penalty: Any, trained: Mapping[str, Any]) -> dict[str, Any]:
+    def gradients(self, mean: Any, trained: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a `PassResult` that a backward pass fills.
 
         Args:
-            mean, penalty: as of `derivatives`.
+            mean: as of `derivatives`.
             trained: the trained tensors by name.
 
         Raises:
@@ -110,7 +110,7 @@ class Tapped(ABC):
         """
         self.repeating, self._calls_of_forward = True, dict(self._calls)
         wanted = {**trained, **self.live}
-        found = zip(wanted, self.derivatives(mean, penalty, list(wanted.values())), strict=True)
+        found = zip(wanted, self.derivatives(mean, list(wanted.values())), strict=True)
         reached = {name: self.array_of(value) for name, value in found if value is not None}
         check_reached(trained, reached)
         return {

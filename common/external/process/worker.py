@@ -32,7 +32,7 @@ _PRECISIONS = ("float64", "float32")
 class ExternalWorker:
     """A child process with one model. Use as a context manager. Questions may be asked from any thread.
 
-    target: what it holds. framework: whose process it is. timeout_seconds: of the answer to one question.
+    target: what it holds. framework: whose process it is. timeout_seconds: after so long without an answer the process is ended.
     """
 
     def __init__(
@@ -44,8 +44,6 @@ class ExternalWorker:
         seed: int = 0,
         arguments: dict[str, Any] | None = None,
         folder: Path | None = None,
-        threads: int = 1,
-        timeout_seconds: float = 600.0,
     ) -> None:
         """Start the process and have it build the model, without waiting: the first question waits, and says
         what is wrong with the model. So two workers start side by side.
@@ -57,8 +55,6 @@ class ExternalWorker:
             seed: of initial values.
             arguments: that it is called with, where target is text.
             folder: where the user's modules are found, besides PYTHONPATH; default: the working folder.
-            threads: of the framework's kernels.
-            timeout_seconds: after so long without an answer the process is ended.
 
         Raises:
             ExternalModelError: target is no name of something; an unknown precision; no such folder.
@@ -72,7 +68,7 @@ class ExternalWorker:
             raise ExternalModelError(f"{working}: no such folder; give the one that the model's module is in")
         self.framework: Framework = framework
         self.target = Target.of(target, arguments) if isinstance(target, str) else target
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = 600.0
         self._lock = threading.Lock()
         self._failed: str | None = None
         self._owed = True
@@ -84,7 +80,7 @@ class ExternalWorker:
             cwd=working,
             variables=_VARIABLES,
         )
-        opening = {"precision": precision, "folder": str(working), "threads": threads}
+        opening = {"precision": precision, "folder": str(working)}
         self._child.send("open", {**opening, "target": self.target.to_dict(), "seed": seed})
 
     def __enter__(self) -> ExternalWorker:
@@ -117,7 +113,7 @@ class ExternalWorker:
             self._wait_for_model("build")
 
     def outline(self, inputs: Array | Arrays | None = None, optimizer: str | Target | None = None) -> Outline:
-        """What the model consists of; with inputs, of one traced forward pass, which also builds a lazy model."""
+        """What the model consists of; with inputs (batch, ...), of one traced pass, which also builds a lazy model."""
         target = None if optimizer is None else _target(optimizer).to_dict()
         return Outline.parse(self._ask("outline", inputs=_arrays(inputs), optimizer=target))
 
@@ -167,14 +163,14 @@ class ExternalWorker:
         inject: Arrays | None = None,
         seed: int = 0,
         keep: bool = False,
-        penalties: bool = False,
     ) -> PassResult:
         """Return a pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
+
+        What the model itself adds to the loss is left out of the gradients; the result has it as `penalty`.
 
         Args:
             targets: (batch, ...), for the one output, or by output; the losses of several are added up.
             loss: resolved, without l1 and l2.
-            penalties: whether gradients are also of what the model itself adds to the loss; torch models add nothing.
 
         Raises:
             ExternalModelError: as `forward`; or no output suits the targets or the loss.
@@ -189,7 +185,6 @@ class ExternalWorker:
             inject=inject,
             seed=seed,
             keep=keep,
-            penalties=penalties,
         )
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
@@ -198,30 +193,26 @@ class ExternalWorker:
         return found
 
     def update(
-        self,
-        optimizer: str | Target,
-        gradients: Arrays | Sequence[Arrays],
-        *,
-        steps: int = 1,
-        keep: bool = False,
-        slots: bool = False,
-    ) -> Any:
-        """The trained tensors after updates by given gradients, with a new optimizer of the user's.
+        self, optimizer: str | Target, gradients: Arrays | Sequence[Arrays], *, keep: bool = False
+    ) -> Arrays:
+        """Return the trained tensors after updates by given gradients, with a new optimizer of the user's.
 
         Args:
             optimizer: what makes it: for torch called with the parameters, for Keras without (with the model
                 where the first parameter is called so).
-            gradients: by native name, of one update or of several.
-            steps: how often they are applied, all of them each time.
+            gradients: by native name, of the tensor's shape; of one update or of several. A tensor that is left out has
+                no gradient in that update.
             keep: whether the model stays updated; else it is restored.
-            slots: whether to give (tensors, slot -> name -> array).
+
+        Raises:
+            ExternalModelError: the optimizer cannot be made, a name or a shape is wrong.
         """
         each = [gradients] if isinstance(gradients, dict) else list(gradients)
-        found = self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each * steps, keep=keep)
-        return (found["tensors"], found["slots"]) if slots else found["tensors"]
+        found: Arrays = self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each, keep=keep)
+        return found
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
-        """Trained tensors that a pass uses and that the model does not own, so that no optimizer is told of them."""
+        """Trained tensors that a pass on inputs (batch, ...) uses and no optimizer is given: the model does not own them."""
         found: list[str] = self._ask("unregistered_parameters", inputs=_arrays(inputs))
         return found
 
