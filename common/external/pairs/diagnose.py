@@ -7,8 +7,9 @@ count; a setting that is found to be the cause is put right on the live model be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from rich.console import Console
@@ -377,23 +378,19 @@ class PairSource(core.ObservationSource):
             suspects = [s for s in self.suspects if s.changes == "training mode" and s.keras == layer]
             torch = frozenset(s.torch for s in suspects if s.torch)
             segment = Segment(None, (), frozenset({layer}), torch)
-            measure = self._buffer_measure(trace, {tensor.name for tensor in mine})
+            measure = partial(self._buffers_apart, trace, {tensor.name for tensor in mine})
             worst = max(tensor.deviation for tensor in mine)
             deviating = DeviatingTensor(self.bench, segment, suspects, measure, worst)
             self._trial = (deviating, False) if suspects else None
             yield _finding("buffers", mine)
 
-    def _buffer_measure(self, trace: PairTrace, names: set[str]) -> Callable[[Arrays], float]:
-        bench = self.bench
+    def _buffers_apart(self, trace: PairTrace, names: set[str], more: Arrays) -> float:
+        """The largest deviation of some buffers after a pass of the models as they are now."""
+        bench, injections = self.bench, {**trace.injections, **more}
         due = {p.keras: trace.reference.activations[p.keras] for p in bench.points}
-
-        def measure(more: Arrays) -> float:
-            injections = {**trace.injections, **more}
-            ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)
-            return max(t.deviation for t in self._buffers_now(ours, theirs) if t.name in names)
-
-        return measure
+        ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
+        theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)
+        return max(t.deviation for t in self._buffers_now(ours, theirs) if t.name in names)
 
     def _buffers_now(self, ours: PassResult, theirs: PassResult) -> list[TensorComparison]:
         bench = self.bench

@@ -39,13 +39,10 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
     """
     count = min(asked.global_batch, asked.data.samples)
     inputs, targets = asked.data.rows(0, count, asked.loss.target_is_integer)
-    optimizers = asked.optimizers or (None, None)
     with ThreadPoolExecutor(2) as threads:
-        began = [
-            threads.submit(_traced, side, inputs, optimizer)
-            for side, optimizer in zip((keras, torch), optimizers, strict=True)
-        ]
-        (ours, keras_inputs), (theirs, torch_inputs) = [each.result() for each in began]
+        optimizers = asked.optimizers or (None, None)
+        traced = list(threads.map(_traced, (keras, torch), (inputs, inputs), optimizers))
+    (ours, keras_inputs), (theirs, torch_inputs) = traced
     targets = _shaped(targets, asked, ours)
     first = any(torch_inputs[name].shape != keras_inputs[name].shape for name in inputs)
     return LoadedPair(
@@ -145,8 +142,7 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
         trained = {info.name: info.shape for info in outline.tensors if info.trainable}
         left = [f"{name} {trained[name]}" for name in names if name in trained]
         if left:
-            more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
-            told.append(f"{', '.join(left[:_LISTED])}{more} of {outline.target}")
+            told.append(f"{_listed(left)} of {outline.target}")
     if told:
         raise ExternalModelError(
             f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
@@ -188,8 +184,12 @@ def turn_off_dropout(asked: PairRequest, opened: LoadedPair) -> list[str]:
 
 def _named(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _LISTED} more" if len(unique) > _LISTED else ""
-    return f"layer{'s' if len(unique) > 1 else ''} {', '.join(unique[:_LISTED])}{more}"
+    return f"layer{'s' if len(unique) > 1 else ''} {_listed(unique)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Arrays:
