@@ -208,6 +208,7 @@ EQUAL_SHARE = 0.95
 
 # Known differences between the twins, each with its reason. An entry that is no longer true fails.
 LEDGER: dict[str, str] = {
+    "engines/__init__.py: engine_of": "torch has several engines besides its own loop, TensorFlow has one",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "layers/registry.py: register": "torch's also takes the native layout of each tensor",
     "optimizers/base.py: Update": "TensorFlow updates tensor by tensor, torch all at once (foreach)",

@@ -136,7 +136,7 @@ def test_messages_of_what_only_some_models_need(run_cache: RunCache) -> None:
     ids=lambda p: p.label,
 )
 def test_what_cannot_be_taken_apart_is_refused(placement: Placement | RunConfig) -> None:
-    spec = small("digits_transformer").resolved()
+    spec = small("digits_transformer", "precision=float32").resolved()
     with pytest.raises(SpecError, match="phases cannot be timed") as caught:
         check_run(spec, *config(placement, phase_repeats=1).parts)
     one_line(caught.value)

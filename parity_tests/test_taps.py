@@ -236,7 +236,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("run", REFUSED, ids=lambda p: p.label)
 def test_what_cannot_be_tapped_is_refused(run: RunConfig) -> None:
-    spec = small("digits_transformer").resolved()
+    spec = small("digits_transformer", "precision=float32").resolved()
     with pytest.raises(SpecError, match="cannot be tapped") as caught:
         check_run(spec, *run.parts)
     one_line(caught.value)

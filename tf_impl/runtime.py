@@ -17,6 +17,7 @@ from parity.common.base.errors import RunError
 from parity.common.execution.operating_system import keep_freed_memory, pin_to_cores
 from parity.common.execution.process_context import process_context
 from parity.common.spec import Placement
+from parity.common.spec.capabilities import refusal
 
 # What the first `configure` of this process decided.
 _STARTED: dict[str, bool] = {}
@@ -45,10 +46,8 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
             " use fewer replicas or --device cpu"
         )
     on_gpu = uses_gpu(placement)
-    for name in ("cross_device", "communication"):
-        if getattr(placement.options, name, None) == "nccl" and not on_gpu:
-            usual = getattr(type(placement.options)(), name)
-            raise RunError(f"{placement.label}: {name}=nccl needs GPUs; on CPU take {name}={usual}")
+    if (why := refusal(placement, {"no_gpu": not on_gpu})) is not None:
+        raise RunError(why)
     devices = placement.replicas_per_process
     if _only_starts_others(placement) and (on_gpu or capacity is None):
         return
@@ -146,15 +145,12 @@ def versions() -> dict[str, str]:
 
 def describe() -> dict[str, Any]:
     """What `parity doctor` shows of this framework."""
+    gpus = [device.name for device in tf.config.list_physical_devices("GPU")]
     return {
         "versions": versions(),
-        "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
-        "strategies": {
-            "single": "one device",
-            "mirrored": "replicas on GPUs, or on logical CPU devices",
-            "multi_worker": "processes that each hold such replicas",
-        },
-        "engines": {"own": "the step of tf_impl/step.py", "keras": "stock compile and fit"},
+        "gpus": gpus,
+        "collectives": "nccl" if gpus else "ring",
+        "lacks": {"no_gpu": not gpus},
     }
 
 

@@ -20,6 +20,7 @@ from parity.common.execution.step import StepResult
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
 from parity.tf_impl import data, engines, phases, probe, runtime, state, taps
+from parity.tf_impl.engines import keras_fit
 from parity.tf_impl.graphs.steps import SeveralStepsGraph, apart, joined, launching_ahead
 from parity.tf_impl.model import build_model
 from parity.tf_impl.optimizers import build_optimizer
@@ -105,7 +106,7 @@ class Training(Run):
         return tuple(self._built)
 
     def loop(self) -> None:
-        if engines.owns_loop(self.placement):
+        if self.placement.engine_owns_loop:
             self.step.train(self)
         else:
             with launching_ahead(self.behind):
@@ -142,7 +143,7 @@ class Training(Run):
         return StepNumbers(numbers[:5], numbers[5:last], numbers[last:], ids, tapped)
 
     def evaluated(self) -> tuple[float, float, int]:
-        if engines.owns_loop(self.placement):
+        if self.placement.engine_owns_loop:
             return self.step.evaluate(self.plan, self.eval_samples)
         return super().evaluated()
 
@@ -155,8 +156,8 @@ def _build(spec: TrainSpec, placement: Placement, recording: bool, taps: bool) -
     """(strategy, model, optimizer, step) of a placement."""
     strategy = open_strategy(placement)
     model = build_model(spec, strategy)
-    if engines.owns_loop(placement):
-        fit = engines.engine_of(placement).Fit(spec, model, strategy)
+    if placement.engine_owns_loop:
+        fit = keras_fit.Fit(spec, model, strategy)
         return strategy, model, fit.optimizer, fit
     optimizer = around("optimizer", build_optimizer)(spec.optimizer, model, strategy)
     kind = Step if placement.steps_per_call == 1 else _SeveralSteps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.common.base.errors import MissingPackageError, RunError, how_to_install
+from parity.common.base.errors import MissingPackageError, RunError
 from parity.common.execution.operating_system import keep_freed_memory, on_each_node
 from parity.common.spec import Placement
+from parity.common.spec.capabilities import refusal
 
 
 def configure(placement: Placement, capacity: int | None = None) -> None:
@@ -36,11 +36,8 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
             f"{placement.label} needs {_needed(placement)} GPUs, this machine has {gpus};"
             " use fewer replicas or --device cpu"
         )
-    if placement.strategy == "data_parallel" and placement.replicas > 1 and not uses_gpu(placement):
-        raise RunError(
-            f"{placement.label}: without {placement.replicas} GPUs nn.DataParallel would silently run on one"
-            f" device; take strategy ddp, which has {placement.replicas} replicas on CPU too, or one replica"
-        )
+    if (why := refusal(placement, {"no_gpu": not uses_gpu(placement)})) is not None:
+        raise RunError(why)
     if uses_gpu(placement):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -100,32 +97,15 @@ def versions() -> dict[str, str]:
 
 def describe() -> dict[str, Any]:
     """What `parity doctor` shows of this framework."""
+    from parity.torch_impl.strategy.compiled import has_compiler  # a strategy's, which build on this
+
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    backend = "nccl" if gpus else "gloo"
     return {
         "versions": versions(),
         "gpus": gpus,
-        "strategies": {
-            "single": "one process",
-            "ddp, manual, zero_redundancy": f"one process a replica, {backend}; the model whole on each",
-            "fsdp1, fsdp2": f"one process a replica, {backend}; parameters and slots in shards",
-            "tensor_parallel": f"several processes a replica, {backend}",
-            "data_parallel": f"one process, {len(gpus)} GPUs" if gpus else "without GPUs one device, x1 only",
-            "deepspeed": _installed("deepspeed") + ", float32 and lower",
-        },
-        "engines": {
-            "own": "the step of torch_impl/step.py",
-            **{name: _installed(name) for name in ("lightning", "accelerate")},
-            "fabric": _installed("lightning"),
-        },
+        "collectives": "nccl" if gpus else "gloo",
+        "lacks": {"no_gpu": not gpus, "no_compiler": not has_compiler()},
     }
-
-
-def _installed(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return f"not installed; {how_to_install(package)}"
 
 
 class ScalarWriter:

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,13 @@ from parity.common.execution.run import Run, Side, StepNumbers, claimed_before
 from parity.common.execution.step import StepResult
 from parity.common.record import claim_folder
 from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
+from parity.common.spec.capabilities import packages_of
 from parity.torch_impl import data, engines, phases, probe, runtime, state, taps
-from parity.torch_impl.engines import packages
 from parity.torch_impl.model import Model, build_model
 from parity.torch_impl.optimizers import Optimizer, build_optimizer
 from parity.torch_impl.sharding.checkpoint import ShardWriter
 from parity.torch_impl.step import Step
 from parity.torch_impl.strategy import Strategy, open_strategy
-from parity.torch_impl.strategy.compiled import check_compile
 
 # Whether this rank is bound to cores of its own.
 _PINNED = [False]
@@ -62,7 +62,6 @@ def train(
     spec = spec.resolved()
     check_run(spec, placement, run_options, instrumentation)
     engines.check(spec, placement)
-    check_compile(placement)
     place = process_context(placement)
     runtime.configure(placement)
     arguments = (spec, placement, out_dir, run_options, instrumentation)
@@ -72,7 +71,7 @@ def train(
         os.environ.update(place.variables())
         _run_as_launched_rank(arguments)
         return out_dir
-    spawned = packages.starts_ranks(placement)
+    spawned = placement.engine == "lightning" and placement.launcher == "mp_spawn"
     run_ranks(
         *rank_function(f"parity.torch_impl.train:{'_start_ranks' if spawned else 'train_rank'}", *arguments),
         1 if spawned else placement.processes,
@@ -128,7 +127,7 @@ def train_rank(
     runtime.configure(placement)
     arrive()
     begin = functools.partial(Training, spec, placement, out_dir, run_options, instrumentation)
-    if engines.owns_loop(placement):
+    if placement.engine_owns_loop:
         engines.engine_of(placement).run(spec, placement, run_options, begin)
     else:
         begin().train()
@@ -160,7 +159,8 @@ class Training(Run):
 
     def facts(self) -> dict[str, Any]:
         facts = super().facts()
-        versions = {**facts["versions"], **packages.versions(self.placement)}
+        packages = {name: version(name) for name in packages_of(self.placement).values()}
+        versions = {**facts["versions"], **packages}
         return {**facts, "versions": versions, "threads": {**facts["threads"], "pinned": int(_PINNED[0])}}
 
     def may_wait(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -22,7 +21,6 @@ from rich.tree import Tree
 from parity import __version__
 from parity.common import recipes
 from parity.common.base.errors import ParityError, SpecError
-from parity.common.base.package import MODULES
 from parity.common.commands import (
     add_command,
     add_spec_flags,
@@ -31,6 +29,7 @@ from parity.common.commands import (
     checkpoint,
     collectives,
     diagnose,
+    doctor,
     lint,
     make_folder,
     manifest,
@@ -43,7 +42,6 @@ from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
 from parity.common.execution.flags import spelled
 from parity.common.execution.training_cli import choose_spec
-from parity.common.execution.worker import describe, require
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
 from parity.common.parity.result import judge, read_session
@@ -53,13 +51,6 @@ from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json,
 from parity.common.state.canonical import parameter_specs
 
 _IDS_SHOWN = 12
-_OPTIONAL = {
-    "plotly": "HTML report",
-    "sklearn": "digits and other tables",
-    "PIL": "image folders",
-    "pyarrow": "Parquet",
-    "tensorboard": "--tensorboard",
-}
 
 
 def main() -> None:
@@ -153,10 +144,8 @@ def _parser() -> Any:
     show.add_argument("--format", choices=["tree", "yaml", "json"], default="tree")
     show.add_argument("--schema", action="store_true", help="JSON Schema of a spec, for editors")
 
-    add_command(
-        commands, "doctor", _doctor, "what is installed, which devices, which strategies can run here"
-    )
     for module in (
+        doctor,
         pair,
         lint,
         diagnose,
@@ -283,31 +272,3 @@ def _add_node(tree: Tree, node: Node) -> None:
 
 def _parameter_count(spec: TrainSpec) -> int:
     return sum(math.prod(p.shape) for p in parameter_specs(spec).values() if p.trainable)
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    del options
-    console = Console(emoji=False)
-    cores = len(os.sched_getaffinity(0))
-    console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}", highlight=False)
-    usable = 0
-    for framework in MODULES:
-        try:
-            require(framework)
-            facts = describe(framework)
-        except ParityError as error:
-            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}", highlight=False, soft_wrap=True)
-            continue
-        usable += 1
-        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-        devices = ", ".join(facts["gpus"]) or "no GPU"
-        console.print(f"[green]✓[/green] {framework}: {escape(versions)}; {escape(devices)}", highlight=False)
-        for name, note in facts["strategies"].items():
-            console.print(f"    {name}: {escape(note)}", highlight=False)
-        for name, note in facts["engines"].items():
-            console.print(f"    engine {name}: {escape(note)}", highlight=False, soft_wrap=True)
-    for package, use in _OPTIONAL.items():
-        there = importlib.util.find_spec(package) is not None
-        mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
-        console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}", highlight=False)
-    return 0 if usable == len(MODULES) else 2

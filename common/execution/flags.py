@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from parity.common.base.errors import SpecError
-from parity.common.spec import STRATEGIES, Placement, RunConfig, RunOptions
+from parity.common.spec import Placement, RunConfig, RunOptions
+from parity.common.spec.capabilities import ENGINES, STRATEGIES, lacks, launchers_of
 from parity.common.spec.placement import said
 from parity.common.spec.run_options import Saving
-from parity.common.spec.strategies import ENGINES, FIELDS_OF, LAUNCHERS, Framework
+from parity.common.spec.strategies import Framework
 
 # What has no flag of the same name: the module says the framework, --option sets options; the others are `Saving`'s,
 # and what `--resume` is resolved to.
@@ -23,7 +24,7 @@ def fields(framework: Framework) -> Iterator[tuple[str, FieldInfo]]:
     """(flag, field) of all that the flags of a framework set, but for a strategy's options."""
     for kind in (Placement, RunOptions, Saving):
         for name, field in kind.model_fields.items():
-            if name not in _ELSEWHERE and framework in FIELDS_OF.get(name, (framework,)):
+            if name not in _ELSEWHERE and not lacks(framework, name):
                 yield _flag(name) if kind is Saving else name, field
 
 
@@ -33,10 +34,10 @@ def _flag(name: str) -> str:
 
 def choices_of(framework: Framework, name: str, field: FieldInfo) -> tuple[str, ...]:
     """The words that a flag may have; none where it may have others."""
-    known = {
+    known: dict[str, Iterable[str]] = {
         "strategy": STRATEGIES[framework],
         "engine": ENGINES[framework],
-        "launcher": LAUNCHERS[framework],
+        "launcher": launchers_of(framework),
     }
     if name in known:
         return tuple(known[name])

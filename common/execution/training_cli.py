@@ -27,9 +27,10 @@ from parity.common.execution.process_context import process_context, starts_rank
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.worker import require
 from parity.common.record import run_of
-from parity.common.spec import STRATEGIES, RunConfig, TrainSpec, load_spec, override
+from parity.common.spec import RunConfig, TrainSpec, load_spec, override
+from parity.common.spec.capabilities import STRATEGIES
 from parity.common.spec.placement import parse_assignments, parse_value
-from parity.common.spec.strategies import OPTIONS, Framework
+from parity.common.spec.strategies import Framework
 
 _DEFINE: dict[Any, Any] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
 
@@ -66,7 +67,9 @@ def run(framework: Framework) -> None:
 
 
 def _define(framework: Framework) -> Any:
-    options = sorted({name for kind in OPTIONS[framework].values() for name in kind.model_fields})
+    strategies = STRATEGIES[framework].values()
+    module = MODULES[framework]
+    options = sorted({name for row in strategies for name in row.options.model_fields})
     flags.DEFINE_string(
         "recipe", None, f"What to train: {', '.join(recipes.RECIPES)}; most also as NAME:tiny."
     )
@@ -97,8 +100,7 @@ def _define(framework: Framework) -> Any:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     sys.modules["__main__"].__doc__ = (
         f"Train a spec with {framework} and write a run record.\n\n"
-        f"Example: python -m {MODULES[framework]} --recipe digits_cnn --strategy {STRATEGIES[framework][-1]}"
-        " --replicas 2 --out runs/mine\n"
+        f"Example: python -m {module} --recipe digits_cnn --strategy {list(STRATEGIES[framework])[-1]} --replicas 2 --out runs/mine\n"
         "Compare records with: parity compare RUN_A RUN_B\n"
     )
     return flags.FLAGS

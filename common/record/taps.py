@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from parity.common.base import rng
 from parity.common.record.reader import Taps
 from parity.common.spec import Node, Placement, TrainSpec
+from parity.common.spec.capabilities import STRATEGIES
 from parity.common.spec.layers import Add, Concatenate, Repeat, Sequential, Shape, TiedEmbedding
 from parity.common.state.canonical import parameter_specs
 
@@ -39,8 +40,6 @@ Array = NDArray[np.float64]
 _ID_PARTS, ID_BITS = 3, 12
 SUM_OF_SQUARES, PROJECTION = 0, 1
 _PART = 1 << 14
-# Where backward passes leave a replica's own gradients to be seen; sharded parameters have none.
-_LOCAL_GRADIENTS = ("single", "mirrored", "multi_worker", "manual", "ddp", "zero_redundancy")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def has_local_gradients(placement: Placement) -> bool:
 
     Not under FSDP and DeepSpeed, which reduce a sharded parameter's gradient as it arises.
     """
-    return placement.strategy in _LOCAL_GRADIENTS
+    return STRATEGIES[placement.framework][placement.strategy].local_gradients
 
 
 def _weights_of(words: NDArray[np.uint32]) -> Array:

@@ -11,12 +11,10 @@ from parity.common.spec.run_config import RunConfig
 from parity.common.spec.run_options import RunOptions
 from parity.common.spec.schedules import Constant, WarmupCosine
 from parity.common.spec.script_info import ScriptInfo
-from parity.common.spec.strategies import STRATEGIES
 from parity.common.spec.train import TrainSpec
 
 __all__ = [
     "SGD",
-    "STRATEGIES",
     "Adam",
     "AdamW",
     "Constant",

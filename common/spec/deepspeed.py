@@ -36,20 +36,6 @@ _ROUNDING = {
 }
 
 
-def check_deepspeed(spec: TrainSpec, placement: Placement) -> None:
-    """Raise SpecError for what DeepSpeed cannot train as a spec says."""
-    if spec.precision not in ("float32", "bfloat16_mixed"):
-        why = {
-            "float64": "keeps its master weights in float32",
-            "float16_mixed": "scales losses in a way of its own",
-        }.get(spec.precision, "has no such precision")
-        raise SpecError(
-            f"strategy deepspeed: precision {spec.precision!r} is not possible, DeepSpeed {why};"
-            " set precision=float32, or take strategy fsdp2"
-        )
-    deepspeed_config(spec, placement)
-
-
 def deepspeed_config(spec: TrainSpec, placement: Placement) -> dict[str, Any]:
     """What `deepspeed.initialize` is given; nothing is left to be guessed.
 

@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from parity.common.base.errors import SpecError
 from parity.common.base.yaml import parse_yaml
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
-from parity.common.spec.strategies import ENGINES, LAUNCHERS, OPTIONS, STRATEGIES, Framework, Options
+from parity.common.spec.capabilities import ENGINES, STRATEGIES, asked_by, lacks, refusal, unlisted
+from parity.common.spec.strategies import Framework, Options
 
 # What a placement's text begins with; options are named beside its fields.
 _HEAD = ("framework", "strategy", "replicas", "options")
@@ -91,30 +92,24 @@ class Placement(Spec):
 
     @model_validator(mode="after")
     def _possible(self) -> Placement:
-        strategies = STRATEGIES[self.framework]
-        if self.strategy not in strategies:
-            raise ValueError(f"strategy of {self.framework} must be one of {', '.join(strategies)}")
-        if not self.options.parallel and self.replicas != 1:
-            others = [name for name in strategies if OPTIONS[self.framework][name].parallel]
-            raise ValueError(f"strategy '{self.strategy}' has one replica; for more take {', '.join(others)}")
-        engines = ENGINES[self.framework]
-        if self.strategy not in engines.get(self.engine, ()):
-            able = [name for name, runs in engines.items() if self.strategy in runs]
-            raise ValueError(
-                f"engine '{self.engine}' does not run {self.framework} {self.strategy};"
-                f" this one is run by {', '.join(able)}"
-            )
-        if self.launcher not in LAUNCHERS[self.framework]:
-            starters = ", ".join(LAUNCHERS[self.framework])
-            raise ValueError(f"launcher '{self.launcher}' does not start {self.framework}; {starters} do")
+        # What no spec and no run options could make possible.
+        always = (
+            "mp_spawn",
+            "replicas",
+            *(name for name in type(self).model_fields if lacks(self.framework, name)),
+        )
+        asked = {name: value for name, value in asked_by(self).items() if name in always}
+        why = unlisted(self.framework, self.strategy, self.engine, self.launcher) or refusal(self, asked)
+        if why is not None:
+            raise ValueError(why)
         for size, name in ((self.replicas_per_process, "replicas_per_worker"), (self.nodes, "nodes")):
             if self.replicas % size:
                 raise ValueError(f"{self.replicas} replicas cannot be divided by {size} ({name})")
         shard_group = getattr(self.options, "shard_group", None)
         if shard_group is not None and self.replicas % shard_group:
             raise ValueError(f"{self.replicas} replicas cannot be divided by shard_group {shard_group}")
-        if self.framework != "tensorflow" and self.steps_per_call != 1:
-            raise ValueError("steps_per_call is TensorFlow's; PyTorch takes its steps one by one")
+        if self.processes % self.nodes:
+            raise ValueError(f"{self.processes} process(es) cannot be spread evenly over {self.nodes} nodes")
         return self
 
     @property
@@ -141,6 +136,11 @@ class Placement(Spec):
         return next(count for first, count in reversed(self.accumulation) if first <= epoch)
 
     @property
+    def engine_owns_loop(self) -> bool:
+        """Whether the engine runs the training loop itself, in place of ours."""
+        return ENGINES[self.framework][self.engine].owns_loop
+
+    @property
     def accumulates(self) -> bool:
         """Whether any epoch cuts its local batches."""
         return any(count > 1 for _, count in self.accumulation)
@@ -148,15 +148,12 @@ class Placement(Spec):
     @property
     def label(self) -> str:
         """Short name for tables: 'torch ddp x2', and whatever is not as usual: 'static_graph=true'."""
-        named = self.options.chosen()
-        if self.engine != "own":
-            named["engine"] = self.engine
-        if self.launcher != "local":
-            named["launcher"] = self.launcher
-        if self.compile:
-            named["compile"] = True
-        if self.steps_per_call > 1:
-            named["steps_per_call"] = self.steps_per_call
+        chosen = super().chosen()
+        named = self.options.chosen() | {
+            name: chosen[name]
+            for name in ("engine", "launcher", "compile", "steps_per_call")
+            if name in chosen
+        }
         if self.accumulates:
             plain = len(self.accumulation) == 1
             pairs = (f"{epoch}to{count}" for epoch, count in self.accumulation)
@@ -244,8 +241,9 @@ def parse_text(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _options_of(data: Mapping[str, Any]) -> type[Options] | None:
     """The class of a strategy's options; None for a strategy that there is not."""
-    kinds = next((kinds for name, kinds in OPTIONS.items() if name == data.get("framework")), {})
-    return kinds.get(str(data.get("strategy")))
+    strategies = next((rows for name, rows in STRATEGIES.items() if name == data.get("framework")), {})
+    row = strategies.get(str(data.get("strategy")))
+    return None if row is None else row.options
 
 
 def parse_assignments(flag: str, assignments: Sequence[str]) -> dict[str, Any]:
@@ -259,7 +257,7 @@ def parse_assignments(flag: str, assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise SpecError(f"{flag} {assignment!r}: expected NAME=VALUE")
-        found[name.strip()] = parse_value(value)
+        found[name.strip().replace("-", "_")] = parse_value(value)
     return found
 
 

@@ -16,15 +16,12 @@ class Options(Spec):
 
     # Whether a replica is a process of its own.
     process_per_replica: ClassVar[bool] = True
-    # Whether there can be more than one replica.
-    parallel: ClassVar[bool] = True
 
 
 class OneProcess(Options):
     """One replica in one process."""
 
     process_per_replica: ClassVar[bool] = False
-    parallel: ClassVar[bool] = False
 
 
 class Mirrored(Options):
@@ -132,38 +129,3 @@ class TensorParallel(Options):
     """Attention heads and feed-forward columns divided over ranks, through DTensor."""
 
     ranks: PositiveInt = Field(2, description="that share one replica")
-
-
-OPTIONS: dict[Framework, dict[str, type[Options]]] = {
-    "tensorflow": {"mirrored": Mirrored, "single": OneProcess, "multi_worker": MultiWorker},
-    "torch": {
-        "single": OneProcess,
-        "ddp": DDP,
-        "fsdp2": FSDP2,
-        "fsdp1": FSDP1,
-        "manual": Options,
-        "zero_redundancy": Options,
-        "deepspeed": DeepSpeed,
-        "tensor_parallel": TensorParallel,
-        "data_parallel": DataParallel,
-    },
-}
-STRATEGIES: dict[Framework, tuple[str, ...]] = {name: tuple(kinds) for name, kinds in OPTIONS.items()}
-
-# Who runs the loop, and over which strategies it can.
-ENGINES: dict[Framework, dict[str, tuple[str, ...]]] = {
-    "tensorflow": {"own": STRATEGIES["tensorflow"], "keras": ("single", "mirrored")},
-    "torch": {
-        "own": STRATEGIES["torch"],
-        # Its DeepSpeedStrategy demands a GPU, and was not tried on one; DeepSpeed's own engine runs in our loop.
-        "lightning": ("single", "ddp", "fsdp1", "fsdp2"),
-        "fabric": ("single", "ddp", "fsdp2"),
-        "accelerate": ("single", "ddp"),
-    },
-}
-# Fields of placements and run options that only some frameworks have.
-FIELDS_OF: dict[str, tuple[Framework, ...]] = {"steps_per_call": ("tensorflow",), "sharded": ("torch",)}
-LAUNCHERS: dict[Framework, tuple[str, ...]] = {
-    "tensorflow": ("local", "environment", "srun", "kubernetes"),
-    "torch": ("local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"),
-}

@@ -19,7 +19,7 @@ import numpy as np
 from parity.common.base.errors import CheckpointError, ExternalModelError, SpecError
 from parity.common.reference import AVERAGE
 from parity.common.reference.optimizers import initial_slots
-from parity.common.spec import Instrumentation, ParameterSpec, Placement, RunOptions, TrainSpec
+from parity.common.spec import ParameterSpec, TrainSpec
 from parity.common.spec.external.patterns import Array, Rule
 from parity.common.spec.external.rules import parse_rule
 from parity.common.spec.external.target import Target
@@ -276,43 +276,16 @@ def refuse_imported(spec: TrainSpec, what: str, instead: str) -> None:
 
 # What looks into such models.
 PAIR = "'parity pair' compares the two models layer by layer"
-# Seen to keep parity; the others divide or rebuild layers that they do not know.
-_STRATEGIES = ("single", "mirrored", "multi_worker", "manual", "ddp", "zero_redundancy", "fsdp1", "fsdp2")
 
 
-def check_imported(
-    spec: TrainSpec, placement: Placement, run_options: RunOptions, instrumentation: Instrumentation
-) -> None:
-    """Raise SpecError where a run of an imported model cannot be had, or would not be the spec's."""
+def check_imported(spec: TrainSpec) -> None:
+    """Raise SpecError where a run of an imported model would not be the spec's."""
     exchange = state_adapter_of(spec)
     if exchange is None:
         return
-    for asked, how in ((run_options.taps, "tapped"), (instrumentation.replay, "looked into")):
-        if asked:
-            refuse_imported(spec, f"{placement.label}: cannot be {how}", PAIR)
-    why = None
-    if placement.strategy not in _STRATEGIES:
-        why = f"strategy {placement.strategy} divides layers in ways of its own; take ddp or fsdp2"
-    elif placement.engine != "own":
-        why = f"engine '{placement.engine}' was not seen to train imported models; take engine own"
-    elif spec.low_dtype is not None:
-        why = f"precision {spec.precision} rounds the products of a spec's layers; take float32 or float64"
-    elif placement.compile:
-        why = "compiled, its layers may compute in other ways; leave out compile"
-    elif getattr(placement.options, "checkpoint", False):
-        why = "it would compute the whole model twice; leave out checkpoint"
-    elif run_options.save is not None and run_options.save.sharded:
-        why = "ranks write parts of canonical tensors, which are not theirs; leave out save.sharded"
-    if why is not None:
-        raise SpecError(f"{placement.label}: the model is imported: {why}")
-    _check_optimizer(exchange, spec.optimizer)
-    if (spec.loss.l1 or spec.loss.l2) and spec.loss.penalize != "all":
-        exchange.check_ranks(f"loss.penalize '{spec.loss.penalize}'")
-
-
-def _check_optimizer(exchange: ImportedStateAdapter, optimizer: OptimizerBase) -> None:
+    optimizer = spec.optimizer
     exchange.own_rules(optimizer)
-    kind = f"optimizer.kind '{getattr(optimizer, 'kind', '')}'"
+    kind = f"optimizer.kind '{optimizer.kind}'"
     if isinstance(optimizer, Muon):
         raise SpecError(
             f"{kind} looks at matrices as they lie, and imported models have layouts of their own"
@@ -323,6 +296,8 @@ def _check_optimizer(exchange: ImportedStateAdapter, optimizer: OptimizerBase) -
         exchange.check_pairs_keep(kind, layouts=False)
     if optimizer.clip_norm is not None:
         exchange.check_pairs_keep(f"optimizer.clip_norm {optimizer.clip_norm:g}", layouts=False)
+    if (spec.loss.l1 or spec.loss.l2) and spec.loss.penalize != "all":
+        exchange.check_ranks(f"loss.penalize '{spec.loss.penalize}'")
 
 
 def chosen(outputs: Mapping[str, Any], name: str, field: str, target: Target) -> Any:

@@ -11,8 +11,9 @@ from pathlib import Path
 from parity.common.parity.compare import Comparison
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.strategies import ENGINES, OPTIONS
+from parity.common.spec.capabilities import ENGINES, STRATEGIES, packages_of
 from parity_tests.helpers.matrix import small
+from parity_tests.tables.capabilities import section
 
 DROPOUT = (
     "model.layers=[{kind: flatten}, {kind: dense, units: 64}, {kind: activation, function: relu},"
@@ -61,13 +62,9 @@ class Row:
     def package(self) -> str | None:
         """The optional package that this way needs."""
         placement = self.placement(self.replicas[0])
-        if placement.strategy == "deepspeed":
-            return "deepspeed"
         if placement.compile and placement.framework == "torch":
             return COMPILER
-        return {"lightning": "lightning", "fabric": "lightning", "accelerate": "accelerate"}.get(
-            placement.engine
-        )
+        return next(iter(packages_of(placement).values()), None)
 
     @property
     def installed(self) -> bool:
@@ -165,14 +162,14 @@ def spec_of(row: Row, recipe: str) -> TrainSpec:
 
 def missing() -> list[str]:
     """Strategies, engines and options that no row tries with another value than the usual one."""
-    found = {f"{f}:{s}" for f, strategies in OPTIONS.items() for s in strategies} - {r.name for r in ROWS}
+    found = {f"{f}:{s}" for f, strategies in STRATEGIES.items() for s in strategies} - {r.name for r in ROWS}
     placements = [row.placement(row.replicas[-1]) for row in ROWS]
     found |= {e for engines in ENGINES.values() for e in engines} - {p.engine for p in placements}
-    for framework, strategies in OPTIONS.items():
-        for strategy, kind in strategies.items():
+    for framework, strategies in STRATEGIES.items():
+        for strategy, row in strategies.items():
             given = [p for p in placements if (p.framework, p.strategy) == (framework, strategy)]
-            usual = kind()
-            for option in kind.model_fields:
+            usual = row.options()
+            for option in row.options.model_fields:
                 if all(getattr(p.options, option) == getattr(usual, option) for p in given):
                     found.add(f"{framework}:{strategy}:{option}")
     return sorted(found)
@@ -245,7 +242,7 @@ class StrategyTable:
                 f" | {(gpu or {}).get(row.key, 'not yet run on a GPU')} | {row.caveat or 'none'} |\n"
             )
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
-        lines.append(f"\nCPU only, {versions}.\n")
+        lines.append(f"\nCPU only, {versions}.\n\n{section()}")
         path.write_text("".join(lines), encoding="utf-8")
 
     def _figure(self, row: Row, column: str) -> str:

@@ -19,52 +19,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from parity.common.base.errors import SpecError
 from parity.common.data.plan import BatchPlan, Ids
 from parity.common.data.samples import Samples
 from parity.common.execution.run import Run
 from parity.common.execution.step import StepResult
-from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.model import walk
+from parity.common.spec import TrainSpec
 from parity.tf_impl.engines import stock
 from parity.tf_impl.model import Model
 from parity.tf_impl.strategy import Strategy
-
-
-def check(spec: TrainSpec, placement: Placement) -> None:
-    """Raise SpecError for what stock `fit` cannot express."""
-    stock.check_optimizer(spec.optimizer)
-    stock.stock_loss(spec.loss)
-    if placement.accumulates:
-        raise SpecError(
-            "engine 'keras': stock fit does not cut a batch (gradient_accumulation_steps joins batches, and"
-            " fails under a strategy); leave accumulation at 1, or use the own engine"
-        )
-    if spec.precision not in ("float32", "float64"):
-        raise SpecError(
-            f"engine 'keras': precision '{spec.precision}' is not wired to stock Keras; take float32 or float64"
-        )
-    first = min(spec.global_batch_size, spec.data.train_samples)
-    if first % placement.replicas:
-        raise SpecError(
-            f"engine 'keras': stock fit fails where the first batch, here of {first}, is split unevenly over"
-            f" {placement.replicas} replicas; choose a global_batch_size that they divide, or use the own engine"
-        )
-    if 0 < spec.data.eval_samples < placement.replicas:
-        raise SpecError(
-            f"engine 'keras': stock evaluate fails on {spec.data.eval_samples} samples over {placement.replicas}"
-            " replicas; set data.eval_samples to no fewer than the replicas"
-        )
-    if spec.data.split != "contiguous" and placement.replicas > 1:
-        raise SpecError(
-            f"engine 'keras': Keras splits a batch into contiguous shares, received data.split"
-            f" '{spec.data.split}'; set it to contiguous"
-        )
-    for node in walk(spec.model.tree()):
-        if node.spec.kind == "activity_penalty":
-            raise SpecError(
-                f"engine 'keras': {node.path!r} penalises activities, which is not wired to stock Keras"
-            )
 
 
 class KerasModel(keras.Model):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import SpecError
-from parity.common.spec import losses, optimizers
+from parity.common.spec import TrainSpec, losses, optimizers
 from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import parameter_specs
@@ -75,8 +75,10 @@ _SHARED = {"weight_decay_mode": "decoupled", "clip_epsilon": 0.0}
 _CLIPS = {"clip_global_norm": "global_clipnorm", "clip_norm": "clipnorm", "clip_value": "clipvalue"}
 
 
-def check_optimizer(spec: OptimizerBase) -> None:
-    """Raise SpecError where no optimizer of Keras computes what a resolved spec says."""
+def check(train_spec: TrainSpec) -> None:
+    """Raise SpecError where no optimizer or no loss of Keras computes what a resolved spec says."""
+    stock_loss(train_spec.loss)
+    spec = train_spec.optimizer
     stock = _OPTIMIZERS.get(type(spec))
     if stock is None:
         names = ", ".join(kind.__name__ for kind in _OPTIMIZERS)

@@ -9,32 +9,27 @@ import importlib
 import importlib.util
 from typing import Any
 
-from parity.common.base.errors import MissingPackageError, RunError, SpecError, how_to_install
-from parity.common.execution.checks import check_elementwise
+from parity.common.base.errors import MissingPackageError, how_to_install
 from parity.common.spec import Placement, TrainSpec
-from parity.common.spec.deepspeed import check_deepspeed
+from parity.common.spec.capabilities import packages_of, refusal
+from parity.common.spec.deepspeed import deepspeed_config
 from parity.torch_impl import runtime
-from parity.torch_impl.engines.packages import needed
-
-# Engines whose own loop trains; the others are called from ours.
-_LOOPS = {"lightning"}
+from parity.torch_impl.strategy.compiled import has_compiler
 
 
 def check(spec: TrainSpec, placement: Placement) -> None:
-    """Raise, before anything is started, where an engine cannot run a spec on a placement."""
-    for name, package in needed(placement).items():
+    """Raise, before anything is started, where a package or a compiler is missing, or DeepSpeed's file is wrong."""
+    for name, package in packages_of(placement).items():
         if not _is_there(package):
             raise MissingPackageError(
                 f"{name!r} needs {package}, which is not installed; {how_to_install(package)}"
             )
+    if placement.compile and not runtime.uses_gpu(placement):
+        why = refusal(placement, {"no_compiler": not has_compiler()})
+        if why is not None:
+            raise MissingPackageError(why)
     if placement.strategy == "deepspeed":
-        check_deepspeed(spec, placement)
-        check_elementwise(spec.optimizer)
-    if placement.engine == "lightning":
-        if placement.strategy == "fsdp1" and not runtime.uses_gpu(placement):
-            raise RunError("Lightning's FSDPStrategy demands a GPU; take engine own, or strategy fsdp2")
-        if placement.launcher == "mp_spawn" and placement.strategy != "ddp":
-            raise SpecError("Lightning spawns ranks for ddp only; take launcher local")
+        deepspeed_config(spec, placement)
 
 
 def _is_there(package: str) -> bool:
@@ -42,11 +37,6 @@ def _is_there(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except ImportError:
         return False
-
-
-def owns_loop(placement: Placement) -> bool:
-    """Whether the placement's engine runs the training loop itself."""
-    return placement.engine in _LOOPS
 
 
 def engine_of(placement: Placement) -> Any:

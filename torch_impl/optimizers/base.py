@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.common.base.errors import SpecError
-from parity.common.execution.checks import check_elementwise
 from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
@@ -99,7 +97,8 @@ class Optimizer(JoinedTensors):
         for place, name in enumerate(self._named):
             rule = spec.rule_for(name.removeprefix("parameters/"), shapes[name])
             alike.setdefault((type(rule), rule.weight_decay, *initial[place]), (rule, []))[1].append(place)
-        if strategy.joins and _elementwise(spec) and all(w.device.type == "cpu" for w in self._weights):
+        elementwise = spec.elementwise and spec.clip_norm is None
+        if strategy.joins and elementwise and all(w.device.type == "cpu" for w in self._weights):
             self._runs = [places for _, places in alike.values()]
             if strategy.moves_parameters:
                 self._move_weights()
@@ -190,15 +189,6 @@ class Optimizer(JoinedTensors):
     def _averages(self) -> list[Tensor]:
         """This rank's parts of the weights' averages; collective where the slots are divided otherwise."""
         return list(self.slots.get(AVERAGE, {}).values())
-
-
-def _elementwise(spec: OptimizerBase) -> bool:
-    """Whether the update of an element depends on no other of its tensor."""
-    try:
-        check_elementwise(spec)
-    except SpecError:
-        return False
-    return True
 
 
 def build_optimizer(spec: OptimizerBase, model: Model, strategy: Strategy) -> Optimizer:

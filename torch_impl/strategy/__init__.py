@@ -28,6 +28,6 @@ def open_strategy(placement: Placement) -> Strategy:
     """The strategy of a placement; joins the process group that the launcher's environment describes."""
     from parity.torch_impl import engines  # which builds on these strategies
 
-    if placement.engine != "own" and not engines.owns_loop(placement):
+    if placement.engine != "own" and not placement.engine_owns_loop:
         return engines.engine_of(placement).strategy_of(placement)(placement)
     return STRATEGIES[placement.strategy](placement)

@@ -6,37 +6,7 @@ import os
 
 from torch import nn
 
-from parity.common.base.errors import MissingPackageError, SpecError
 from parity.common.spec import Placement
-from parity.torch_impl import runtime
-
-# Those that were seen to keep parity; parity_tests/tables/strategies.py has a row for every one.
-_ABLE = ("single", "ddp", "fsdp2")
-
-
-def check_compile(placement: Placement) -> None:
-    """Raise, before anything is started, where a placement asks for compilation and cannot have it.
-
-    Raises:
-        SpecError: with this strategy, engine or recording there is nothing that could be compiled.
-        MissingPackageError: there is no C++ compiler.
-    """
-    if not placement.compile:
-        return
-    why = None
-    if placement.strategy not in _ABLE:
-        why = f"strategy {placement.strategy} was not seen to keep parity compiled; take {', '.join(_ABLE)}"
-    elif placement.engine != "own":
-        why = f"engine {placement.engine} hooks into the model's passes; take engine own"
-    elif getattr(placement.options, "checkpoint", False):
-        why = "checkpoint=true computes blocks again, which compilation decides by itself; leave one of them"
-    if why is not None:
-        raise SpecError(f"{placement.label}: {why}")
-    if not runtime.uses_gpu(placement) and not has_compiler():
-        raise MissingPackageError(
-            "--compile needs a C++ compiler, and none was found; run: apt-get install g++"
-            " (or set CXX to the compiler's path)"
-        )
 
 
 def has_compiler() -> bool:

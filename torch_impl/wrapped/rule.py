@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parity.common.execution.checks import check_elementwise
 from parity.common.reference import AVERAGE
 from parity.common.reference.optimizers import initial_slots
 from parity.common.spec.optimizers import OptimizerBase
@@ -84,12 +83,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
 
 def groups_of(spec: OptimizerBase, model: Model) -> list[dict[str, Any]]:
-    """Parameter groups of a model for `RuleOptimizer`: what is updated alike is in one group.
-
-    Raises:
-        SpecError: the optimizer looks at whole tensors, which a wrapper may have cut or joined.
-    """
-    check_elementwise(spec)
+    """Parameter groups of a model for `RuleOptimizer`: what is updated alike is in one group."""
     groups: dict[tuple, dict[str, Any]] = {}
     specs = model.specs
     for name, tensor in model.parameters.items():

@@ -31,8 +31,7 @@ class ZeroOptimizer(Optimizer):
         self._tensors = list(self._named.values())
         self._parameters = [tensor.live for tensor in self._tensors]
         self._weights = [parameter.detach() for parameter in self._parameters]
-        # Clipping is done before, on whole gradients, so any kind will do.
-        groups = groups_of(spec.model_copy(update={"clip_norm": None}), model)
+        groups = groups_of(spec, model)
         self._zero = ZeroRedundancyOptimizer(groups, optimizer_class=RuleOptimizer)
         self._update([torch.zeros_like(weight) for weight in self._weights])
         self._layouts, self.slots = self._shards_of(model, strategy)

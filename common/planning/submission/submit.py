@@ -97,7 +97,7 @@ def sized(text: str, size: Size) -> tuple[RunConfig, Size]:
     head, more = Placement.split_text(text, gives)
     # Refused here where there is no such strategy.
     kind = Placement.from_text(f"{head}:1")
-    alone = not kind.options.parallel
+    alone = kind.strategy == "single"
     one_process = not (alone or kind.options.process_per_replica)
     if one_process and kind.framework == "torch":
         raise SpecError(f"--placement {text}: no script starts {kind.strategy}; take torch:ddp")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -40,6 +40,8 @@ class OptimizerBase(Spec):
     may be given, as in Keras.
     """
 
+    # Whether the update of an element depends on no other of its tensor, but for clip_norm.
+    elementwise: ClassVar[bool] = True
     convention: Convention | None = Field(None, description="default: the TrainSpec's")
     learning_rate: Number | None = Field(None, gt=0, description="default: the framework's own")
     clip_global_norm: Number | None = Field(None, gt=0, description="applied after the reduction")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,7 @@ class Adafactor(OptimizerBase):
         "factored_axes": ("last", "first"),
         "scaled_by": ("decayed", "before_decay"),
     }
+    elementwise: ClassVar[bool] = False
     kind: Literal["adafactor"] = "adafactor"
     beta_2_decay: Number = Field(-0.8, le=0)
     epsilon_1: Number | None = Field(None, gt=0)
@@ -82,6 +83,7 @@ class Muon(OptimizerBase):
         "fallback_epsilon_place": ("outside", "inside"),
         "fallback_weight_decay": (0.004, 0.01),
     }
+    elementwise: ClassVar[bool] = False
     kind: Literal["muon"] = "muon"
     weight_decay_mode: Literal["decoupled"] | None = None
     momentum: Number = Field(0.95, ge=0, lt=1)
@@ -137,5 +139,6 @@ class Lamb(Moments):
     """
 
     conventions = {**_WHOLE, "learning_rate": (1e-3, 1e-3), "epsilon": (1e-7, 1e-7)}
+    elementwise: ClassVar[bool] = False
     kind: Literal["lamb"] = "lamb"
     weight_decay_mode: Literal["decoupled", "coupled", "update"] | None = None  # type: ignore[assignment]

@@ -1,0 +1,96 @@
+"""`parity doctor`: what is installed, and what of the table of capabilities this machine can run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from parity import __version__
+from parity.common.base.errors import ParityError, how_to_install
+from parity.common.base.package import MODULES
+from parity.common.commands import add_command
+from parity.common.execution.worker import describe, require
+from parity.common.spec import Placement
+from parity.common.spec.capabilities import ENGINES, LAUNCHERS, STRATEGIES, launchers_of, packages_of, refusal
+from parity.common.spec.strategies import Framework
+
+_OPTIONAL = {
+    "plotly": "HTML report",
+    "sklearn": "digits and other tables",
+    "PIL": "image folders",
+    "pyarrow": "Parquet",
+    "tensorboard": "--tensorboard",
+}
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    add_command(commands, "doctor", run, "what is installed, which devices, which strategies can run here")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what can run here; the exit code is 2 where a framework cannot."""
+    del options
+    console = Console(emoji=False, highlight=False, soft_wrap=True)
+    cores = len(os.sched_getaffinity(0))
+    console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}")
+    usable = 0
+    for framework in MODULES:
+        try:
+            require(framework)
+            facts = describe(framework)
+        except ParityError as error:
+            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}")
+            continue
+        usable += 1
+        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+        devices = ", ".join(facts["gpus"]) or "no GPU"
+        text = f"{versions}; {devices}; collectives of {facts['collectives']}"
+        console.print(f"[green]✓[/green] {framework}: {escape(text)}")
+        for line in possible(framework, facts["lacks"]):
+            console.print(f"    {escape(line)}")
+    for package, use in _OPTIONAL.items():
+        there = importlib.util.find_spec(package) is not None
+        mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
+        console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}")
+    return 0 if usable == len(MODULES) else 2
+
+
+def possible(framework: Framework, lacks: Mapping[str, bool]) -> Iterator[str]:
+    """The strategies of a framework, who can run and start them here, and why others cannot.
+
+    Args:
+        framework: which one.
+        lacks: what this machine lacks, by the names of `REFUSALS`.
+    """
+    for strategy, row in STRATEGIES[framework].items():
+        able, notes = list[str](), list[str]()
+        for name, engine in ENGINES[framework].items():
+            if strategy not in engine.strategies:
+                continue
+            data = {"framework": framework, "strategy": strategy, "engine": name}
+            placement = Placement.parse({**data, "replicas": 1 if strategy == "single" else 2})
+            missing = next(
+                (p for p in packages_of(placement).values() if importlib.util.find_spec(p) is None), None
+            )
+            why = f"needs {missing}; {how_to_install(missing)}" if missing else refusal(placement, lacks)
+            if why is None:
+                able.append(name)
+            else:
+                notes.append(f"; not {name}: {why.removeprefix(f'{placement.label}: ')}")
+        yield f"{strategy}: {row.about}; engines: {', '.join(able) or 'none'}{''.join(notes)}"
+    compiled = Placement.parse({"framework": framework, "strategy": "single", "compile": True})
+    yield f"compile: {refusal(compiled, lacks) or 'possible'}"
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+    for name in launchers_of(framework):
+        launcher = LAUNCHERS[name]
+        there = not launcher.program or shutil.which(launcher.program, path=path)
+        yield f"launcher {name}: {launcher.about}{'' if there else f'; there is no {launcher.program} here'}"
