@@ -2,21 +2,146 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import tensorflow as tf
 
 from parity.common.execution.pass_context import Context
-from parity.common.execution.recurrent import (
-    GRUCell,
-    LSTMCell,
-    Operations,
-    Product,
-    RecurrentLayer,
-    SimpleRNNCell,
-)
+from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.layers.products import Products
 from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
+
+Gates = Sequence[tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
+
+    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    gates: int
+    kernels: Gates  # one a gate where the state has dropout's masks, else one for all
+    masks: Gates  # (batch, units) one a gate, or none
+    bias: tf.Tensor | None
+
+    def __call__(self, hidden: tf.Tensor) -> Gates:
+        """(batch, units) for each gate."""
+        if self.masks:
+            pairs = zip(self.masks, self.kernels, strict=True)
+            products = tf.concat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
+        else:
+            products = self.project(hidden, self.kernels[0])
+        if self.bias is not None:
+            products = products + self.bias
+        return tf.split(products, self.gates, -1)
+
+
+def split_products(
+    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    sizes: tuple[int, ...],
+    kernel: tf.Tensor,
+    bias: tf.Tensor | None,
+    kept: tf.Tensor | None,
+) -> list[Product]:
+    """One Product for each size, a number of gates. Splits here, once, and not at every token.
+
+    kept: (batch, gates, units), dropout's mask of the state, or None.
+    """
+    widths = [size * kernel.shape[0] for size in sizes]
+    kernels = tf.split(kernel, widths, -1)
+    biases = [None] * len(sizes) if bias is None else tf.split(bias, widths, -1)
+    masks = [] if kept is None else list(tf.unstack(kept, axis=1))
+    products = []
+    for size, part, shift in zip(sizes, kernels, biases, strict=True):
+        own, masks = masks[:size], masks[size:]
+        parts = tf.split(part, size, -1) if own else (part,)
+        products.append(Product(project, size, parts, tuple(own), shift))
+    return products
+
+
+class Recurrent(Products, Contextual, NodeLayer):
+    """One or two passes over the tokens; subclasses say what happens at a token."""
+
+    # How many vectors the state consists of; the first is the output.
+    states = 1
+    # How many gates share a product of the state with the recurrent kernel.
+    products: tuple[int, ...] = (1,)
+
+    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+        spec = self.node.spec
+        outputs = [self._pass(x, prefix, backward, context) for prefix, backward in spec.ways]
+        return tf.add_n(outputs) if spec.merge == "sum" else tf.concat(outputs, -1)
+
+    def _pass(self, x: tf.Tensor, prefix: str, backward: bool, context: Context) -> tf.Tensor:
+        spec = self.node.spec
+        mask = context.token_mask if spec.masked else None
+        if backward:
+            x, mask = tf.reverse(x, [1]), None if mask is None else tf.reverse(mask, [1])
+        if mask is None:
+            y = self._outputs(x, prefix, context)
+        else:
+            y = spread(self._outputs(padding_last(x, mask), prefix, context), mask)
+        if not spec.return_sequences:
+            return y[:, -1]
+        if mask is not None and spec.zero_padded:
+            y = tf.where(mask[:, :, None], y, tf.zeros([], y.dtype))
+        return tf.reverse(y, [1]) if backward else y
+
+    def _outputs(self, x: tf.Tensor, prefix: str, context: Context) -> tf.Tensor:
+        """The output after each token (batch, tokens, units), the first token first."""
+        spec, path = self.node.spec, f"{self.node.path}/{prefix}"
+        drops_state = context.training and spec.recurrent_dropout > 0
+        inputs = [x]
+        if context.training and spec.input_dropout > 0:
+            shape = (spec.gates if drops_state else 1, x.shape[-1])
+            kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
+            inputs = [x * one[:, None] for one in tf.unstack(kept, axis=1)]
+        kernels = tf.split(self._tensor(prefix, "kernel"), len(inputs), -1)
+        products = [self.project(one, kernel) for one, kernel in zip(inputs, kernels, strict=True)]
+        products = tf.concat(products, -1)
+        if spec.use_bias:
+            products += self._tensor(prefix, "bias")
+        kept = None
+        if drops_state:
+            shape = (spec.gates, spec.units)
+            kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
+        recur = split_products(
+            self.project,
+            self.products,
+            self._tensor(prefix, "recurrent_kernel"),
+            self._tensor(prefix, "recurrent_bias"),
+            kept,
+        )
+        tokens = x.shape[1]
+        by_token = tf.TensorArray(x.dtype, tokens).unstack(tf.transpose(products, [1, 0, 2]))
+        outputs = tf.TensorArray(x.dtype, tokens, element_shape=[None, spec.units])
+
+        def step(token: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple:
+            gates = tf.split(by_token.read(token), spec.gates, -1)
+            state = self._step(gates, state, recur)
+            return token + 1, outputs.write(token, state[0]), *state
+
+        zero = tf.zeros([tf.shape(x)[0], spec.units], x.dtype)
+        _, outputs, *_ = tf.while_loop(
+            lambda token, *_: token < tokens,
+            step,
+            (tf.constant(0), outputs, *[zero] * self.states),
+            maximum_iterations=tokens,
+        )
+        return tf.transpose(tf.reshape(outputs.stack(), [tokens, -1, spec.units]), [1, 0, 2])
+
+    def _step(
+        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+    ) -> tuple[tf.Tensor, ...]:
+        """The state after a token, given that token's products with the kernel, biases added."""
+        raise NotImplementedError
+
+    def _tensor(self, prefix: str, name: str) -> tf.Tensor | None:
+        variable = getattr(self, prefix + name, None)
+        return None if variable is None else tf.convert_to_tensor(variable)
 
 
 def padding_last(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -35,59 +160,52 @@ def spread(y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.where(last[:, :, None] >= 0, spread, tf.zeros([], y.dtype))
 
 
-class Recurrent(Products, Contextual, NodeLayer, RecurrentLayer):
-    """The passes over the tokens, with TensorFlow's operations."""
-
-    operations = Operations(
-        concat=lambda parts: tf.concat(parts, -1),
-        split=lambda x, parts: tf.split(x, parts, -1),
-        unstack=lambda x: tf.unstack(x, axis=1),
-        flip=lambda x: tf.reverse(x, [1]),
-        where=lambda mask, y: tf.where(mask, y, tf.zeros([], y.dtype)),
-        sigmoid=tf.sigmoid,
-        tanh=tf.tanh,
-        keep_mask=keep_mask,
-        padding_last=padding_last,
-        spread=spread,
-    )
-
-    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
-        return self.outputs(x, context)
-
-    def _run(self, products: tf.Tensor, recur: list[Product]) -> tf.Tensor:
-        spec, tokens = self.node.spec, products.shape[1]
-        by_token = tf.TensorArray(products.dtype, tokens).unstack(tf.transpose(products, [1, 0, 2]))
-        outputs = tf.TensorArray(products.dtype, tokens, element_shape=[None, spec.units])
-
-        def step(token: tf.Tensor, outputs: tf.TensorArray, *state: tf.Tensor) -> tuple:
-            gates = tf.split(by_token.read(token), spec.gates, -1)
-            state = self._step(gates, state, recur)
-            return token + 1, outputs.write(token, state[0]), *state
-
-        zero = tf.zeros([tf.shape(products)[0], spec.units], products.dtype)
-        _, outputs, *_ = tf.while_loop(
-            lambda token, *_: token < tokens,
-            step,
-            (tf.constant(0), outputs, *[zero] * self.states),
-            maximum_iterations=tokens,
-        )
-        return tf.transpose(tf.reshape(outputs.stack(), [tokens, -1, spec.units]), [1, 0, 2])
-
-    def _tensor(self, prefix: str, name: str) -> tf.Tensor | None:
-        variable = getattr(self, prefix + name, None)
-        return None if variable is None else tf.convert_to_tensor(variable)
-
-
 @register(spec.LSTM)
-class LSTM(LSTMCell, Recurrent):
-    """A loop of LSTM cells."""
+class LSTM(Recurrent):
+    """Hidden and cell state; gates i, f, c, o."""
+
+    states = 2
+    products = (4,)
+
+    def _step(
+        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+    ) -> tuple[tf.Tensor, ...]:
+        hidden, cell = state
+        i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
+        cell = tf.sigmoid(f) * cell + tf.sigmoid(i) * tf.tanh(c)
+        return tf.sigmoid(o) * tf.tanh(cell), cell
 
 
 @register(spec.GRU)
-class GRU(GRUCell, Recurrent):
-    """A loop of GRU cells."""
+class GRU(Recurrent):
+    """Gates z, r, h."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.products = (3,) if node.spec.reset == "after" else (2, 1)
+
+    def _step(
+        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+    ) -> tuple[tf.Tensor, ...]:
+        (hidden,) = state
+        if self.node.spec.reset == "after":
+            z, r, h = recur[0](hidden)
+            z, r = tf.sigmoid(token[0] + z), tf.sigmoid(token[1] + r)
+            new = tf.tanh(token[2] + r * h)
+        else:
+            z, r = recur[0](hidden)
+            z, r = tf.sigmoid(token[0] + z), tf.sigmoid(token[1] + r)
+            (h,) = recur[1](r * hidden)
+            new = tf.tanh(token[2] + h)
+        return (z * hidden + (1 - z) * new,)
 
 
 @register(spec.SimpleRNN)
-class SimpleRNN(SimpleRNNCell, Recurrent):
-    """A loop of plain recurrent cells."""
+class SimpleRNN(Recurrent):
+    """h' = tanh(x W + h U + b)."""
+
+    def _step(
+        self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]
+    ) -> tuple[tf.Tensor, ...]:
+        (product,) = recur[0](state[0])
+        return (tf.tanh(token[0] + product),)

@@ -2,79 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from parity.common.execution.pass_context import Context
-from parity.common.execution.recurrent import (
-    GRUCell,
-    LSTMCell,
-    Operations,
-    Product,
-    RecurrentLayer,
-    SimpleRNNCell,
-)
+from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.torch_impl.layers.products import Products
 from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
+Gates = Sequence[Tensor]
 
-def padding_last(x: Tensor, mask: Tensor) -> Tensor:
-    """x (batch, tokens, features) with the unmasked tokens first, in their order.
 
-    What comes after them cannot touch their outputs, so that no kernel needs to know of the mask.
+@dataclass(frozen=True)
+class Product:
+    """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
+
+    project: Callable[[Tensor, Tensor], Tensor]
+    gates: int
+    kernels: Gates  # one a gate where the state has dropout's masks, else one for all
+    masks: Gates  # (batch, units) one a gate, or none
+    bias: Tensor | None
+
+    def __call__(self, hidden: Tensor) -> Gates:
+        """(batch, units) for each gate."""
+        if self.masks:
+            pairs = zip(self.masks, self.kernels, strict=True)
+            products = torch.cat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
+        else:
+            products = self.project(hidden, self.kernels[0])
+        if self.bias is not None:
+            products = products + self.bias
+        return products.chunk(self.gates, -1)
+
+
+def split_products(
+    project: Callable[[Tensor, Tensor], Tensor],
+    sizes: tuple[int, ...],
+    kernel: Tensor,
+    bias: Tensor | None,
+    kept: Tensor | None,
+) -> list[Product]:
+    """One Product for each size, a number of gates. Splits here, once, and not at every token.
+
+    kept: (batch, gates, units), dropout's mask of the state, or None.
     """
-    order = torch.argsort((~mask).byte(), dim=1, stable=True)
-    return torch.take_along_dim(x, order[:, :, None], 1)
+    widths = [size * kernel.shape[0] for size in sizes]
+    kernels = kernel.split(widths, -1)
+    biases = [None] * len(sizes) if bias is None else bias.split(widths, -1)
+    masks = [] if kept is None else list(kept.unbind(1))
+    products = []
+    for size, part, shift in zip(sizes, kernels, biases, strict=True):
+        own, masks = masks[:size], masks[size:]
+        parts = part.chunk(size, -1) if own else (part,)
+        products.append(Product(project, size, parts, tuple(own), shift))
+    return products
 
 
-def spread(y: Tensor, mask: Tensor) -> Tensor:
-    """Outputs of `padding_last` back in their places, each repeated at the padding after it; zero before."""
-    last = mask.long().cumsum(1)[:, :, None] - 1
-    return torch.where(last >= 0, torch.take_along_dim(y, last.clamp(min=0), 1), 0)
+class Recurrent(Products, Contextual, NodeLayer):
+    """One or two passes over the tokens; subclasses say what happens at a token."""
 
-
-def _split(x: Tensor, parts: int | list[int]) -> tuple[Tensor, ...]:
-    return x.chunk(parts, -1) if isinstance(parts, int) else x.split(parts, -1)
-
-
-class Recurrent(Products, Contextual, NodeLayer, RecurrentLayer):
-    """The passes over the tokens, with PyTorch's operations."""
-
-    operations = Operations(
-        concat=lambda parts: torch.cat(parts, -1),
-        split=_split,
-        unstack=lambda x: x.unbind(1),
-        flip=lambda x: x.flip(1),
-        where=lambda mask, y: torch.where(mask, y, 0),
-        sigmoid=torch.sigmoid,
-        tanh=torch.tanh,
-        keep_mask=keep_mask,
-        padding_last=padding_last,
-        spread=spread,
-    )
+    # How many vectors the state consists of; the first is the output.
+    states = 1
+    # How many gates share a product of the state with the recurrent kernel.
+    products: tuple[int, ...] = (1,)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.outputs(x, context)
-
-    def _run(self, products: Tensor, recur: list[Product]) -> Tensor:
         spec = self.node.spec
-        state = (products.new_zeros(len(products), spec.units),) * self.states
+        outputs = [self._pass(x, prefix, backward, context) for prefix, backward in spec.ways]
+        return sum(outputs[1:], outputs[0]) if spec.merge == "sum" else torch.cat(outputs, -1)
+
+    def _pass(self, x: Tensor, prefix: str, backward: bool, context: Context) -> Tensor:
+        spec = self.node.spec
+        mask = context.token_mask if spec.masked else None
+        if backward:
+            x, mask = x.flip(1), None if mask is None else mask.flip(1)
+        if mask is None:
+            y = self._outputs(x, prefix, context)
+        else:
+            y = spread(self._outputs(padding_last(x, mask), prefix, context), mask)
+        if not spec.return_sequences:
+            return y[:, -1]
+        if mask is not None and spec.zero_padded:
+            y = torch.where(mask[:, :, None], y, 0)
+        return y.flip(1) if backward else y
+
+    def _outputs(self, x: Tensor, prefix: str, context: Context) -> Tensor:
+        """The output after each token (batch, tokens, units), the first token first."""
+        spec, path = self.node.spec, f"{self.node.path}/{prefix}"
+        drops_state = context.training and spec.recurrent_dropout > 0
+        inputs = [x]
+        if context.training and spec.input_dropout > 0:
+            shape = (spec.gates if drops_state else 1, x.shape[-1])
+            kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
+            inputs = [x * one[:, None] for one in kept.unbind(1)]
+        if self.has_native_kernel and not drops_state and self.low is None:
+            return self._native(inputs[0], prefix)
+        kernels = self._tensor(prefix, "kernel").chunk(len(inputs), -1)
+        pairs = zip(inputs, kernels, strict=True)
+        products = torch.cat([self.project(one, kernel) for one, kernel in pairs], -1)
+        if spec.use_bias:
+            products = products + self._tensor(prefix, "bias")
+        kept = None
+        if drops_state:
+            shape = (spec.gates, spec.units)
+            kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
+        recur = split_products(
+            self.project,
+            self.products,
+            self._tensor(prefix, "recurrent_kernel"),
+            self._tensor(prefix, "recurrent_bias"),
+            kept,
+        )
+        state = (x.new_zeros(len(x), spec.units),) * self.states
         outputs = []
         for token in products.unbind(1):
             state = self._step(token.chunk(spec.gates, -1), state, recur)
             outputs.append(state[0])
         return torch.stack(outputs, 1)
 
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        """The state after a token, given that token's products with the kernel, biases added."""
+        raise NotImplementedError
+
     def _tensor(self, prefix: str, name: str) -> Tensor | None:
         return getattr(self, prefix + name, None)
 
     @property
     def has_native_kernel(self) -> bool:
-        return self.low is None
+        return True
+
+    def _native(self, x: Tensor, prefix: str) -> Tensor:
+        raise NotImplementedError
 
     def _run_native(self, kernel: Callable, x: Tensor, prefix: str) -> Tensor:
         spec = self.node.spec
@@ -93,21 +156,62 @@ class Recurrent(Products, Contextual, NodeLayer, RecurrentLayer):
         return tensor
 
 
+def padding_last(x: Tensor, mask: Tensor) -> Tensor:
+    """x (batch, tokens, features) with the unmasked tokens first, in their order.
+
+    What comes after them cannot touch their outputs, so that no kernel needs to know of the mask.
+    """
+    order = torch.argsort((~mask).byte(), dim=1, stable=True)
+    return torch.take_along_dim(x, order[:, :, None], 1)
+
+
+def spread(y: Tensor, mask: Tensor) -> Tensor:
+    """Outputs of `padding_last` back in their places, each repeated at the padding after it; zero before."""
+    last = mask.long().cumsum(1)[:, :, None] - 1
+    return torch.where(last >= 0, torch.take_along_dim(y, last.clamp(min=0), 1), 0)
+
+
 @register(spec.LSTM)
-class LSTM(LSTMCell, Recurrent):
-    """LSTM cells, or PyTorch's kernel."""
+class LSTM(Recurrent):
+    """Hidden and cell state; gates i, f, c, o."""
+
+    states = 2
+    products = (4,)
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        hidden, cell = state
+        i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
+        cell = f.sigmoid() * cell + i.sigmoid() * c.tanh()
+        return o.sigmoid() * cell.tanh(), cell
 
     def _native(self, x: Tensor, prefix: str) -> Tensor:
         return self._run_native(torch._VF.lstm, x, prefix)
 
 
 @register(spec.GRU)
-class GRU(GRUCell, Recurrent):
-    """GRU cells, or PyTorch's kernel, which resets after the product."""
+class GRU(Recurrent):
+    """Gates z, r, h."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.products = (3,) if node.spec.reset == "after" else (2, 1)
 
     @property
     def has_native_kernel(self) -> bool:
-        return self.low is None and self.node.spec.reset == "after"
+        return self.node.spec.reset == "after"
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        (hidden,) = state
+        if self.node.spec.reset == "after":
+            z, r, h = recur[0](hidden)
+            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
+            new = (token[2] + r * h).tanh()
+        else:
+            z, r = recur[0](hidden)
+            z, r = (token[0] + z).sigmoid(), (token[1] + r).sigmoid()
+            (h,) = recur[1](r * hidden)
+            new = (token[2] + h).tanh()
+        return (z * hidden + (1 - z) * new,)
 
     def _native(self, x: Tensor, prefix: str) -> Tensor:
         return self._run_native(torch._VF.gru, x, prefix)
@@ -118,8 +222,12 @@ class GRU(GRUCell, Recurrent):
 
 
 @register(spec.SimpleRNN)
-class SimpleRNN(SimpleRNNCell, Recurrent):
-    """Plain recurrent cells, or PyTorch's kernel."""
+class SimpleRNN(Recurrent):
+    """h' = tanh(x W + h U + b)."""
+
+    def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
+        (product,) = recur[0](state[0])
+        return ((token[0] + product).tanh(),)
 
     def _native(self, x: Tensor, prefix: str) -> Tensor:
         return self._run_native(torch._VF.rnn_tanh, x, prefix)
