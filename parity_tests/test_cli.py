@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from parity.common import recipes
+from parity.common.base import errors
 from parity.common.base.errors import how_to_install
 from parity.common.commands import doctor
 from parity.common.data.plan import BatchPlan
@@ -124,10 +125,13 @@ def test_a_run_without_its_framework_ends_before_it_begins(
     assert "pip install 'tf-torch-parity[torch]'" in error
 
 
-def test_hints_name_the_distribution_and_its_extras() -> None:
+def test_hints_name_the_distribution_and_its_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra in project["optional-dependencies"]:
         assert how_to_install(extra) == f"run: pip install '{project['name']}[{extra}]'"
+    # Where it is not installed, a registry may have something else under its name.
+    monkeypatch.setattr(errors, "DISTRIBUTION", "not-installed-anywhere")
+    assert how_to_install("tf") == "in the toolkit's folder run: pip install '.[tf]'"
 
 
 def records(parity: Cli, *assignments: str, change: Callable[[Run], object] = lambda run: None) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
+# What pyproject.toml calls the toolkit.
+DISTRIBUTION = "tf-torch-parity"
+
 
 class ParityError(Exception):
     """Base of every expected failure. Shown as one line without a traceback."""
@@ -44,5 +49,13 @@ class MissingPackageError(ParityError):
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra to the installed toolkit, to end a message with."""
-    return f"run: pip install 'tf-torch-parity[{extra}]'"
+    """The command that adds an extra to the toolkit, to end a message with.
+
+    By its name only where it is installed: pip then adds the extra to what is there. Otherwise pip would download
+    whatever a registry has under this name.
+    """
+    try:
+        metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return f"in the toolkit's folder run: pip install '.[{extra}]'"
+    return f"run: pip install '{DISTRIBUTION}[{extra}]'"
