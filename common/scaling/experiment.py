@@ -44,7 +44,7 @@ class Question(Spec):
     mode: Mode
     rounds: PositiveInt
     target_loss: float | None = None
-    target_accuracy: float | None = Field(None, gt=0, le=1)
+    target_accuracy: float | None = Field(default=None, gt=0, le=1)
     project: PositiveInt = PROJECTED_DEVICES
     link: str | None = None
 

@@ -30,10 +30,10 @@ class Crop(Op):
     """Pads all sides by `padding` and cuts out `size` at a random place (He et al. 2016, section 4.2)."""
 
     kind: Literal["crop"] = "crop"
-    size: Side | None = Field(None, description="height and width; None: those of the image")
+    size: Side | None = Field(default=None, description="height and width; None: those of the image")
     padding: NonNegativeInt = 4
-    fill: Number = Field(0.0, description="of the image's padding")
-    fill_target: int = Field(0, strict=True, description="of a mask's padding")
+    fill: Number = Field(default=0.0, description="of the image's padding")
+    fill_target: int = Field(default=0, strict=True, description="of a mask's padding")
 
 
 class ResizedCrop(Op):
@@ -45,7 +45,7 @@ class ResizedCrop(Op):
     """
 
     kind: Literal["resized_crop"] = "resized_crop"
-    size: Side | None = Field(None, description="height and width; None: those of the image")
+    size: Side | None = Field(default=None, description="height and width; None: those of the image")
     scale: tuple[Number, Number] = (0.08, 1.0)
     ratio: tuple[Number, Number] = (0.75, 4 / 3)
 
@@ -93,7 +93,7 @@ class Mixup(Op):
 
     works_on = "numbers"
     kind: Literal["mixup"] = "mixup"
-    alpha: Number = Field(0.2, gt=0)
+    alpha: Number = Field(default=0.2, gt=0)
 
 
 class ColourJitter(Op):
@@ -115,7 +115,7 @@ class Noise(Op):
 
     works_on = "numbers"
     kind: Literal["noise"] = "noise"
-    std: Number = Field(0.1, gt=0)
+    std: Number = Field(default=0.1, gt=0)
 
 
 class MaskTokens(Op):
@@ -133,8 +133,8 @@ class MaskTokens(Op):
     probability: Share = 0.15
     masked: Share = 0.8
     replaced: Share = 0.1
-    spared: tuple[NonNegativeInt, ...] = Field((), description="never chosen: padding, separators")
-    ignore: int = Field(-100, strict=True)
+    spared: tuple[NonNegativeInt, ...] = Field(default=(), description="never chosen: padding, separators")
+    ignore: int = Field(default=-100, strict=True)
 
     @model_validator(mode="after")
     def _shares(self) -> MaskTokens:

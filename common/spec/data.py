@@ -20,16 +20,19 @@ class DataSpec(Spec):
     """
 
     source: SourceSpec = Digits()
-    augment: tuple[AugmentSpec, ...] = Field((), description="of training samples, in this order")
-    train_samples: PositiveInt = Field(1437, description="the first N samples are trained on")
+    augment: tuple[AugmentSpec, ...] = Field(default=(), description="of training samples, in this order")
+    train_samples: PositiveInt = Field(default=1437, description="the first N samples are trained on")
     eval_samples: NonNegativeInt = Field(
-        360, description="the next N, or the first N of the test files, are evaluated on at the end"
+        default=360, description="the next N, or the first N of the test files, are evaluated on at the end"
     )
-    shuffle: bool = Field(True, description="a new order every epoch, keyed by (seed, epoch)")
+    shuffle: bool = Field(default=True, description="a new order every epoch, keyed by (seed, epoch)")
     split: Literal["contiguous", "strided"] = Field(
-        "contiguous", description="replica r of R gets the r-th run of ceil(B/R) samples, or every R-th"
+        default="contiguous",
+        description="replica r of R gets the r-th run of ceil(B/R) samples, or every R-th",
     )
-    tail: Literal["keep", "drop"] = Field("keep", description="the smaller batch at the end of an epoch")
+    tail: Literal["keep", "drop"] = Field(
+        default="keep", description="the smaller batch at the end of an epoch"
+    )
 
     @model_validator(mode="after")
     def _mixable(self) -> DataSpec:

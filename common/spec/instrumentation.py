@@ -18,16 +18,19 @@ class Replay(Spec):
     first_step: NonNegativeInt = 0
     stop: NonNegativeInt = Field(description="the first step that is not trained; first_step: none is")
     begin: str | None = Field(
-        None, description="file of the canonical state before first_step; none: the spec's initial one"
+        default=None,
+        description="file of the canonical state before first_step; none: the spec's initial one",
     )
     history: str | None = Field(
-        None,
+        default=None,
         description="record whose steps before first_step the schedule is told; needed where it feeds back",
     )
-    states: tuple[NonNegativeInt, ...] = Field((), description="steps before which the state is kept")
-    trace: tuple[NonNegativeInt, ...] = Field((), description="trained steps whose tensors are kept, whole")
-    forced: str | None = Field(None, description="folder of steps to take once more, and what with")
-    evaluation: bool = Field(False, description="keep the tensors of the first batch evaluated, too")
+    states: tuple[NonNegativeInt, ...] = Field(default=(), description="steps before which the state is kept")
+    trace: tuple[NonNegativeInt, ...] = Field(
+        default=(), description="trained steps whose tensors are kept, whole"
+    )
+    forced: str | None = Field(default=None, description="folder of steps to take once more, and what with")
+    evaluation: bool = Field(default=False, description="keep the tensors of the first batch evaluated, too")
 
     @model_validator(mode="after")
     def _ordered(self) -> Replay:
@@ -45,7 +48,7 @@ class Replay(Spec):
 class Instrumentation(Spec):
     """What is done to a run in order to observe it, or to reproduce a fault in it."""
 
-    replay: Replay | None = Field(None, description="train a part of a run once more and trace it")
+    replay: Replay | None = Field(default=None, description="train a part of a run once more and trace it")
     context: str | None = Field(
-        None, description='"module:function" of a context manager that the run is made inside'
+        default=None, description='"module:function" of a context manager that the run is made inside'
     )

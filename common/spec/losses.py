@@ -24,10 +24,10 @@ class LossBase(Spec):
 
     # Whether outputs are scores of classes, so that the share of right ones can be told.
     classes: ClassVar[bool] = False
-    l1: Number = Field(0.0, ge=0)
-    l2: Number = Field(0.0, ge=0)
+    l1: Number = Field(default=0.0, ge=0)
+    l2: Number = Field(default=0.0, ge=0)
     penalize: Literal["matrices", "all"] = Field(
-        "matrices", description="tensors of two or more axes, or all"
+        default="matrices", description="tensors of two or more axes, or all"
     )
 
     def target_shape(self, output_shape: Shape) -> Shape:
@@ -57,12 +57,14 @@ class SoftmaxCrossEntropy(LossBase):
     kind: Literal["softmax_cross_entropy"] = "softmax_cross_entropy"
     outputs: Literal["logits", "probabilities"] = "logits"
     targets: Literal["classes", "distributions"] = "classes"
-    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="t = (1 - s) * t + s / classes")
+    label_smoothing: Number = Field(default=0.0, ge=0, lt=1, description="t = (1 - s) * t + s / classes")
     class_weights: tuple[Number, ...] | None = None
     class_weight_mean: Literal["count", "weights"] | None = None
-    ignore: int | None = Field(None, strict=True, description="targets of this value count for nothing")
-    mask_padding: bool = Field(False, description="leave out the tokens that are the model's pad_id")
-    clip: Number | None = Field(None, ge=0, lt=0.5)
+    ignore: int | None = Field(
+        default=None, strict=True, description="targets of this value count for nothing"
+    )
+    mask_padding: bool = Field(default=False, description="leave out the tokens that are the model's pad_id")
+    clip: Number | None = Field(default=None, ge=0, lt=0.5)
 
     @property
     def is_plain(self) -> bool:
@@ -106,9 +108,9 @@ class BinaryCrossEntropy(LossBase):
     conventions = {"clip": (1e-7, 0.0), "log_floor": (None, -100.0)}
     kind: Literal["binary_cross_entropy"] = "binary_cross_entropy"
     outputs: Literal["logits", "probabilities"] = "logits"
-    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="t = (1 - s) * t + s / 2")
-    positive_weight: Number = Field(1.0, gt=0, description="multiplies the term of t")
-    clip: Number | None = Field(None, ge=0, lt=0.5)
+    label_smoothing: Number = Field(default=0.0, ge=0, lt=1, description="t = (1 - s) * t + s / 2")
+    positive_weight: Number = Field(default=1.0, gt=0, description="multiplies the term of t")
+    clip: Number | None = Field(default=None, ge=0, lt=0.5)
     log_floor: Number | None = None
 
 
@@ -128,7 +130,7 @@ class Huber(LossBase):
     """e^2 / 2 where |e| <= delta, else delta * |e| - delta^2 / 2; counts elements (Huber 1964)."""
 
     kind: Literal["huber"] = "huber"
-    delta: Number = Field(1.0, gt=0)
+    delta: Number = Field(default=1.0, gt=0)
 
 
 class KLDivergence(LossBase):
@@ -140,7 +142,7 @@ class KLDivergence(LossBase):
     conventions = {"outputs": ("probabilities", "log_probabilities"), "clip": (1e-7, 0.0)}
     kind: Literal["kl_divergence"] = "kl_divergence"
     outputs: Literal["logits", "probabilities", "log_probabilities"] | None = None
-    clip: Number | None = Field(None, ge=0, lt=0.5)
+    clip: Number | None = Field(default=None, ge=0, lt=0.5)
 
     def counted(self, output_shape: Shape) -> int | None:
         return math.prod(output_shape[:-1])

@@ -17,9 +17,11 @@ class ModelSpec(Spec):
 
     input_shape: tuple[PositiveInt, ...] = Field(min_length=1)
     layers: tuple[AnyLayer, ...] = Field(min_length=1)
-    inputs: Literal["numbers", "tokens"] = Field("numbers", description="floats, or integer token ids")
+    inputs: Literal["numbers", "tokens"] = Field(
+        default="numbers", description="floats, or integer token ids"
+    )
     pad_id: NonNegativeInt | None = Field(
-        None, description="the token that is padding: masked layers and losses leave its places out"
+        default=None, description="the token that is padding: masked layers and losses leave its places out"
     )
 
     @model_validator(mode="after")

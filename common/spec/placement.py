@@ -42,32 +42,43 @@ class Placement(Spec):
 
     framework: Framework
     strategy: str = Field(description="how replicas share the work")
-    replicas: PositiveInt = Field(1, description="copies of the model; the global batch is split over them")
-    options: SerializeAsAny[Options] = Field(Options(), description="what the strategy leaves to choose")
+    replicas: PositiveInt = Field(
+        default=1, description="copies of the model; the global batch is split over them"
+    )
+    options: SerializeAsAny[Options] = Field(
+        default=Options(), description="what the strategy leaves to choose"
+    )
     engine: Literal["own", "keras", "lightning", "fabric", "accelerate"] = Field(
-        "own", description="whose loop trains"
+        default="own", description="whose loop trains"
     )
     launcher: Literal["local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"] = Field(
-        "local", description="what starts the processes; local: the run itself"
+        default="local", description="what starts the processes; local: the run itself"
     )
-    nodes: PositiveInt = Field(1, description="machines that the replicas are spread over evenly")
+    nodes: PositiveInt = Field(default=1, description="machines that the replicas are spread over evenly")
     accumulation: Annotated[Accumulation, BeforeValidator(_accumulation)] = Field(
-        ((0, 1),), description="micro-batches a local batch is cut into; by epoch: {0: 8, 5: 4}"
+        default=((0, 1),), description="micro-batches a local batch is cut into; by epoch: {0: 8, 5: 4}"
     )
-    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: GPUs where there are enough")
-    threads_per_replica: PositiveInt = Field(1, description="CPU threads of each replica")
-    pin: bool = Field(False, description="bind each replica's threads to their own cores")
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto", description="auto: GPUs where there are enough"
+    )
+    threads_per_replica: PositiveInt = Field(default=1, description="CPU threads of each replica")
+    pin: bool = Field(default=False, description="bind each replica's threads to their own cores")
     sample_order_seed: NonNegativeInt | None = Field(
-        None, description="permute every global batch: the same samples summed in another order"
+        default=None, description="permute every global batch: the same samples summed in another order"
     )
-    compile: bool = Field(False, description="torch.compile, or XLA for TensorFlow")
-    steps_per_call: PositiveInt = Field(1, description="steps that one call of the graph takes (TensorFlow)")
+    compile: bool = Field(default=False, description="torch.compile, or XLA for TensorFlow")
+    steps_per_call: PositiveInt = Field(
+        default=1, description="steps that one call of the graph takes (TensorFlow)"
+    )
     loader_workers: NonNegativeInt = Field(
-        0, description="processes or threads per replica that prepare batches; 0: none besides its own"
+        default=0,
+        description="processes or threads per replica that prepare batches; 0: none besides its own",
     )
-    prefetch_batches: PositiveInt = Field(2, description="batches that each loader worker prepares ahead")
+    prefetch_batches: PositiveInt = Field(
+        default=2, description="batches that each loader worker prepares ahead"
+    )
     timeout_seconds: PositiveInt = Field(
-        120, description="a collective, or a start, that takes longer ends the run"
+        default=120, description="a collective, or a start, that takes longer ends the run"
     )
 
     @model_validator(mode="before")

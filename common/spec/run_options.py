@@ -12,17 +12,18 @@ from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 class Saving(Spec):
     """When a run saves what it would go on from. Neither number given: only when it is asked to stop."""
 
-    every_steps: PositiveInt | None = Field(None, description="save after every N steps")
+    every_steps: PositiveInt | None = Field(default=None, description="save after every N steps")
     every_minutes: Annotated[float, Strict(), Field(gt=0)] | None = Field(
-        None, description="save after every N minutes"
+        default=None, description="save after every N minutes"
     )
-    keep_last: PositiveInt = Field(2, description="keep the N most recent checkpoints")
+    keep_last: PositiveInt = Field(default=2, description="keep the N most recent checkpoints")
     keep_best: NonNegativeInt = Field(
-        0, description="besides, keep N with the lowest mean training loss since the one before"
+        default=0, description="besides, keep N with the lowest mean training loss since the one before"
     )
-    in_background: bool = Field(True, description="write while the next steps train")
+    in_background: bool = Field(default=True, description="write while the next steps train")
     sharded: bool = Field(
-        False, description="every rank writes its own part, for states too large to be gathered (torch)"
+        default=False,
+        description="every rank writes its own part, for states too large to be gathered (torch)",
     )
 
 
@@ -30,17 +31,23 @@ class RunOptions(Spec):
     """What a run records, when it ends, what it saves and where it resumes."""
 
     stop_at_step: PositiveInt | None = Field(
-        None, description="end after this many steps; the schedule stays that of the spec"
+        default=None, description="end after this many steps; the schedule stays that of the spec"
     )
-    recording: Literal["full", "off"] = Field("full", description="off: only timings, for benchmarks")
-    digests: bool = Field(False, description="record a digest of every replica's parameters after each step")
-    taps: bool = Field(False, description="record digests of every activation and gradient of every step")
+    recording: Literal["full", "off"] = Field(default="full", description="off: only timings, for benchmarks")
+    digests: bool = Field(
+        default=False, description="record a digest of every replica's parameters after each step"
+    )
+    taps: bool = Field(
+        default=False, description="record digests of every activation and gradient of every step"
+    )
     phase_repeats: NonNegativeInt = Field(
-        0, description="how many times to time each phase of a step, after the last step"
+        default=0, description="how many times to time each phase of a step, after the last step"
     )
-    tensorboard: bool = Field(False, description="also write TensorBoard scalars into OUT/tensorboard")
-    save: Saving | None = Field(None, description="when to keep a checkpoint; none: never")
-    resume: str | None = Field(None, description="folder of the checkpoint to resume from")
+    tensorboard: bool = Field(
+        default=False, description="also write TensorBoard scalars into OUT/tensorboard"
+    )
+    save: Saving | None = Field(default=None, description="when to keep a checkpoint; none: never")
+    resume: str | None = Field(default=None, description="folder of the checkpoint to resume from")
 
     def steps_of(self, spec_steps: int) -> int:
         """How many of a spec's steps this run takes."""

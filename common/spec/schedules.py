@@ -21,7 +21,7 @@ class Warmup(Spec):
     """
 
     steps: PositiveInt
-    start_fraction: Number = Field(0.0, ge=0, le=1)
+    start_fraction: Number = Field(default=0.0, ge=0, le=1)
     shape: Literal["linear", "exponential", "constant"] = "linear"
 
     @model_validator(mode="after")
@@ -57,8 +57,8 @@ class WarmupCosine(ScheduleBase):
 
     kind: Literal["warmup_cosine"] = "warmup_cosine"
     warmup_steps: NonNegativeInt = 0
-    decay_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
-    final_fraction: Number = Field(0.0, ge=0, le=1)
+    decay_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
+    final_fraction: Number = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
     def _one_warmup(self) -> WarmupCosine:
@@ -72,7 +72,7 @@ class Step(ScheduleBase):
 
     kind: Literal["step"] = "step"
     every: PositiveInt
-    factor: Number = Field(0.1, gt=0)
+    factor: Number = Field(default=0.1, gt=0)
 
 
 class Piecewise(ScheduleBase):
@@ -115,9 +115,9 @@ class Polynomial(ScheduleBase):
     """
 
     kind: Literal["polynomial"] = "polynomial"
-    decay_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
-    power: Number = Field(1.0, gt=0)
-    final_fraction: Number = Field(0.0, ge=0)
+    decay_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
+    power: Number = Field(default=1.0, gt=0)
+    final_fraction: Number = Field(default=0.0, ge=0)
     cycle: bool = False
 
 
@@ -125,9 +125,9 @@ class Linear(ScheduleBase):
     """From one fraction to another in `ramp_steps` steps, then the last; PyTorch's LinearLR."""
 
     kind: Literal["linear"] = "linear"
-    ramp_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
-    start_fraction: Number = Field(1.0, ge=0)
-    final_fraction: Number = Field(0.0, ge=0)
+    ramp_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
+    start_fraction: Number = Field(default=1.0, ge=0)
+    final_fraction: Number = Field(default=0.0, ge=0)
 
 
 class CosineRestarts(ScheduleBase):
@@ -139,9 +139,9 @@ class CosineRestarts(ScheduleBase):
     conventions = {"stretch": (2.0, 1.0)}
     kind: Literal["cosine_restarts"] = "cosine_restarts"
     first_steps: PositiveInt
-    stretch: Number | None = Field(None, ge=1)
-    shrink: Number = Field(1.0, gt=0, le=1)
-    final_fraction: Number = Field(0.0, ge=0, le=1)
+    stretch: Number | None = Field(default=None, ge=1)
+    shrink: Number = Field(default=1.0, gt=0, le=1)
+    final_fraction: Number = Field(default=0.0, ge=0, le=1)
 
 
 class OneCycle(ScheduleBase):
@@ -153,11 +153,11 @@ class OneCycle(ScheduleBase):
     """
 
     kind: Literal["one_cycle"] = "one_cycle"
-    total_steps: PositiveInt | None = Field(None, description="default: the steps after the warm-up")
-    rise_fraction: Number = Field(0.3, gt=0, lt=1)
+    total_steps: PositiveInt | None = Field(default=None, description="default: the steps after the warm-up")
+    rise_fraction: Number = Field(default=0.3, gt=0, lt=1)
     anneal: Literal["cosine", "linear"] = "cosine"
-    div_factor: Number = Field(25.0, gt=0)
-    final_div_factor: Number = Field(1e4, gt=0)
+    div_factor: Number = Field(default=25.0, gt=0)
+    final_div_factor: Number = Field(default=1e4, gt=0)
     three_phase: bool = False
 
 
@@ -187,14 +187,14 @@ class ReduceOnPlateau(ScheduleBase):
         "smallest_change": (0.0, 1e-8),
     }
     kind: Literal["reduce_on_plateau"] = "reduce_on_plateau"
-    factor: Number = Field(0.1, gt=0, lt=1)
+    factor: Number = Field(default=0.1, gt=0, lt=1)
     patience: NonNegativeInt = 10
-    threshold: Number = Field(1e-4, ge=0)
+    threshold: Number = Field(default=1e-4, ge=0)
     threshold_mode: Literal["absolute", "relative"] | None = None
     patience_is: Literal["reached", "exceeded"] | None = None
     cooldown: NonNegativeInt = 0
-    smallest_rate: Number = Field(0.0, ge=0)
-    smallest_change: Number | None = Field(None, ge=0)
+    smallest_rate: Number = Field(default=0.0, ge=0)
+    smallest_change: Number | None = Field(default=None, ge=0)
 
 
 ScheduleSpec = Annotated[

@@ -32,7 +32,7 @@ class ScriptInfo(Spec):
     """
 
     kind: Literal["script"]
-    name: str = Field("script", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    name: str = Field(default="script", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     precision: Precision = "float32"
     framework: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")
     naming: Naming = "other"

@@ -22,7 +22,7 @@ _PERMUTE = "a keyed order of the samples before the first are taken for training
 class SourceBase(Spec):
     """Fields that every finite source has."""
 
-    permute_seed: NonNegativeInt | None = Field(None, description=_PERMUTE)
+    permute_seed: NonNegativeInt | None = Field(default=None, description=_PERMUTE)
 
 
 class FileSource(SourceBase):
@@ -32,14 +32,14 @@ class FileSource(SourceBase):
     """
 
     path: str = Field(min_length=1)
-    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
 class Digits(SourceBase):
     """1797 handwritten digits of 8x8 pixels that scikit-learn ships, from 0 to 1."""
 
     kind: Literal["digits"] = "digits"
-    target: ClassOrInput = Field("class", description=_TARGET)
+    target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
 class ShippedTable(SourceBase):
@@ -50,7 +50,7 @@ class ShippedTable(SourceBase):
     """
 
     kind: str
-    permute_seed: NonNegativeInt | None = Field(0, description=_PERMUTE)
+    permute_seed: NonNegativeInt | None = Field(default=0, description=_PERMUTE)
     standardise: bool = True
 
 
@@ -85,9 +85,9 @@ class MnistIdx(FileSource):
     """
 
     kind: Literal["mnist_idx"] = "mnist_idx"
-    train: str = Field("train", description="how the training files' names begin")
-    test: str = Field("t10k", description="how the test files' names begin")
-    target: ClassOrInput = Field("class", description=_TARGET)
+    train: str = Field(default="train", description="how the training files' names begin")
+    test: str = Field(default="t10k", description="how the test files' names begin")
+    target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
 class Cifar10(FileSource):
@@ -97,7 +97,7 @@ class Cifar10(FileSource):
     """
 
     kind: Literal["cifar10"] = "cifar10"
-    target: ClassOrInput = Field("class", description=_TARGET)
+    target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
 class Cifar100(FileSource):
@@ -105,7 +105,7 @@ class Cifar100(FileSource):
 
     kind: Literal["cifar100"] = "cifar100"
     labels: Literal["fine", "coarse"] = "fine"
-    target: ClassOrInput = Field("class", description=_TARGET)
+    target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
 class ImageFolder(FileSource):
@@ -116,21 +116,21 @@ class ImageFolder(FileSource):
     """
 
     kind: Literal["image_folder"] = "image_folder"
-    permute_seed: NonNegativeInt | None = Field(0, description=_PERMUTE)
-    test_path: str | None = Field(None, min_length=1)
+    permute_seed: NonNegativeInt | None = Field(default=0, description=_PERMUTE)
+    test_path: str | None = Field(default=None, min_length=1)
     size: tuple[PositiveInt, PositiveInt] = Field(description="height and width")
     channels: Literal[1, 3] = 3
-    target: ClassOrInput = Field("class", description=_TARGET)
+    target: ClassOrInput = Field(default="class", description=_TARGET)
 
 
 class Npy(FileSource):
     """Memory-mapped .npy arrays: `path` the inputs, `targets_path` the targets, one row a sample."""
 
     kind: Literal["npy"] = "npy"
-    targets_path: str | None = Field(None, min_length=1, description="None: the target is the input")
-    test_path: str | None = Field(None, min_length=1)
-    test_targets_path: str | None = Field(None, min_length=1)
-    divide_by: Number = Field(1.0, gt=0, description="of inputs that are numbers, e.g. 255")
+    targets_path: str | None = Field(default=None, min_length=1, description="None: the target is the input")
+    test_path: str | None = Field(default=None, min_length=1)
+    test_targets_path: str | None = Field(default=None, min_length=1)
+    divide_by: Number = Field(default=1.0, gt=0, description="of inputs that are numbers, e.g. 255")
 
     @model_validator(mode="after")
     def _complete(self) -> Npy:
@@ -146,9 +146,9 @@ class Npz(FileSource):
 
     kind: Literal["npz"] = "npz"
     inputs: str = "x"
-    targets: str | None = Field("y", description="None: the target is the input")
-    test_path: str | None = Field(None, min_length=1)
-    divide_by: Number = Field(1.0, gt=0, description="of inputs that are numbers, e.g. 255")
+    targets: str | None = Field(default="y", description="None: the target is the input")
+    test_path: str | None = Field(default=None, min_length=1)
+    divide_by: Number = Field(default=1.0, gt=0, description="of inputs that are numbers, e.g. 255")
 
 
 class TableFile(FileSource):
@@ -159,11 +159,11 @@ class TableFile(FileSource):
     """
 
     inputs: tuple[str, ...] = Field(min_length=1, description="columns, in this order")
-    categorical: tuple[str, ...] = Field((), description="those of the inputs that are categories")
+    categorical: tuple[str, ...] = Field(default=(), description="those of the inputs that are categories")
     target: str | tuple[str, ...] = Field(description="a column, or several that are numbers")
     target_kind: Literal["classes", "values"] = "classes"
-    test_path: str | None = Field(None, min_length=1)
-    standardise: bool = Field(False, description="number columns, by the training samples; see iris")
+    test_path: str | None = Field(default=None, min_length=1)
+    standardise: bool = Field(default=False, description="number columns, by the training samples; see iris")
 
     @model_validator(mode="after")
     def _columns_suit(self) -> TableFile:
@@ -181,7 +181,7 @@ class Csv(TableFile):
     """A text table with a line of column names; quoted as RFC 4180 says."""
 
     kind: Literal["csv"] = "csv"
-    delimiter: str = Field(",", min_length=1, max_length=1)
+    delimiter: str = Field(default=",", min_length=1, max_length=1)
 
 
 class Parquet(TableFile):
@@ -197,11 +197,13 @@ class Tokens(FileSource):
     """
 
     kind: Literal["tokens"] = "tokens"
-    dtype: Literal["uint16", "uint32"] = Field("uint16", description="of a raw file; .npy names its own")
+    dtype: Literal["uint16", "uint32"] = Field(
+        default="uint16", description="of a raw file; .npy names its own"
+    )
     length: PositiveInt
-    stride: PositiveInt | None = Field(None, description="None: length")
-    vocabulary: PositiveInt | None = Field(None, description="a token outside is an error")
-    test_path: str | None = Field(None, min_length=1)
+    stride: PositiveInt | None = Field(default=None, description="None: length")
+    vocabulary: PositiveInt | None = Field(default=None, description="a token outside is an error")
+    test_path: str | None = Field(default=None, min_length=1)
 
 
 class Synthetic(Spec):
@@ -222,16 +224,18 @@ class Synthetic(Spec):
     seed: NonNegativeInt = 0
     shape: tuple[PositiveInt, ...] = Field(min_length=1, description="of one input")
     target: Literal["classes", "values", "masks", "next", "tags", "input"] = "classes"
-    classes: PositiveInt = Field(10, description="classes of a sample, of a pixel, or tags of a token")
-    values: PositiveInt = Field(1, description="numbers to predict")
-    noise: Number = Field(0.25, ge=0, le=1)
+    classes: PositiveInt = Field(
+        default=10, description="classes of a sample, of a pixel, or tags of a token"
+    )
+    values: PositiveInt = Field(default=1, description="numbers to predict")
+    noise: Number = Field(default=0.25, ge=0, le=1)
     low: Number = -1.0
     high: Number = 1.0
     categories: tuple[PositiveInt, ...] = ()
-    vocabulary: PositiveInt | None = Field(None, description="inputs are tokens below this")
+    vocabulary: PositiveInt | None = Field(default=None, description="inputs are tokens below this")
     pad_id: NonNegativeInt | None = None
     shortest: PositiveInt = 1
-    pad_target: int = Field(0, strict=True, description="target of a token that is padding")
+    pad_target: int = Field(default=0, strict=True, description="target of a token that is padding")
 
     token_targets: ClassVar[tuple[str, ...]] = ("classes", "next", "tags", "input")
     number_targets: ClassVar[tuple[str, ...]] = ("classes", "values", "masks", "input")

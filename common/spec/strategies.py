@@ -29,15 +29,17 @@ class Mirrored(Options):
 
     process_per_replica: ClassVar[bool] = False
     cross_device: Literal["one_device", "hierarchical_copy", "nccl"] = Field(
-        "one_device", description="what reduces gradients: tf.distribute's cross_device_ops"
+        default="one_device", description="what reduces gradients: tf.distribute's cross_device_ops"
     )
 
 
 class MultiWorker(Options):
     """MultiWorkerMirroredStrategy: processes that meet through TF_CONFIG."""
 
-    replicas_per_worker: PositiveInt = Field(1, description="devices of each worker process")
-    communication: Literal["auto", "ring", "nccl"] = Field("ring", description="collective implementation")
+    replicas_per_worker: PositiveInt = Field(default=1, description="devices of each worker process")
+    communication: Literal["auto", "ring", "nccl"] = Field(
+        default="ring", description="collective implementation"
+    )
 
 
 class DataParallel(Options):
@@ -55,7 +57,8 @@ class Blocks(Options):
     """
 
     checkpoint: bool = Field(
-        False, description="keep only the blocks' inputs for the backward pass, compute the rest again"
+        default=False,
+        description="keep only the blocks' inputs for the backward pass, compute the rest again",
     )
 
 
@@ -65,7 +68,9 @@ class DDP(Blocks):
     find_unused_parameters: bool = False
     gradient_as_bucket_view: bool = True
     static_graph: bool = False
-    bucket_mb: PositiveInt = Field(25, description="gradients are reduced in buckets of this many MiB")
+    bucket_mb: PositiveInt = Field(
+        default=25, description="gradients are reduced in buckets of this many MiB"
+    )
 
 
 class FSDP1(Blocks):
@@ -73,7 +78,7 @@ class FSDP1(Blocks):
 
     sharding: Literal["full_shard", "shard_grad_op", "no_shard", "hybrid_shard"] = "full_shard"
     shard_group: PositiveInt | None = Field(
-        None, description="hybrid_shard: replicas that share one copy; copies are replicated"
+        default=None, description="hybrid_shard: replicas that share one copy; copies are replicated"
     )
     wrap: Literal["root", "blocks"] = "root"
 
@@ -94,26 +99,26 @@ class FSDP2(Blocks):
     """fully_shard."""
 
     reshard: bool | None = Field(
-        None,
+        default=None,
         description="free whole parameters between forward and backward pass; default: all but the root's",
     )
     shard_group: PositiveInt | None = Field(
-        None, description="hybrid sharding: replicas that share one copy; default: all of them"
+        default=None, description="hybrid sharding: replicas that share one copy; default: all of them"
     )
     wrap: Literal["root", "blocks"] = "root"
-    cpu_offload: bool = Field(False, description="keep shards in host memory")
+    cpu_offload: bool = Field(default=False, description="keep shards in host memory")
 
 
 class DeepSpeed(Options):
     """DeepSpeed ZeRO."""
 
     stage: Literal[1, 2, 3] = Field(
-        2, description="1 shards optimizer slots, 2 gradients too, 3 parameters too"
+        default=2, description="1 shards optimizer slots, 2 gradients too, 3 parameters too"
     )
     offload_optimizer: bool = False
-    offload_parameters: bool = Field(False, description="stage 3 only")
+    offload_parameters: bool = Field(default=False, description="stage 3 only")
     config: str | None = Field(
-        None, description="a DeepSpeed JSON file to start from; its 'auto' is resolved"
+        default=None, description="a DeepSpeed JSON file to start from; its 'auto' is resolved"
     )
 
     @model_validator(mode="after")
@@ -128,4 +133,4 @@ class DeepSpeed(Options):
 class TensorParallel(Options):
     """Attention heads and feed-forward columns divided over ranks, through DTensor."""
 
-    ranks: PositiveInt = Field(2, description="that share one replica")
+    ranks: PositiveInt = Field(default=2, description="that share one replica")

@@ -28,8 +28,12 @@ class TrainSpec(Spec):
     steps: PositiveInt
     seed: NonNegativeInt = 0
     precision: Precision = "float64"
-    tf32: bool = Field(False, description="let GPUs round the operands of float32 products to 11 bits")
-    loss_scale: LossScale | None = Field(None, description="of float16_mixed; its convention where not given")
+    tf32: bool = Field(
+        default=False, description="let GPUs round the operands of float32 products to 11 bits"
+    )
+    loss_scale: LossScale | None = Field(
+        default=None, description="of float16_mixed; its convention where not given"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSpec:

@@ -30,20 +30,19 @@ from parity.common.parity.budget import FLOOR_MULTIPLE
 from parity.common.record import RunRecord, read_record
 from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
 from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
+from parity.common.spec.capabilities import DIVIDING
 from parity.common.state.canonical import State, initial_state, load_state, save_state
 
 Contexts = tuple[str | None, str | None]
 # What a replay keeps of a placement, beside its strategy and options.
 _KEPT: tuple[str, ...] = ("framework", "replicas", "device", "threads_per_replica", "loader_workers")
 _KEPT += ("prefetch_batches", "timeout_seconds", "accumulation", "sample_order_seed")
-# What divides layers or gradients in ways of its own.
-_OWN_WAYS = ("tensor_parallel", "data_parallel", "deepspeed")
 
 
 def traceable(placement: Placement) -> tuple[Placement, list[str]]:
     """The placement nearest to this one whose steps can be traced, and what it leaves out but for pinning."""
     fields: dict[str, Any] = {name: getattr(placement, name) for name in _KEPT}
-    own_way = placement.strategy in _OWN_WAYS
+    own_way = placement.strategy in DIVIDING
     if own_way:
         fields["strategy"] = "ddp" if placement.replicas > 1 else "single"
     else:

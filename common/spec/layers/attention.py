@@ -36,12 +36,12 @@ class AttentionBase(LayerSpec):
         "fans": ("per_head", "joint"),
     }
     heads: PositiveInt
-    key_value_heads: PositiveInt | None = Field(None, description="default: as many as heads")
-    head_size: PositiveInt | None = Field(None, description="default: features / heads")
+    key_value_heads: PositiveInt | None = Field(default=None, description="default: as many as heads")
+    head_size: PositiveInt | None = Field(default=None, description="default: features / heads")
     masked: bool = False
-    dropout: Number = Field(0.0, ge=0, lt=1)
+    dropout: Number = Field(default=0.0, ge=0, lt=1)
     use_bias: bool = True
-    output_bias: bool | None = Field(None, description="default: use_bias")
+    output_bias: bool | None = Field(default=None, description="default: use_bias")
     kernel_initializer: Initializer | None = None
     output_kernel_initializer: Initializer | None = None
     bias_initializer: Initializer | None = None
@@ -118,7 +118,7 @@ class SelfAttention(AttentionBase):
     kind: Literal["self_attention"] = "self_attention"
     causal: bool = False
     rotary: Literal["half", "interleaved"] | None = None
-    rotary_base: Number = Field(10000.0, gt=0)
+    rotary_base: Number = Field(default=10000.0, gt=0)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if self.size(input_shape) % 2 and self.rotary:

@@ -48,7 +48,9 @@ class LayerSpec(Spec):
 
     known: ClassVar[list[type[LayerSpec]]] = []
     kind: str
-    name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$", description="default: kind and a number")
+    name: str | None = Field(
+        default=None, pattern=r"^[a-z][a-z0-9_]*$", description="default: kind and a number"
+    )
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

@@ -58,7 +58,7 @@ class Residual(Container):
     """
 
     kind: Literal["residual"] = "residual"
-    drop_rate: Number = Field(0.0, ge=0, lt=1)
+    drop_rate: Number = Field(default=0.0, ge=0, lt=1)
 
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         inner_shape = children[-1].output_shape

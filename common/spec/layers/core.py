@@ -148,5 +148,5 @@ class ActivityPenalty(LayerSpec):
     """
 
     kind: Literal["activity_penalty"] = "activity_penalty"
-    l1: Number = Field(0.0, ge=0)
-    l2: Number = Field(0.0, ge=0)
+    l1: Number = Field(default=0.0, ge=0)
+    l2: Number = Field(default=0.0, ge=0)

@@ -57,7 +57,9 @@ class TiedEmbedding(Container):
     kind: Literal["tied_embedding"] = "tied_embedding"
     vocabulary: PositiveInt
     features: PositiveInt
-    beside: tuple[AnyLayer, ...] = Field((), description="layers on the tokens, added to the embedded ones")
+    beside: tuple[AnyLayer, ...] = Field(
+        default=(), description="layers on the tokens, added to the embedded ones"
+    )
     padding_id: NonNegativeInt | None = None
     output_bias: bool = False
     initializer: Initializer | None = None
@@ -102,7 +104,9 @@ class PositionEmbedding(LayerSpec):
 
     conventions = _TABLE
     kind: Literal["position_embedding"] = "position_embedding"
-    positions: PositiveInt | None = Field(None, description="rows of the table; default: the input's tokens")
+    positions: PositiveInt | None = Field(
+        default=None, description="rows of the table; default: the input's tokens"
+    )
     initializer: Initializer | None = None
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -181,7 +185,7 @@ class TakeToken(LayerSpec):
     """One token of a sequence: (tokens, features) to (features,). A negative index counts from the end."""
 
     kind: Literal["take_token"] = "take_token"
-    index: int = Field(0, strict=True)
+    index: int = Field(default=0, strict=True)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.expect_rank(input_shape, 2, "(tokens, features)")

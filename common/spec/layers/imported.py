@@ -68,7 +68,7 @@ class Imported(LayerSpec):
     """
 
     kind: Literal["imported"] = "imported"
-    name: str | None = Field("model", pattern=r"^[a-z][a-z0-9_]*$")
+    name: str | None = Field(default="model", pattern=r"^[a-z][a-z0-9_]*$")
     keras: str = Field(pattern=_TARGET)
     torch: str = Field(pattern=_TARGET)
     keras_arguments: dict[str, Any] = {}
@@ -80,7 +80,7 @@ class Imported(LayerSpec):
     keras_output: str = ""
     torch_output: str = ""
     torch_layout: TorchLayout = "as_is"
-    torch_output_layout: TorchLayout | None = Field(None, description="None: as torch_layout")
+    torch_output_layout: TorchLayout | None = Field(default=None, description="None: as torch_layout")
     weights: str = Field(min_length=1)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     statistics: Literal["per_replica", "none"] = "none"

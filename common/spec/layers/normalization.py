@@ -38,11 +38,11 @@ class BatchNorm(LayerSpec):
     }
     kind: Literal["batch_norm"] = "batch_norm"
     statistics: Literal["global", "per_replica"] = "global"
-    decay: Number | None = Field(None, ge=0, lt=1)
-    epsilon: Number | None = Field(None, gt=0)
+    decay: Number | None = Field(default=None, ge=0, lt=1)
+    epsilon: Number | None = Field(default=None, gt=0)
     running_variance: Literal["biased", "unbiased"] | None = None
-    scale: bool = Field(True, description="multiply by gamma")
-    center: bool = Field(True, description="add beta")
+    scale: bool = Field(default=True, description="multiply by gamma")
+    center: bool = Field(default=True, description="add beta")
     frozen: bool = False
     frozen_statistics: Literal["kept", "updated"] | None = None
 
@@ -70,9 +70,9 @@ class LayerNorm(LayerSpec):
     conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["layer_norm"] = "layer_norm"
     axes: PositiveInt = 1
-    epsilon: Number | None = Field(None, gt=0)
-    scale: bool = Field(True, description="multiply by gamma")
-    center: bool = Field(True, description="add beta")
+    epsilon: Number | None = Field(default=None, gt=0)
+    scale: bool = Field(default=True, description="multiply by gamma")
+    center: bool = Field(default=True, description="add beta")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _check_axes(self, self.axes, input_shape)
@@ -97,7 +97,7 @@ class RMSNorm(LayerSpec):
     kind: Literal["rms_norm"] = "rms_norm"
     axes: PositiveInt = 1
     epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = None
-    scale: bool = Field(True, description="multiply by gamma")
+    scale: bool = Field(default=True, description="multiply by gamma")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         _check_axes(self, self.axes, input_shape)
@@ -116,9 +116,9 @@ class GroupNorm(LayerSpec):
     conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["group_norm"] = "group_norm"
     groups: PositiveInt
-    epsilon: Number | None = Field(None, gt=0)
-    scale: bool = Field(True, description="multiply by gamma")
-    center: bool = Field(True, description="add beta")
+    epsilon: Number | None = Field(default=None, gt=0)
+    scale: bool = Field(default=True, description="multiply by gamma")
+    center: bool = Field(default=True, description="add beta")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if input_shape[-1] % self.groups:
@@ -138,7 +138,7 @@ class InstanceNorm(LayerSpec):
 
     conventions = {"epsilon": (1e-3, 1e-5), "affine": (True, False)}
     kind: Literal["instance_norm"] = "instance_norm"
-    epsilon: Number | None = Field(None, gt=0)
+    epsilon: Number | None = Field(default=None, gt=0)
     affine: bool | None = None
 
     @property

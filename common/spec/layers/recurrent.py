@@ -46,8 +46,8 @@ class RecurrentBase(LayerSpec):
     masked: bool = False
     padded_outputs: Literal["repeat", "zero", "repeat_one_way"] | None = None
     use_bias: bool = True
-    input_dropout: Number = Field(0.0, ge=0, lt=1)
-    recurrent_dropout: Number = Field(0.0, ge=0, lt=1)
+    input_dropout: Number = Field(default=0.0, ge=0, lt=1)
+    recurrent_dropout: Number = Field(default=0.0, ge=0, lt=1)
     kernel_initializer: Initializer | None = None
     recurrent_initializer: Initializer | None = None
     bias_initializer: Initializer | None = None

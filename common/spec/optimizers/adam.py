@@ -13,9 +13,9 @@ from parity.common.spec.optimizers.base import COMMON, OptimizerBase
 class Moments(OptimizerBase):
     """The decays of the two moments, and epsilon."""
 
-    beta_1: Number = Field(0.9, ge=0, lt=1)
-    beta_2: Number = Field(0.999, ge=0, lt=1)
-    epsilon: Number | None = Field(None, gt=0)
+    beta_1: Number = Field(default=0.9, ge=0, lt=1)
+    beta_2: Number = Field(default=0.999, ge=0, lt=1)
+    epsilon: Number | None = Field(default=None, gt=0)
 
 
 _COMMON = {**COMMON, "epsilon": (1e-7, 1e-8)}
@@ -26,9 +26,12 @@ class AdamBase(Moments):
 
     learning_rate: Number = Field(gt=0)
     epsilon_place: Literal["outside", "inside"] | None = Field(
-        None, description="outside: sqrt(v) + eps, corrected step size; inside: sqrt(v / (1-b2^t)) + eps"
+        default=None,
+        description="outside: sqrt(v) + eps, corrected step size; inside: sqrt(v / (1-b2^t)) + eps",
     )
-    amsgrad: bool = Field(False, description="the largest second moment so far in place of the present one")
+    amsgrad: bool = Field(
+        default=False, description="the largest second moment so far in place of the present one"
+    )
 
 
 class Adam(AdamBase):
@@ -72,4 +75,4 @@ class Nadam(Moments):
 
     conventions = {**_COMMON, "learning_rate": (1e-3, 2e-3), "momentum_decay": (1.0, 4e-3)}
     kind: Literal["nadam"] = "nadam"
-    momentum_decay: Number | None = Field(None, ge=0)
+    momentum_decay: Number | None = Field(default=None, ge=0)

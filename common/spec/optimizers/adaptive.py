@@ -28,11 +28,11 @@ class RMSprop(OptimizerBase):
         "momentum_form": ("velocity", "buffer"),
     }
     kind: Literal["rmsprop"] = "rmsprop"
-    rho: Number | None = Field(None, ge=0, lt=1)
-    epsilon: Number | None = Field(None, gt=0)
+    rho: Number | None = Field(default=None, ge=0, lt=1)
+    epsilon: Number | None = Field(default=None, gt=0)
     epsilon_place: EpsilonPlace | None = None
     centered: bool = False
-    momentum: Number = Field(0.0, ge=0, lt=1)
+    momentum: Number = Field(default=0.0, ge=0, lt=1)
     momentum_form: Literal["velocity", "buffer"] | None = None
 
 
@@ -51,10 +51,10 @@ class Adagrad(OptimizerBase):
         "epsilon_place": ("in_root", "after_root"),
     }
     kind: Literal["adagrad"] = "adagrad"
-    initial_accumulator: Number | None = Field(None, ge=0)
-    epsilon: Number | None = Field(None, gt=0)
+    initial_accumulator: Number | None = Field(default=None, ge=0)
+    epsilon: Number | None = Field(default=None, gt=0)
     epsilon_place: EpsilonPlace | None = None
-    rate_decay: Number = Field(0.0, ge=0)
+    rate_decay: Number = Field(default=0.0, ge=0)
 
 
 class Adadelta(OptimizerBase):
@@ -62,5 +62,5 @@ class Adadelta(OptimizerBase):
 
     conventions = {**COMMON, "learning_rate": (1e-3, 1.0), "rho": (0.95, 0.9), "epsilon": (1e-7, 1e-6)}
     kind: Literal["adadelta"] = "adadelta"
-    rho: Number | None = Field(None, ge=0, lt=1)
-    epsilon: Number | None = Field(None, gt=0)
+    rho: Number | None = Field(default=None, ge=0, lt=1)
+    epsilon: Number | None = Field(default=None, gt=0)

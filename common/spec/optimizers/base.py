@@ -28,9 +28,9 @@ class WeightAverage(Spec):
 
     decay: Number = Field(ge=0, lt=1)
     overwrite_every: PositiveInt | None = Field(
-        None, description="set the weights to their average after every N steps, as Keras can"
+        default=None, description="set the weights to their average after every N steps, as Keras can"
     )
-    evaluate: bool = Field(True, description="evaluate with the average in place of the weights")
+    evaluate: bool = Field(default=True, description="evaluate with the average in place of the weights")
 
 
 class OptimizerBase(Spec):
@@ -42,18 +42,23 @@ class OptimizerBase(Spec):
 
     # Whether the update of an element depends on no other of its tensor, but for clip_norm.
     elementwise: ClassVar[bool] = True
-    convention: Convention | None = Field(None, description="default: the TrainSpec's")
-    learning_rate: Number | None = Field(None, gt=0, description="default: the framework's own")
-    clip_global_norm: Number | None = Field(None, gt=0, description="applied after the reduction")
-    clip_norm: Number | None = Field(None, gt=0, description="the same for each tensor by its own norm")
-    clip_value: Number | None = Field(None, gt=0, description="limits each element to [-v, v]")
-    clip_epsilon: Number | None = Field(None, ge=0, description="g * min(1, clip / (norm + clip_epsilon))")
-    weight_decay: Number | None = Field(None, ge=0)
+    convention: Convention | None = Field(default=None, description="default: the TrainSpec's")
+    learning_rate: Number | None = Field(default=None, gt=0, description="default: the framework's own")
+    clip_global_norm: Number | None = Field(default=None, gt=0, description="applied after the reduction")
+    clip_norm: Number | None = Field(
+        default=None, gt=0, description="the same for each tensor by its own norm"
+    )
+    clip_value: Number | None = Field(default=None, gt=0, description="limits each element to [-v, v]")
+    clip_epsilon: Number | None = Field(
+        default=None, ge=0, description="g * min(1, clip / (norm + clip_epsilon))"
+    )
+    weight_decay: Number | None = Field(default=None, ge=0)
     weight_decay_mode: DecayMode | None = Field(
-        None, description="decoupled: w -= lr*wd*w before the update; coupled: g += wd*w"
+        default=None, description="decoupled: w -= lr*wd*w before the update; coupled: g += wd*w"
     )
     decay_mask: Literal["all", "matrices"] | tuple[str, ...] = Field(
-        "all", description="which tensors decay: all, those of two or more axes, or all but these patterns"
+        default="all",
+        description="which tensors decay: all, those of two or more axes, or all but these patterns",
     )
     ema: WeightAverage | None = None
 

@@ -40,11 +40,11 @@ class Adafactor(OptimizerBase):
     }
     elementwise: ClassVar[bool] = False
     kind: Literal["adafactor"] = "adafactor"
-    beta_2_decay: Number = Field(-0.8, le=0)
-    epsilon_1: Number | None = Field(None, gt=0)
-    epsilon_2: Number = Field(1e-3, ge=0)
+    beta_2_decay: Number = Field(default=-0.8, le=0)
+    epsilon_1: Number | None = Field(default=None, gt=0)
+    epsilon_2: Number = Field(default=1e-3, ge=0)
     epsilon_form: Literal["add", "clamp"] | None = None
-    clip_threshold: Number = Field(1.0, gt=0)
+    clip_threshold: Number = Field(default=1.0, gt=0)
     factored_axes: Literal["last", "first"] | None = None
     scaled_by: Literal["decayed", "before_decay"] | None = None
 
@@ -86,22 +86,24 @@ class Muon(OptimizerBase):
     elementwise: ClassVar[bool] = False
     kind: Literal["muon"] = "muon"
     weight_decay_mode: Literal["decoupled"] | None = None
-    momentum: Number = Field(0.95, ge=0, lt=1)
+    momentum: Number = Field(default=0.95, ge=0, lt=1)
     nesterov: bool = True
     momentum_form: Literal["sum", "mean"] | None = None
     newton_schulz_steps: PositiveInt = 5
     newton_schulz: tuple[Number, Number, Number] = (3.4445, -4.775, 2.0315)
-    norm_epsilon: Number = Field(1e-7, gt=0)
+    norm_epsilon: Number = Field(default=1e-7, gt=0)
     norm_form: Literal["add", "clamp"] | None = None
     scaling: Literal["rms", "aspect", "none"] | None = None
-    rms_rate: Number = Field(0.2, gt=0)
-    exclude: tuple[str, ...] | None = Field(None, description="patterns of names that take the fallback")
-    fallback_rate_ratio: Number = Field(1.0, gt=0, description="of the learning rate")
-    fallback_beta_1: Number = Field(0.9, ge=0, lt=1)
-    fallback_beta_2: Number = Field(0.999, ge=0, lt=1)
-    fallback_epsilon: Number | None = Field(None, gt=0)
+    rms_rate: Number = Field(default=0.2, gt=0)
+    exclude: tuple[str, ...] | None = Field(
+        default=None, description="patterns of names that take the fallback"
+    )
+    fallback_rate_ratio: Number = Field(default=1.0, gt=0, description="of the learning rate")
+    fallback_beta_1: Number = Field(default=0.9, ge=0, lt=1)
+    fallback_beta_2: Number = Field(default=0.999, ge=0, lt=1)
+    fallback_epsilon: Number | None = Field(default=None, gt=0)
     fallback_epsilon_place: Literal["outside", "inside"] | None = None
-    fallback_weight_decay: Number | None = Field(None, ge=0)
+    fallback_weight_decay: Number | None = Field(default=None, ge=0)
 
     @property
     def fallback(self) -> AdamW:
