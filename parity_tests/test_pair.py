@@ -392,7 +392,7 @@ def test_of_stock_defaults_each_that_differs_is_named_and_nothing_else(parity: C
     assert layers == norms | slopes | pads | {(None, "epsilon"), (None, "epsilon_place")}
     initial = [note for note in found["notes"] if "weights were copied" in note]
     assert len(initial) == len(
-        {(s.setting, s.ours, s.theirs) for s in differences if s.changes == "initial values"}
+        {(s.setting, s.keras_value, s.torch_value) for s in differences if s.changes == "initial values"}
     )
 
 
