@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.parity import compare as compare_module
 from parity.common.parity import result as result_module
 from parity.common.parity.compare import Comparison
@@ -312,7 +312,7 @@ def pair(folder: Path, first: Run, second: Run) -> list[RunRecord]:
 def refused(records: list[RunRecord], *words: str) -> None:
     """Neither order of the two records is compared, and the line says why."""
     for order in (records, records[::-1]):
-        with pytest.raises(AlignmentError) as error:
+        with pytest.raises(NotComparableError) as error:
             judge(order)
         text = one_line(error.value)
         assert all(word in text for word in words), text
@@ -530,7 +530,7 @@ def test_members_that_are_not_finite_do_not_open_the_budget(
     spec = tiny_spec("precision=float32", "steps=30")
     try:
         comparison = in_float32(tmp_path, change=change, members=members, spec=spec)
-    except AlignmentError as error:
+    except NotComparableError as error:
         one_line(error)
     else:
         assert comparison.verdict != "parity"
@@ -569,7 +569,7 @@ def stopped(run: Run) -> None:
 def test_an_ensemble_that_shows_no_rounding_is_refused(
     tmp_path: Path, members: Change, count: int, words: str
 ) -> None:
-    with pytest.raises(AlignmentError, match=words) as error:
+    with pytest.raises(NotComparableError, match=words) as error:
         in_float32(tmp_path, members=members, count=count)
     one_line(error.value)
 
@@ -579,7 +579,9 @@ def test_members_of_a_placement_that_is_not_compared_are_refused(tmp_path: Path)
         other = run.copy(DDP.model_copy(update={"sample_order_seed": run.placement.sample_order_seed}))
         run.placement, run.ids = other.placement, other.ids
 
-    with pytest.raises((AlignmentError, RecordError), match="no compared record is a run of torch ddp x2"):
+    with pytest.raises(
+        (NotComparableError, RecordError), match="no compared record is a run of torch ddp x2"
+    ):
         in_float32(tmp_path, members=moved)
 
 

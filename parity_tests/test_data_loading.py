@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.common.base.errors import AlignmentError, RunError, SpecError
+from parity.common.base.errors import NotComparableError, RunError, SpecError
 from parity.common.data import sources
 from parity.common.data.loading import in_order
 from parity.common.data.plan import BatchPlan
@@ -156,7 +156,9 @@ def test_runs_on_other_data_are_not_compared(tmp_path: Path) -> None:
     for ours, theirs in (("a" * 64, "b" * 64), ("a" * 64, None)):
         edit_json(tmp_path / "a" / "header.json", data_hash=ours)
         edit_json(tmp_path / "b" / "header.json", data_hash=theirs)
-        with pytest.raises(AlignmentError, match=f"different data: their data_hash is {ours} and") as error:
+        with pytest.raises(
+            NotComparableError, match=f"different data: their data_hash is {ours} and"
+        ) as error:
             compare(read_record(tmp_path / "a"), read_record(tmp_path / "b"), budget)
         one_line(error.value)
     edit_json(tmp_path / "b" / "header.json", data_hash="a" * 64)
@@ -205,7 +207,7 @@ def test_runs_on_files_carry_their_digest(run_cache: RunCache, tmp_path: Path) -
     np.savez(path, **arrays)
     # Another key of the cache: the same run again.
     third = run_cache.record(spec, torch("ddp", 2, prefetch_batches=5))
-    with pytest.raises(AlignmentError, match="trained on different data"):
+    with pytest.raises(NotComparableError, match="trained on different data"):
         compare(first, third, proof_budget(first))
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(RunError, match=r"data.npz is no .npz archive, or it is cut short"):

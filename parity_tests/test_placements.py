@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.common.base.errors import AlignmentError, SpecError
+from parity.common.base.errors import NotComparableError, SpecError
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.parity.align import check_comparable
+from parity.common.parity.comparable import check_comparable
 from parity.common.spec import Instrumentation, Placement, Replay, RunConfig, RunOptions
 from parity.common.spec.run_options import Saving
 from parity.common.spec.strategies import DDP, FSDP2
@@ -208,7 +208,7 @@ def test_statistics_per_replica_allow_equal_accumulation_only(tmp_path: Path) ->
         for number, text in enumerate(texts)
     )
     check_comparable(a, b)
-    with pytest.raises(AlignmentError, match=r"accumulation 2 from epoch 0 and 1 from epoch 0"):
+    with pytest.raises(NotComparableError, match=r"accumulation 2 from epoch 0 and 1 from epoch 0"):
         check_comparable(a, c)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.common.base.errors import AlignmentError, RunError, SpecError
+from parity.common.base.errors import NotComparableError, RunError, SpecError
 from parity.common.execution.checks import check_run
 from parity.common.parity.budget import ensemble_budget, low_share
 from parity.common.parity.compare import compare
@@ -290,7 +290,7 @@ def test_members_that_skip_other_steps_are_refused(tmp_path: Path) -> None:
     base = run.write(tmp_path / "base")
     members = [run.noisy(1e-6, seed).write(tmp_path / str(seed)) for seed in range(4)]
     assert "float16_mixed noise floor" in ensemble_budget(base, members).source
-    with pytest.raises(AlignmentError, match="skipped other steps") as error:
+    with pytest.raises(NotComparableError, match="skipped other steps") as error:
         ensemble_budget(base, [*members[:3], with_skip(members[3], 1, math.inf)])
     one_line(error.value)
     # Where all of them skip, the rest is judged as ever.

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.parity.result import judge
 from parity.common.record import RecordWriter, claim_folder, read_record
 from parity.common.record.header import STEP_FIELDS
@@ -148,7 +148,7 @@ def test_a_killed_run_is_readable_to_its_last_whole_step_but_not_comparable(tmp_
     assert len(record.sample_ids[0]) == 5, "the replica's file may be one step ahead"
     whole = run.write(tmp_path / "whole")
     for pair in ([whole, record], [record, whole]):
-        with pytest.raises(AlignmentError, match=r"did not finish \(5 of 6 steps\)") as error:
+        with pytest.raises(NotComparableError, match=r"did not finish \(5 of 6 steps\)") as error:
             judge(pair)
         one_line(error.value)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis, StageSummary
 from parity.common.external.scripts.factors import factor_between, in_words, named
 from parity.common.external.scripts.layers import deviations
@@ -395,14 +395,14 @@ def test_what_needs_a_spec_says_so_in_one_line(scripts: Scripts, parity: Cli, tm
     ):
         assert "recorded script" in parity.refused(*command)
     ours = Run.of(tiny_spec(), TORCH).write(tmp_path / "ours")
-    with pytest.raises(AlignmentError, match="the other is a recorded script"):
+    with pytest.raises(NotComparableError, match="the other is a recorded script"):
         judge([ours, read_record(scripts.path("torch/base"))])
     with pytest.raises(RecordError, match="was trained from a spec"):
         mapped(ours, read_mapping(scripts.folder / "mapping.yaml"))
 
 
 def test_scripts_of_another_name_are_not_compared(scripts: Scripts) -> None:
-    with pytest.raises(AlignmentError, match="name is 'script' and 'another'"):
+    with pytest.raises(NotComparableError, match="name is 'script' and 'another'"):
         scripts.judged("torch/base", "torch/named")
 
 
@@ -543,7 +543,7 @@ def test_a_killed_script_leaves_its_whole_steps(scripts: Scripts, tmp_path: Path
     whole = scripts.record("torch/base")
     for name in ("loss_sum", "gradient_norm", "update_norm"):
         assert np.array_equal(record.columns[name], whole.columns[name][:7])
-    with pytest.raises(AlignmentError, match=r"did not finish \(7 steps, and its recorder's finish\(\)"):
+    with pytest.raises(NotComparableError, match=r"did not finish \(7 steps, and its recorder's finish\(\)"):
         judge([whole, record])
     found = diagnose_recorded(whole, read_record(tmp_path / "killed"))
     assert any("did not finish" in note for note in found.notes)

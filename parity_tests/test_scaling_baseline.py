@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.common.base.errors import AlignmentError, RecordError
+from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.record import read_record
 from parity.common.spec import Placement, TrainSpec
@@ -199,10 +199,10 @@ def test_sessions_of_parity_scale_are_read_too(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     old = session(tmp_path / "old", rounds=1)
-    with pytest.raises(AlignmentError) as itself:
+    with pytest.raises(NotComparableError) as itself:
         compare_baseline(old, old)
     assert "itself" in one_line(itself.value)
-    with pytest.raises(AlignmentError) as none:
+    with pytest.raises(NotComparableError) as none:
         compare_baseline(old, session(tmp_path / "new", rounds=1, placements=(DDP,)))
     assert "no placement in common" in one_line(none.value)
     with pytest.raises(RecordError) as empty:

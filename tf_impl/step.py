@@ -69,7 +69,7 @@ class Step(Reduction, StepGraph, StepBase):
         zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self._weights]
         turns = (
             tf.constant(0),
-            LocalGradients(zeros, zero, zero, () if self.taps is None else self.taps.zeros),
+            LocalGradients(zeros, zero, zero, tapped=() if self.taps is None else self.taps.zeros),
         )
         if self.unrolls:
             # What is made within a loop cannot be seen outside.
@@ -94,7 +94,7 @@ class Step(Reduction, StepGraph, StepBase):
         for gradient, weight in zip(gradients, self._weights, strict=True):
             gradient.set_shape(weight.shape)  # a dense one that was sparse has lost it
         tapped = () if self.taps is None else self.taps.activations(context, of_outputs, scale)
-        return LocalGradients(gradients, loss_sum, count, tapped)
+        return LocalGradients(gradients, loss_sum, count, tapped=tapped)
 
     def clip(self, reduced: Reduced) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The gradients as the spec limits them, and their norm before that, where something needs it."""

@@ -58,7 +58,7 @@ class StepTaps(ActivationGraph):
             scale: what the loss was multiplied by before the backward pass; None: by nothing.
         """
         of_local = unscaled(self._gradients(local.gradients), scale)
-        return tf.concat([local.rest, of_local, self._gradients(gradients)], 0)
+        return tf.concat([local.tapped, of_local, self._gradients(gradients)], 0)
 
     def _gradients(self, gradients: list[tf.Tensor]) -> tf.Tensor:
         # Sums of TensorFlow are pairwise: as accurate as those within a sample.

@@ -1,4 +1,7 @@
-"""Command line of a training: python -m parity.torch_impl --help"""
+"""Command line of a training: python -m parity.torch_impl --help
+
+Its flags are the fields of common/spec/placement.py and common/spec/run_options.py.
+"""
 
 if __name__ == "__main__":
     from parity.import_path import leave_working_folder

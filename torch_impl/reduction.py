@@ -29,7 +29,8 @@ class Reduction:
     def sum_over_replicas(self, local: LocalGradients) -> Reduced:
         """The sums over the replicas of loss sums and counts, and of gradients, divided by `averages_over`."""
         pieces = self.optimizer.join(self.strategy.reduced(local.gradients))
-        loss_sum, count, *compared = local.rest()
+        # Begun by `_passes` in step.py, beside the backward pass or with its gradients.
+        loss_sum, count, *compared = local.pending_sums()
         return Reduced(pieces, loss_sum, count, [*compared, *self._own[: len(compared)]])
 
     def divide(self, sums: Reduced, scalars: dict[str, float]) -> Reduced:

@@ -11,7 +11,7 @@ from parity.common.execution.step import LocalGradients, Reduced, StepBase, Step
 from parity.torch_impl import losses
 from parity.torch_impl.reduction import Reduction
 from parity.torch_impl.sharding.tensors import local
-from parity.torch_impl.strategy.all_reduce import Reading, Sums, added
+from parity.torch_impl.strategy.all_reduce import PendingSums, Reading, added
 from parity.torch_impl.taps import StepTaps
 
 
@@ -54,11 +54,11 @@ class Step(Reduction, StepBase):
 
     def _passes(
         self, pieces: list[Any], scalars: dict[str, float], number: int, reduce: bool = True
-    ) -> tuple[list[Tensor], Sums]:
+    ) -> tuple[list[Tensor], PendingSums]:
         """The passes of some micro-batches: loss sum and count, and what waits for their sums over the ranks."""
         scale, strategy = scalars.get("loss_scale", 1.0), self.strategy
         total: list[Tensor] = []
-        sums: Sums = list
+        sums: PendingSums = list
         for place, piece in enumerate(pieces, start=1):
             last = reduce and place == len(pieces)
             with strategy.accumulating(self.model, last=last):
@@ -85,19 +85,19 @@ class Step(Reduction, StepBase):
     def read_out(self, reduced: Reduced, norm: Any, changes: list[Tensor], ids: Any) -> StepResult:
         """What the record is to hold of the step; begun, and waited for where it is read."""
         optimizer = self.optimizer
-        rest: Sums = list
+        others: PendingSums = list
         if self.recording:
             # Together: where they are sums over ranks, that is one message.
             norms = [norm] * self._clips
             unclipped = [] if self._clips else [reduced.gradients]
-            rest = self.strategy.begin_norms(*unclipped, optimizer.weights, changes)
+            others = self.strategy.begin_norms(*unclipped, optimizer.weights, changes)
         else:
             norms = [norm, *[torch.zeros_like(norm)] * 2]
         if self._compares:
-            self._own = rest()[-2:-1]
+            self._own = others()[-2:-1]
         for parameter in self._parameters:
             parameter.grad = None
-        numbers = Reading([reduced.loss_sum, reduced.count, *norms], rest, reduced.compared)
+        numbers = Reading([reduced.loss_sum, reduced.count, *norms], others, reduced.compared)
         gradients = optimizer.apart(reduced.gradients)
         return StepResult(numbers, self.strategy.by_replica(ids), gradients, reduced.finite, reduced.taps)
 

@@ -22,7 +22,7 @@ class RecordError(ParityError):
     """A run record that is missing, truncated, foreign, or would be overwritten."""
 
 
-class AlignmentError(ParityError):
+class NotComparableError(ParityError):
     """Two records that must not be compared: different specs, unequal step sets, nothing in common."""
 
 

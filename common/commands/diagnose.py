@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from parity.common.base.errors import AlignmentError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.errors import NotComparableError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import numbered_folders
 from parity.common.commands import add_command, make_folder, write_json
 from parity.common.diagnosis.observe.replays import Contexts
@@ -21,9 +21,10 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.execution.worker import Workers, require
 from parity.common.external.pairs.replay import diagnose_records
 from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
-from parity.common.parity.align import check_comparable, differences
+from parity.common.parity.budget import budget_of
+from parity.common.parity.comparable import check_comparable, differences
 from parity.common.parity.compare import EXIT_CODES
-from parity.common.parity.result import Result, budget_of
+from parity.common.parity.result import Result
 from parity.common.record import RunRecord, read_record
 from parity.common.report.diagnosis import to_json
 from parity.common.report.html.diagnosis import Subject, write_diagnosis
@@ -123,7 +124,7 @@ def check(reference: RunRecord, candidate: RunRecord) -> None:
     fields = differences(reference, candidate)
     if fields:
         more = f", and {len(fields) - _MOST_FIELDS} more" if len(fields) > _MOST_FIELDS else ""
-        raise AlignmentError(
+        raise NotComparableError(
             f"{reference.folder} and {candidate.folder} differ because their specs do:"
             f" {'; '.join(fields[:_MOST_FIELDS])}{more}; run both from one spec"
         )
@@ -190,7 +191,7 @@ def diagnosis_of_scripts(
 
     Raises:
         SpecError: a flag was given that is for replays.
-        AlignmentError: the records are of different scripts.
+        NotComparableError: the records are of different scripts.
     """
     given = [name for name in ("context_a", "context_b", "keep") if getattr(options, name)]
     if given:
@@ -200,7 +201,7 @@ def diagnosis_of_scripts(
     reference, candidate, *floors = unwrapped(records)
     unlike = differences(reference, candidate)
     if unlike:
-        raise AlignmentError(
+        raise NotComparableError(
             f"{reference.folder} and {candidate.folder} record different scripts: {'; '.join(unlike)}"
         )
     finished = reference.summary is not None

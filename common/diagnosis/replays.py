@@ -29,8 +29,8 @@ from parity.common.diagnosis.result import (
     When,
 )
 from parity.common.execution.worker import Workers
-from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import FLOOR_MULTIPLE, Budget, ensemble_budget, proof_budget, widest
+from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import column_deviation
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, TrainSpec
@@ -60,7 +60,7 @@ def diagnose(
         console: where progress is reported.
 
     Raises:
-        AlignmentError: the records must not be compared.
+        NotComparableError: the records must not be compared.
         ParityError: a replay failed.
     """
     check_comparable(reference, candidate)

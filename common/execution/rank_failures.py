@@ -105,6 +105,12 @@ class Failures:
         return f"{self.text(rank)} (log: {log_of(self._log_dir, rank)})"
 
 
+def of_started_rank(rank: int, said: str, stuck: int | None, record: Path) -> RunError:
+    """Return the one line of a rank that this process has started; stuck: the rank for which it has waited in vain."""
+    cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
+    return RunError(f"{cause}; host: {platform.node()}{reached(record)}")
+
+
 @contextmanager
 def lost_workers(
     placement: Placement, record: Path, kinds: tuple[type[Exception], ...], late: type[Exception]

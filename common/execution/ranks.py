@@ -22,7 +22,14 @@ from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
 from parity.common.execution.processes.child import how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
-from parity.common.execution.rank_failures import Failures, has_waited, log_of, reached, report
+from parity.common.execution.rank_failures import (
+    Failures,
+    has_waited,
+    log_of,
+    of_started_rank,
+    reached,
+    report,
+)
 
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
@@ -135,9 +142,7 @@ def _wait(
             # One that fails takes others with it; the first to fall silent is the cause.
             rank = min(failed, key=failures.time)
             said = f"{how_it_ended(processes[rank].exitcode)}: {failures.said(rank)}"
-            stuck = _stuck(processes, running, said)
-            cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
-            raise RunError(f"{cause}; host: {platform.node()}{reached(log_dir.parent)}")
+            raise of_started_rank(rank, said, _stuck(processes, running, said), log_dir.parent)
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
             rank = min(awaited)

@@ -14,15 +14,16 @@ from parity.common.spec import TrainSpec
 class LocalGradients(NamedTuple):
     """What a replica's passes leave: gradients of its loss sum (times the loss scale), that sum, and its count.
 
-    gradients: in PyTorch as the backward passes left them, which may have reduced them. rest: in TensorFlow the
-    fingerprints of the activations, where the step is tapped; in PyTorch waits for the sums over the replicas of
-    loss sum, count and `Step.fingerprint`, which are on their way.
+    gradients: in PyTorch as the backward passes left them, which may have reduced them. pending_sums: in PyTorch waits
+    for the sums over the replicas of loss sum, count and `Step.fingerprint`, which `Step._passes` has begun. tapped: in
+    TensorFlow the fingerprints of the activations, where the step is tapped.
     """
 
     gradients: list[Any]
     loss_sum: Any
     count: Any
-    rest: Any = ()
+    pending_sums: Any = None
+    tapped: Any = ()
 
 
 class Reduced(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.common.base.errors import AlignmentError, ParityError, RecordError
+from parity.common.base.errors import NotComparableError, ParityError, RecordError
 from parity.common.execution.session import MINIMUM_MEMBERS
 from parity.common.parity.budget import CURVES, ensemble_budget, proof_budget
 from parity.common.parity.compare import compare
@@ -94,15 +94,15 @@ def compare_baseline(old: Path, new: Path, threshold: float = THRESHOLD) -> Base
 
     Raises:
         RecordError: a folder is neither, or a file in it is damaged.
-        AlignmentError: the folders have no configuration in common, or are one.
+        NotComparableError: the folders have no configuration in common, or are one.
     """
     if old.resolve() == new.resolve():
-        raise AlignmentError(f"{new}: compared with itself; name two different folders")
+        raise NotComparableError(f"{new}: compared with itself; name two different folders")
     before, after = _read(old), _read(new)
     common = [key for key in before if key in after]
     if not common:
         names = (", ".join(label for label, _ in sides) for sides in (before, after))
-        raise AlignmentError(f"{old} and {new} have no placement in common: {' and '.join(names)}")
+        raise NotComparableError(f"{old} and {new} have no placement in common: {' and '.join(names)}")
     return BaselineResult(
         str(old),
         str(new),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.base.errors import AlignmentError
+from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.execution.session import MINIMUM_MEMBERS
 from parity.common.parity.deviation import (
     Curve,
@@ -101,28 +101,28 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
     members happened to agree on is not thereby exact.
 
     Raises:
-        AlignmentError: too few members, or members of another spec or placement.
+        NotComparableError: too few members, or members of another spec or placement.
     """
     if len(members) < MINIMUM_MEMBERS:
-        raise AlignmentError(f"a noise floor needs {MINIMUM_MEMBERS} runs, received {len(members)}")
+        raise NotComparableError(f"a noise floor needs {MINIMUM_MEMBERS} runs, received {len(members)}")
     for member in members:
         if member.header.spec_hash != base.header.spec_hash or member.setup != base.setup:
-            raise AlignmentError(f"{member.folder}: not an ensemble run of {base.folder}")
+            raise NotComparableError(f"{member.folder}: not an ensemble run of {base.folder}")
         if not np.array_equal(member.steps, base.steps):
-            raise AlignmentError(f"{member.folder}: its steps are not those of {base.folder}")
+            raise NotComparableError(f"{member.folder}: its steps are not those of {base.folder}")
         if member.placement.sample_order_seed is None:
-            raise AlignmentError(f"{member.folder}: not permuted, so it shows no rounding")
+            raise NotComparableError(f"{member.folder}: not permuted, so it shows no rounding")
         if member.run_options.recording != "full":
-            raise AlignmentError(f"{member.folder}: made with recording off, so it has no norms")
+            raise NotComparableError(f"{member.folder}: made with recording off, so it has no norms")
         if member.summary is None:
-            raise AlignmentError(f"{member.folder}: the run did not finish")
+            raise NotComparableError(f"{member.folder}: the run did not finish")
         if not np.array_equal(skipped(member), skipped(base)):
-            raise AlignmentError(
+            raise NotComparableError(
                 f"{member.folder}: skipped other steps than {base.folder}, so that rounding decides what overflows;"
                 " take a smaller loss_scale.initial or a longer growth_interval"
             )
         if not _finite(member):
-            raise AlignmentError(f"{member.folder}: not finite everywhere, so it measures no rounding")
+            raise NotComparableError(f"{member.folder}: not finite everywhere, so it measures no rounding")
     curves, ulp = {}, float(np.finfo(base.run_info.master_dtype).eps)
     for name in CURVES:
         deviations = [column_deviation(name, base, member) for member in members]
@@ -216,3 +216,29 @@ def low_share(record: RunRecord) -> tuple[float, str]:
         return 0.0, "no gradient large enough"
     least = min(shares, key=lambda name: shares[name])
     return shares[least], least
+
+
+def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
+    """Return the deviation that records like the first may have; None below float64 without permuted runs.
+
+    In float64 these are the proof limits, or, where permuted runs are given, what rounding does to this training if
+    that is more: a training may amplify it.
+
+    Raises:
+        RecordError: none of the records is the unpermuted run of a permuted one's placement.
+    """
+    budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
+    for label in dict.fromkeys(member.setup for member in floors):
+        members = [member for member in floors if member.setup == label]
+        base = next((record for record in records if _is_base(record, label)), None)
+        if base is None:
+            raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
+        budgets.append(ensemble_budget(base, members))
+    return widest(budgets) if budgets else None
+
+
+def _is_base(record: RunRecord, label: str) -> bool:
+    """Whether a floor of these runs is this record's; one that went on elsewhere has none."""
+    if record.train_spec is not None:
+        return record.label == label
+    return record.setup == label and record.placement.sample_order_seed is None

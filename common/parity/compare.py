@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.base.errors import AlignmentError
+from parity.common.base.errors import NotComparableError
 from parity.common.execution.checks import known_departure
 from parity.common.parity import scripts
-from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
+from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
 from parity.common.record import RunRecord
@@ -94,7 +94,7 @@ def compare(
         audits: those of both records, where they have been made.
 
     Raises:
-        AlignmentError: the records must not be compared.
+        NotComparableError: the records must not be compared.
         RecordError: a file of either is missing or damaged.
     """
     check_comparable(reference, candidate)
@@ -167,7 +167,7 @@ def _check_data(reference: RunRecord, candidate: RunRecord) -> None:
     for other in others:
         ours, theirs = first.header.data_hash, other.header.data_hash
         if ours != theirs:
-            raise AlignmentError(
+            raise NotComparableError(
                 f"{first.folder} and {other.folder} were trained on different data:"
                 f" their data_hash is {ours} and {theirs}"
             )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from parity.common.base.errors import RecordError
 from parity.common.base.files import numbered_folders
-from parity.common.parity.align import check_comparable
-from parity.common.parity.budget import Budget, ensemble_budget, proof_budget, widest
+from parity.common.parity.budget import budget_of
+from parity.common.parity.comparable import check_comparable
 from parity.common.parity.compare import EXIT_CODES, Comparison, Verdict, compare
 from parity.common.parity.sample_ids import SplitAudit, audit
 from parity.common.record import RunRecord, read_record
@@ -51,7 +51,7 @@ def judge(
         rounds: timing runs, one sequence a round.
 
     Raises:
-        AlignmentError, RecordError: the records must not be compared, or one is damaged.
+        NotComparableError, RecordError: the records must not be compared, or one is damaged.
     """
     if len(records) < 2:
         raise RecordError(f"a comparison needs a reference and a candidate, received {len(records)} record")
@@ -65,32 +65,6 @@ def judge(
         for candidate, audited in zip(candidates, audits[1:], strict=True)
     )
     return Result(tuple(records), comparisons, audits, analyse(rounds, devices=PROJECTED_DEVICES))
-
-
-def budget_of(records: Sequence[RunRecord], floors: Sequence[RunRecord]) -> Budget | None:
-    """Return the deviation that records like the first may have; None below float64 without permuted runs.
-
-    In float64 these are the proof limits, or, where permuted runs are given, what rounding does to this training if
-    that is more: a training may amplify it.
-
-    Raises:
-        RecordError: none of the records is the unpermuted run of a permuted one's placement.
-    """
-    budgets = [proof_budget(records[0])] if records[0].run_info.precision == "float64" else []
-    for label in dict.fromkeys(member.setup for member in floors):
-        members = [member for member in floors if member.setup == label]
-        base = next((record for record in records if _is_base(record, label)), None)
-        if base is None:
-            raise RecordError(f"{members[0].folder}: no compared record is a run of {label}, unpermuted")
-        budgets.append(ensemble_budget(base, members))
-    return widest(budgets) if budgets else None
-
-
-def _is_base(record: RunRecord, label: str) -> bool:
-    """Whether a floor of these runs is this record's; one that went on elsewhere has none."""
-    if record.train_spec is not None:
-        return record.label == label
-    return record.setup == label and record.placement.sample_order_seed is None
 
 
 def read_session(folder: Path) -> Result:

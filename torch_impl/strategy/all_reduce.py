@@ -16,7 +16,7 @@ from parity.common.spec import Placement
 from parity.torch_impl import runtime
 
 # Waits for sums that have been begun, and gives them.
-Sums = Callable[[], list[Tensor]]
+PendingSums = Callable[[], list[Tensor]]
 _ROW = 1024
 _NAME = "_carrier"
 
@@ -33,7 +33,7 @@ def device_of(placement: Placement) -> str:
     return f"cuda:{process_context(placement).local_rank % torch.cuda.device_count()}"
 
 
-def begin_sum(values: list[Tensor], group: dist.ProcessGroup | None = None) -> Sums:
+def begin_sum(values: list[Tensor], group: dist.ProcessGroup | None = None) -> PendingSums:
     """Begin to sum scalars over the ranks of a group, by default all, in one message; call it for the sums."""
     stacked = torch.stack(values)
     work = dist.all_reduce(stacked, group=group, async_op=True)
@@ -69,7 +69,7 @@ def norm_of(tensors: list[Tensor]) -> Tensor:
 class Reading:
     """A step's numbers on their way to the host, which need not wait for anything that comes after them."""
 
-    def __init__(self, known: list[Tensor], rest: Sums, more: list[Tensor]) -> None:
+    def __init__(self, known: list[Tensor], rest: PendingSums, more: list[Tensor]) -> None:
         self._known, self._rest, self._more, self._host = known, rest, more, None
         if known[0].is_cuda:
             # Asked for later, they would come behind all that the next step has queued.
@@ -120,7 +120,7 @@ class PiggybackedAllReduce:
         """Call it once the module has been: it may have another parameter in its place now."""
         self._parameter = getattr(self._module, _NAME)
 
-    def load(self, values: list[Tensor]) -> Sums:
+    def load(self, values: list[Tensor]) -> PendingSums:
         """Numbers to be summed by the next backward pass; call what is returned after it."""
         self._count = len(values)
         missing = [torch.zeros_like(values[0])] * (self._most - self._count)

@@ -62,7 +62,7 @@ class Strategy(GradientReduction):
         return self.local_replicas if speaks else range(0)
 
     def sum(self, values: list[Tensor]) -> list[Tensor]:
-        """Sums of scalars over the replicas, on every rank, in one message."""
+        """PendingSums of scalars over the replicas, on every rank, in one message."""
         return self.begin_sum(values)()
 
     def barrier(self) -> None:

@@ -21,7 +21,7 @@ from parity.common.spec import Placement
 from parity.common.spec.deepspeed import deepspeed_config
 from parity.torch_impl import runtime
 from parity.torch_impl.sharding.tensors import CanonicalTensor, gather_all
-from parity.torch_impl.strategy.all_reduce import Sums
+from parity.torch_impl.strategy.all_reduce import PendingSums
 from parity.torch_impl.strategy.base import Strategy
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class DeepSpeed(Strategy):
     def reduced(self, gradients: list[Tensor]) -> list[Tensor]:
         return [part.gradient() for part in self.parts.values()]
 
-    def begin_sum(self, values: list[Tensor]) -> Sums:
+    def begin_sum(self, values: list[Tensor]) -> PendingSums:
         totals = super().begin_sum([value.to(self.device) for value in values])
         # Master weights in host memory are updated there.
         offloads = self.placement.options.offload_optimizer
         return (lambda: [total.cpu() for total in totals()]) if offloads else totals
 
-    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+    def begin_sum_shards(self, values: list[Tensor]) -> PendingSums:
         return self.begin_sum(values)
 
     def wholes(self, tensors: Sequence[CanonicalTensor]) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from parity.torch_impl.sharding.tensors import CanonicalTensor, gather_all, local
-from parity.torch_impl.strategy.all_reduce import Sums, begin_sum, norm_of, timeout_of
+from parity.torch_impl.strategy.all_reduce import PendingSums, begin_sum, norm_of, timeout_of
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
@@ -54,7 +54,7 @@ class GradientReduction:
         """This rank's parts of the gradients' sums over the ranks, divided by `averages_over`."""
         return gradients
 
-    def begin_sum(self, values: list[Tensor]) -> Sums:
+    def begin_sum(self, values: list[Tensor]) -> PendingSums:
         """Begin `sum`; what is returned waits for it. Until then all may go on."""
         return (lambda: values) if self.placement.processes == 1 else begin_sum(values)
 
@@ -63,7 +63,7 @@ class GradientReduction:
         """Whether `begin_sum_with_gradients` sends nothing of its own."""
         return self._carrier is not None
 
-    def begin_sum_with_gradients(self, values: list[Tensor]) -> Sums:
+    def begin_sum_with_gradients(self, values: list[Tensor]) -> PendingSums:
         """Begin `sum` of a few numbers, which the next backward pass may take along; wait for it after that."""
         return self.begin_sum(values) if self._carrier is None else self._carrier.load(values)
 
@@ -88,7 +88,7 @@ class GradientReduction:
         """
         return self.begin_norms(*groups)()
 
-    def begin_norms(self, *groups: list[Tensor]) -> Sums:
+    def begin_norms(self, *groups: list[Tensor]) -> PendingSums:
         """Begin `norms`; what is returned waits for them."""
         norms = [norm_of(group) for group in groups]
         if not self.sharded:
@@ -107,10 +107,10 @@ class GradientReduction:
         return [total.sqrt() for total in self.sum_shards([norm.square() for norm in norms])]
 
     def sum_shards(self, values: list[Tensor]) -> list[Tensor]:
-        """Sums over the ranks of what each computed from its shards of the parameters."""
+        """PendingSums over the ranks of what each computed from its shards of the parameters."""
         return self.begin_sum_shards(values)()
 
-    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+    def begin_sum_shards(self, values: list[Tensor]) -> PendingSums:
         """Begin `sum_shards`; what is returned waits for it."""
         return lambda: values
 

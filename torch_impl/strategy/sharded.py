@@ -22,7 +22,7 @@ from torch.distributed.fsdp import (
 
 from parity.common.spec import Placement
 from parity.torch_impl.sharding.tensors import Shards
-from parity.torch_impl.strategy.all_reduce import PiggybackedAllReduce, Sums, begin_sum
+from parity.torch_impl.strategy.all_reduce import PendingSums, PiggybackedAllReduce, begin_sum
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import blocks_of, checkpoint_blocks, wrap_blocks
 
@@ -49,7 +49,7 @@ class Sharded(Strategy):
             return self.mesh_of(shard=ranks)
         return self.mesh_of(replicate=ranks // shard_group, shard=shard_group)
 
-    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+    def begin_sum_shards(self, values: list[Tensor]) -> PendingSums:
         if not self.sharded:
             return lambda: values
         # Within one copy: the others hold the same, and a value must count once.
@@ -92,7 +92,7 @@ class FSDP2(Sharded):
         model.module.set_requires_gradient_sync(last)
         return nullcontext()
 
-    def begin_sum(self, values: list[Tensor]) -> Sums:
+    def begin_sum(self, values: list[Tensor]) -> PendingSums:
         totals = super().begin_sum(values)
         return (lambda: [total.cpu() for total in totals()]) if self._offloads else totals
 

@@ -16,7 +16,7 @@ from parity.common.spec import Node, Placement
 from parity.common.spec.tensor_parallel import division
 from parity.torch_impl.layers.attention import AllHeads
 from parity.torch_impl.sharding.tensors import CanonicalTensor
-from parity.torch_impl.strategy.all_reduce import Sums, begin_sum
+from parity.torch_impl.strategy.all_reduce import PendingSums, begin_sum
 from parity.torch_impl.strategy.base import Strategy
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class TensorParallel(Strategy):
         pieces = flat.split([gradient.numel() for gradient in gradients])
         return [piece.view(gradient.shape) for piece, gradient in zip(pieces, gradients, strict=True)]
 
-    def begin_sum(self, values: list[Tensor]) -> Sums:
+    def begin_sum(self, values: list[Tensor]) -> PendingSums:
         return begin_sum(values, self.mesh.get_group("replica"))
 
-    def begin_sum_shards(self, values: list[Tensor]) -> Sums:
+    def begin_sum_shards(self, values: list[Tensor]) -> PendingSums:
         return begin_sum(values, self.mesh.get_group("tensor"))
 
     def counts(self, tensor: CanonicalTensor) -> bool:
@@ -74,7 +74,7 @@ class TensorParallel(Strategy):
         divided = isinstance(live, DTensor) and live.placements[0].is_shard()
         return divided or self.mesh.get_local_rank("tensor") == 0
 
-    def begin_norms(self, *groups: list[Tensor]) -> Sums:
+    def begin_norms(self, *groups: list[Tensor]) -> PendingSums:
         counted = [[p for p, t in zip(g, self._tensors, strict=True) if self.counts(t)] for g in groups]
         # A rank of which nothing counts still has to take part in the sum.
         return super().begin_norms(*(group or [groups[0][0].new_zeros(1)] for group in counted))

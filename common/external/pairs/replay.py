@@ -17,8 +17,8 @@ from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import bench_of, open_pair, turn_off_dropout
-from parity.common.parity.align import check_comparable
 from parity.common.parity.budget import proof_budget
+from parity.common.parity.comparable import check_comparable
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons
@@ -38,7 +38,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         console: where progress is reported.
 
     Raises:
-        AlignmentError: the records must not be compared.
+        NotComparableError: the records must not be compared.
         ExternalModelError: a model cannot be built or called any more.
         SpecError: the samples are not in an .npz file.
     """

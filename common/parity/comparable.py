@@ -7,29 +7,31 @@ from itertools import pairwise
 
 import numpy as np
 
-from parity.common.base.errors import AlignmentError
+from parity.common.base.errors import NotComparableError
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, ScriptInfo
 
 
 def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
-    """Raise AlignmentError, saying what was received, unless the records answer one question."""
+    """Raise NotComparableError, saying what was received, unless the records answer one question."""
     if reference.folder.resolve() == candidate.folder.resolve():
-        raise AlignmentError(f"{candidate.folder}: compared with itself; name two different records")
+        raise NotComparableError(f"{candidate.folder}: compared with itself; name two different records")
     for record in (reference, candidate):
         if record.summary is None:
-            raise AlignmentError(f"{record.folder}: the run did not finish ({_steps_recorded(record)})")
+            raise NotComparableError(f"{record.folder}: the run did not finish ({_steps_recorded(record)})")
         if not len(record.steps):
-            raise AlignmentError(f"{record.folder}: holds no steps, so there is nothing to compare")
+            raise NotComparableError(f"{record.folder}: holds no steps, so there is nothing to compare")
         if any(part.run_options.recording != "full" for part in record.parts):
-            raise AlignmentError(f"{record.folder}: made with recording off; run it again with recording on")
+            raise NotComparableError(
+                f"{record.folder}: made with recording off; run it again with recording on"
+            )
     if reference.header.spec_hash != candidate.header.spec_hash:
         first, *_ = (*differences(reference, candidate), "their hashes differ")
-        raise AlignmentError(
+        raise NotComparableError(
             f"{reference.folder} and {candidate.folder} are runs of different specs: {first}"
         )
     if not np.array_equal(reference.steps, candidate.steps):
-        raise AlignmentError(
+        raise NotComparableError(
             f"unequal step sets: {reference.folder} has {_span(reference)}, {candidate.folder} has {_span(candidate)}"
         )
     if reference.run_info.per_replica_statistics:
@@ -42,7 +44,7 @@ def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
     for what, of in questions.items():
         pair = [_way(record, of) for record in (reference, candidate)]
         if pair[0] != pair[1]:
-            raise AlignmentError(
+            raise NotComparableError(
                 f"the spec takes batch-norm statistics per replica, so runs with {what} {pair[0]} and {pair[1]}"
                 " are different mathematics; run both alike, or use 'statistics: global'"
             )
