@@ -39,8 +39,8 @@ def probes(step: Step, batch: Any, scalars: dict[str, float]) -> dict[str, Probe
 
     def passes(*local: tf.Tensor) -> list[tf.Tensor]:
         step.pieces = micro_batches
-        gradients, loss_sum, count, rest = step.local_gradients(local, scaled, number)
-        return [*tf.nest.flatten(rest), *gradients, loss_sum, count]
+        gradients, loss_sum, count, _, tapped = step.local_gradients(local, scaled, number)
+        return [*tf.nest.flatten(tapped), *gradients, loss_sum, count]
 
     def reduced(*local: tf.Tensor) -> list[tf.Tensor]:
         return strategy.sum(passes(*local))

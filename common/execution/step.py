@@ -22,7 +22,7 @@ class LocalGradients(NamedTuple):
     gradients: list[Any]
     loss_sum: Any
     count: Any
-    pending_sums: Any = None
+    pending_sums: Any = ()
     tapped: Any = ()
 
 
