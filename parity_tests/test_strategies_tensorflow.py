@@ -374,7 +374,7 @@ def test_the_kernel_of_batch_norm_agrees_with_its_formula(bench: Bench, conventi
         ("", "steps_per_call=2,accumulation={0: 1, 2: 4}", "micro-batches changes between steps"),
         ("", "steps_per_call=2,engine=keras", "engine 'keras' owns the loop"),
         ("", "compile=true,engine=keras", "engine 'keras' compiles for itself"),
-        ("", "compile=true", "batch norm 'batch_norm_2' sums over the replicas, which XLA cannot"),
+        ("", "compile=true", "batch norm 'batch_norm_1' sums over the replicas, which XLA cannot"),
     ],
 )
 def test_what_cannot_be_one_graph_is_refused(more: str, text: str, said: str) -> None:

@@ -157,6 +157,13 @@ REFUSALS: dict[str, dict[str, str]] = {
         "deepspeed": "not possible, DeepSpeed keeps its master weights in float32; set precision=float32, or take"
         " strategy fsdp2",
     },
+    "compile": {
+        "keras": "engine 'keras' compiles for itself; take engine own",
+        f"torch {_NOT_COMPILED}": "strategy {strategy} was not seen to keep parity compiled; take"
+        f" {', '.join(_COMPILED)}",
+        "lightning|fabric|accelerate": "engine {engine} hooks into the model's passes; take engine own",
+        "checkpoint": "checkpoint=true computes blocks again, which compilation decides by itself; leave one of them",
+    },
     "global_statistics": {
         "accumulation": "takes its statistics of the whole global batch, which micro-batches would cut; set its"
         " statistics to per_replica (then each micro-batch has its own, on both frameworks alike), or use group_norm"
@@ -188,13 +195,6 @@ REFUSALS: dict[str, dict[str, str]] = {
         "digests": "digests are taken between two steps; leave them out or take steps_per_call 1",
         "changing_accumulation": "the number of micro-batches changes between steps; take one number or"
         " steps_per_call 1",
-    },
-    "compile": {
-        "keras": "engine 'keras' compiles for itself; take engine own",
-        f"torch {_NOT_COMPILED}": "strategy {strategy} was not seen to keep parity compiled; take"
-        f" {', '.join(_COMPILED)}",
-        "lightning|fabric|accelerate": "engine {engine} hooks into the model's passes; take engine own",
-        "checkpoint": "checkpoint=true computes blocks again, which compilation decides by itself; leave one of them",
     },
     "resume": {
         **_BETWEEN_STEPS,
