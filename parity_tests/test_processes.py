@@ -126,9 +126,8 @@ def test_what_a_child_has_started_ends_with_it(start: Start, tmp_path: Path) -> 
 
 def test_a_child_at_work_is_closed_soon(start: Start) -> None:
     child = start()
-    child.ask("echo", {"value": 1}, SECONDS)
-    child.send("sleeps", {})
-    time.sleep(0.2)
+    child.send("says", {"text": "at work"})
+    wait_until("it did not begin", lambda: "at work" in child.log.read_text())
     begun = time.monotonic()
     child.close()
     assert time.monotonic() - begun < 5

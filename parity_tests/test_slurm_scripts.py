@@ -163,7 +163,7 @@ def test_every_placement_has_its_script(text: str, script: str, replicas: int) -
         (("--placement=tf:mirrored", "--nodes=2"), "mirrored is one process, which cannot use 2 nodes"),
         (("--placement=torch:data_parallel", "--placement=torch:ddp"), "no script starts data_parallel"),
         (
-            ("--placement=tf:multi_worker,replicas_per_worker=2", "--nodes=2"),
+            ("--placement=tf:multi_worker,replicas_per_worker=2", "--nodes=2", "--tasks-per-node=2"),
             "start a process for each device",
         ),
         (("--placement=torch:tensor_parallel,ranks=2", "--nodes=3"), "3 devices cannot be divided by 2"),

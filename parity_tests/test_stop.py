@@ -125,7 +125,7 @@ def test_a_rank_that_fails_by_itself_is_not_taken_for_one_that_waits(tmp_path: P
 
 def test_a_rank_that_raises_is_named_with_the_last_step(run_cache: RunCache) -> None:
     with pytest.raises(RunError) as caught:
-        run_cache.record(light(), saving(torch("ddp", 2), every=1), "a_rank_crashes")
+        run_cache.record(light(), saving(torch("ddp", 2), every=1, in_background=False), "a_rank_crashes")
     message = str(caught.value)
     assert "rank 1 ended with code 1: ValueError: the disk of rank 1 is gone (" in message
     found = re.search(r"\(log: (\S+)/logs/rank_1.log\); host: (\S+); last recorded step: (\d+)$", message)
