@@ -595,7 +595,7 @@ def test_the_noisier_framework_sets_the_budget(tmp_path: Path) -> None:
     assert judge(records, [*quiet, *loud]).verdict == "parity"
 
 
-# The ledger of null directions.
+# The ledger of zero-gradient directions.
 
 TRANSFORMER = recipe_spec("digits_transformer", "steps=2", "data.train_samples=64")
 KEY_BIAS = "block_1/attend/self_attention/key_bias"
@@ -617,7 +617,7 @@ def test_a_null_direction_may_differ_and_is_listed(tmp_path: Path) -> None:
 
     comparison = compared(tmp_path, change, TRANSFORMER)
     assert comparison.verdict == "parity"
-    assert "null direction" in {check.name for check in comparison.checks}
+    assert "zero-gradient direction" in {check.name for check in comparison.checks}
     listed = {entry.tensor: entry for entry in comparison.excepted if entry.deviation > 0}
     assert set(listed) == set(names)
     assert all("softmax" in entry.reason for entry in listed.values())
@@ -628,11 +628,11 @@ LEDGER_FAULTS: dict[str, tuple[Change, str]] = {
     "its neighbour differs": (differing("final", f"parameters/{QUERY_BIAS}"), "final state"),
     "a gradient that is not noise": (
         differing("first_gradients", f"parameters/{KEY_BIAS}"),
-        "null direction",
+        "zero-gradient direction",
     ),
     "a gradient above noise": (
         put("first_gradients", f"parameters/{KEY_BIAS}", np.full(32, 1e-9)),
-        "null direction",
+        "zero-gradient direction",
     ),
     "a gradient that is NaN": (
         put("first_gradients", f"parameters/{KEY_BIAS.replace('1', '2')}", np.full(32, np.nan)),

@@ -434,7 +434,7 @@ def test_float32_stays_float32(peers: dict[str, Peer], layer: dict[str, Any]) ->
     assert max(deviations(*results).values()) < 1e-5
 
 
-# Initial values and null directions.
+# Initial values and zero-gradient directions.
 
 
 def _parameters(convention: str, **layer: Any) -> dict[str, Any]:

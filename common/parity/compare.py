@@ -47,7 +47,7 @@ class Check:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A named null direction: a tensor left out of the verdict, with the reason."""
+    """A named zero-gradient direction: a tensor left out of the verdict, with the reason."""
 
     tensor: str
     reason: str
@@ -337,7 +337,7 @@ def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:
             share = here / largest if largest else here
             limit = CLAIMED_ULPS * float(np.finfo(record.run_info.master_dtype).eps)
             where = f"{tensor} of {record.label} ({reason})"
-            checks.append(Check("null direction", share <= limit, share, limit, where))
+            checks.append(Check("zero-gradient direction", share <= limit, share, limit, where))
     return [max(checks, key=lambda check: check.deviation)] if checks else []
 
 

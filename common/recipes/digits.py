@@ -46,7 +46,7 @@ def digits_cnn() -> TrainSpec:
     """Two convolutions with synchronised batch norm: the main job.
 
     No convolution has a bias: batch norm would subtract it again, and an optimizer that
-    normalises gradients would then walk along noise (a null direction).
+    normalises gradients would then walk along noise (a zero-gradient direction).
 
     Command: parity run --recipe digits_cnn
     """

@@ -7,7 +7,7 @@ happens, but for replicas that part in several processes: their parameters' norm
 of the next step, so that it is found one step later, and told of the step after which they differed.
 
 No rule looks at a single tensor: of a layer whose units are all dead, of an embedding of words that did not
-occur or of a null direction, the gradient is rightly zero. And none looks at a step that float16 skipped.
+occur or of a zero-gradient direction, the gradient is rightly zero. And none looks at a step that float16 skipped.
 """
 
 from __future__ import annotations

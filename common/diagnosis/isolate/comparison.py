@@ -215,7 +215,7 @@ class StepComparer:
                 yield TensorComparison(name, None, deviation, allowed, where, everywhere)
 
     def _names(self, trace: Trace) -> list[str]:
-        """What both have, in order; without the null directions and what only says how it was computed."""
+        """What both have, in order; without the zero-gradient directions and what only says how it was computed."""
         own = set(self.ref.names)
         if "gradient" in {name.partition("/")[0] for name in own}:
             own |= {f"local_{name}" for name in own if name.startswith("gradient/")}
