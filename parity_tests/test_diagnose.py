@@ -399,7 +399,7 @@ def test_a_late_divergence_that_no_curve_shows_is_found_in_sections(
     inside = "parity_tests.late_fault:a_moving_mean_moves_late"
     reference = run_cache.record(spec, ALONE)
     faulty = read_record(
-        replayer.run(spec, ALONE, tmp_path / "run", instrumentation=Instrumentation(context=inside))
+        replayer.train(spec, ALONE, tmp_path / "run", instrumentation=Instrumentation(context=inside))
     )
     found = diagnose(reference, faulty, replayer, tmp_path / "replays", contexts=(None, inside))
     assert found.when is not None
