@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -61,6 +62,8 @@ def serve(folder: str, alive: str, service: str, *arguments: str) -> None:
     """
     questions, answers = _take_channel()
     die_with_pipe(int(alive))
+    # By it the parent ends a child at work; jobs that a shell starts in the background inherit that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     report_stacks()
     module, _, name = service.partition(":")
     made: Service = getattr(importlib.import_module(module), name)(*arguments)
