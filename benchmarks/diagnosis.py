@@ -87,7 +87,8 @@ def train(case: Case, folder: Path) -> tuple[Path, Path]:
     made = []
     for side, text in (("a", case.reference), ("b", case.candidate)):
         placement = Placement.from_text(text, device="cpu")
-        with Worker(placement.framework, placement.replicas) as worker:
+        folder.mkdir(parents=True, exist_ok=True)
+        with Worker(placement.framework, placement.replicas, folder / f"{side}.log") as worker:
             inside = case.inside if side == "b" else None
             made.append(
                 worker.train(

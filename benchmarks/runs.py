@@ -75,8 +75,9 @@ def _teams(stack: ExitStack, variants: Mapping[str, Variant]) -> dict[str, list[
             core = place if variant.apart > 1 else -1
             key = (placement.framework, placement.replicas, core)
             if key not in made:
+                log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
                 with _only_core(core):
-                    worker = Worker(placement.framework, placement.replicas)
+                    worker = Worker(placement.framework, placement.replicas, log)
                 made[key] = stack.enter_context(worker)
             teams[name].append(made[key])
     return teams

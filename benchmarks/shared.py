@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from parity.common.execution.trace_replay import nothing, states_of_replicas
+from parity.common.execution.trace_replay import states_of_replicas
 from parity.common.spec import RunConfig, TrainSpec
 
 # Losses that must agree before any figure is given: in float32 nets of this depth part slowly.
@@ -52,7 +52,8 @@ class LookedInto:
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> Any:
         run = self._run
         states_of_replicas(run, number)
-        result, _ = self._probe.traced(batch, scalars, number, nothing(run))
+        nothing: list[dict[str, Any]] = [{} for _ in run.strategy.recorded_replicas]
+        result, _ = self._probe.traced(batch, scalars, number, nothing)
         states_of_replicas(run, number + 1)
         return result
 

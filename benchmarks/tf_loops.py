@@ -7,7 +7,7 @@ whatever the machine does besides meets them alike. Prints one line of JSON: `se
 each block by variant, `cpu_seconds` the processor's time, which a loaded machine changes less, `agreement` by
 how much each variant's losses differ from ours over its first steps.
 
-ours             `parity.common.execution.run.train_steps` with its record, threads as the runtime sets them, pinned.
+ours             `parity.common.execution.run.Run.loop` with its record, threads as the runtime sets them, pinned.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_N_a_call    the same with steps_per_call=N; ours_compiled: with compile.
 ours_looked_into  the same with every tensor of every step kept.
@@ -37,7 +37,7 @@ from benchmarks import models, shared
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.hooks import within
-from parity.common.execution.run import train_steps
+from parity.common.execution.run import Run
 from parity.common.record import read_record
 from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
@@ -71,7 +71,7 @@ class Ours:
         part = itertools.islice(self._batches, steps // self._per_call)
         self._run.batches = lambda: part
         with launching_ahead(self._run.behind):
-            train_steps(self._run)
+            Run.loop(self._run)
         shared.wait_until_written(self._run)
 
     def losses(self) -> list[float]:

@@ -101,7 +101,7 @@ def write_long(
     table = numbers_of(spec, plan, noise)
     writer = RecordWriter(folder, spec, placement, range(placement.replicas), FACTS)
     for rank in range(placement.processes):
-        writer.memory(rank, dict.fromkeys(("parameters", "slots", "live", "peak_resident"), 10**9))
+        writer.of_rank("memory", rank, dict.fromkeys(("parameters", "slots", "live", "peak_resident"), 10**9))
     writer.close()
     table.astype("<f8").tofile(folder / "steps.f64")
     if like is None:

@@ -8,7 +8,7 @@ one line of JSON: `seconds` holds the seconds of each block by variant, `cpu_sec
 rank 0 spent, which a loaded machine changes less, `agreement` by how much each variant's
 losses differ from those of the first over its first steps.
 
-ours             `parity.common.execution.run.train_steps` with its record.
+ours             `parity.common.execution.run.Run.loop` with its record.
 ours_unrecorded  the same without one; ours_tapped: with digests of all activations and gradients.
 ours_compiled    the same with compile; ours_looked_into: with every tensor of every step kept.
 ours_saving      the same with a checkpoint every 50 steps, on the disk before the block ends.
@@ -50,7 +50,7 @@ from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
 from parity.common.execution.operating_system import pin_to_cores
 from parity.common.execution.ranks import arrive, run_ranks
-from parity.common.execution.run import train_steps
+from parity.common.execution.run import Run
 from parity.common.record import read_record
 from parity.common.spec import SGD, Instrumentation, Placement, RunConfig, TrainSpec
 from parity.common.spec import layers as layer_specs
@@ -84,7 +84,7 @@ class Ours:
         """Train this many steps more."""
         part = itertools.islice(self._batches, steps)
         self._run.batches = lambda: part
-        train_steps(self._run)
+        Run.loop(self._run)
         shared.wait_until_written(self._run)
 
     def losses(self) -> list[float]:

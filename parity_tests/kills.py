@@ -44,6 +44,7 @@ from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import State
 from parity_tests.helpers.matrix import config, small, tensorflow, torch
 from parity_tests.helpers.processes import runs
+from parity_tests.helpers.records import received_ids
 
 PLACEMENTS: dict[Framework, tuple[Placement, ...]] = {
     "torch": (torch("single", 1), torch("ddp", 2), torch("fsdp2", 2)),
@@ -307,7 +308,7 @@ def problems_of(run: Path, straight: RunRecord) -> list[str]:
     ]
     if record.summary.eval_loss_sum != straight.summary.eval_loss_sum:
         problems.append("its evaluation differs")
-    mine, theirs = record.sample_ids, straight.sample_ids
+    mine, theirs = received_ids(record), received_ids(straight)
     if not all(map(np.array_equal, itertools.chain(*mine), itertools.chain(*theirs))):
         problems.append("its samples differ")
     problems += [

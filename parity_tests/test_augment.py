@@ -488,13 +488,13 @@ def test_what_cannot_be_is_refused_in_one_line(action: Callable[[], object], wor
 @pytest.mark.parametrize("name", ["crop", "flip", "cutout"])
 def test_a_batch_at_once_is_faster_than_sample_by_sample(name: str) -> None:
     samples, _ = sources.load(data(IMAGES, OPS[name], train_samples=128), "float64", SEED)
-    stored = samples._fetch(np.arange(128))
-    assert samples._change is not None
+    stored = samples.fetch(np.arange(128))
+    assert samples.change is not None
 
     def seconds(ids: list[np.ndarray]) -> float:
         started = time.perf_counter()
         for some in ids:
-            samples._change(lambda wanted: (stored[0][wanted], stored[1][wanted]), some, 0)
+            samples.change(lambda wanted: (stored[0][wanted], stored[1][wanted]), some, 0)
         return time.perf_counter() - started
 
     at_once = min(seconds([np.arange(128)]) for _ in range(5))

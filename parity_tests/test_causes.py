@@ -20,7 +20,7 @@ from parity.common.diagnosis.explain.signatures.base import low_type_of, rounded
 from parity.common.diagnosis.explain.spec_variants import neighbours
 from parity.common.diagnosis.isolate.comparison import StepComparer
 from parity.common.diagnosis.isolate.findings import Grouping, over_steps
-from parity.common.diagnosis.observe.injection import injections_of, state_before
+from parity.common.diagnosis.observe.replays import injections_of, state_before
 from parity.common.diagnosis.result import Explanation
 from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars

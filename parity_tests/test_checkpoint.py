@@ -75,12 +75,14 @@ class Trained:
 
     def save(self, step: int, loss: float = 1.0) -> Trained:
         self.checkpoints.observe(loss * 8, 8.0)
+        own = {}
         if self.spec.per_replica_statistics:
             state = state_at(self.spec, step)
             buffers = {name: value for name, value in state.items() if name.startswith("buffers/")}
-            own = [{name: value + replica for name, value in buffers.items()} for replica in range(2)]
-            self.checkpoints.save_replicas(range(2), own)
-        self.checkpoints.save(step, state_at(self.spec, step), self.rates.kept())
+            own = {
+                replica: {name: value + replica for name, value in buffers.items()} for replica in range(2)
+            }
+        self.checkpoints.save(step, state_at(self.spec, step), self.rates.kept(), own)
         return self
 
     def __enter__(self) -> Trained:

@@ -17,8 +17,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.comparison import StepComparer, rough_tolerances
 from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding, merged, over_steps
 from parity.common.diagnosis.isolate.first_step import chosen_steps, first_outside, narrowed
-from parity.common.diagnosis.observe.injection import injections_of, state_before
-from parity.common.diagnosis.observe.replays import StepTrace, traceable
+from parity.common.diagnosis.observe.replays import StepTrace, injections_of, state_before, traceable
 from parity.common.diagnosis.replays import ReplaySource, diagnose
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison, When
 from parity.common.execution.worker import Workers
@@ -309,13 +308,13 @@ def test_the_step_is_found_in_sections(culprit: int) -> None:
         assert points[0] > begin
         return {point: point > culprit for point in points}
 
-    step, rounds = narrowed(0, 1000, differ)
+    step, rounds = narrowed(1000, differ)
     assert step == culprit
     assert rounds == len(asked) <= 5
     assert max(asked) <= 8
     # What shows early is found without training the whole run again.
     assert trained <= 128 + 3 * culprit
-    assert narrowed(0, 1000, lambda begin, points: dict.fromkeys(points, False)) is None
+    assert narrowed(1000, lambda begin, points: dict.fromkeys(points, False)) is None
 
 
 def test_chosen_steps_hold_the_borders_and_the_step_outside() -> None:
@@ -491,7 +490,7 @@ def test_the_first_step_outside_is_read_off_the_records(run_cache: RunCache) -> 
 def on_one_replica(folder: Path, candidate: Placement, answer: Trace | Exception) -> list[str]:
     """The notes on an unexplained finding of step 0, where the replay on one replica ends with `answer`."""
     records = [Run.of(SPEC, place).write(folder / place.strategy) for place in (ALONE, candidate)]
-    source = ReplaySource((records[0], records[1]), Workers(), folder, (None, None), (), None)
+    source = ReplaySource((records[0], records[1]), Workers(folder / "logs"), folder, (None, None), (), None)
     source.notes.clear()
     source.traced = [cast(StepTrace, SimpleNamespace(step=0, findings=["unexplained"], ref=traced(0, 1)))]
 

@@ -691,7 +691,7 @@ def test_a_process_that_dies_is_one_line() -> None:
 @pytest.mark.slow
 def test_a_process_that_hangs_is_ended_and_says_where_it_was() -> None:
     with ExternalWorker("torch", "hostile_torch:ready", folder=MODELS) as worker:
-        worker.wait()
+        worker.read()
         worker.timeout_seconds = 0.5
         line = said(worker.hold, "hostile_torch:hangs")
         assert re.search(r"no answer to 'build' within 0.5 s, it is at \(\S*hostile_torch.py:\d+\)", line)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.common.assertions.failures import write_failure
+from parity.common.assertions.assertions import write_failure
 from parity.common.diagnosis.result import TensorComparison
 from parity_tests.test_report_html import Page
 

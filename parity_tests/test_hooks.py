@@ -11,7 +11,7 @@ import pytest
 
 from parity.common.execution import hooks
 from parity.common.execution.hooks import Hooks, entered, scope
-from parity.common.execution.run import train_steps
+from parity.common.execution.run import Run
 from parity_tests.helpers.hooks import hooked
 
 
@@ -77,5 +77,5 @@ def run_of(failing: set[int], recorded: list[int]) -> Any:
 def test_an_error_of_recording_ends_the_run(failing: set[int], error: type, left: list[int]) -> None:
     recorded: list[int] = []
     with pytest.raises(error):
-        train_steps(run_of(failing, recorded))
+        Run.loop(run_of(failing, recorded))
     assert recorded == left

@@ -26,7 +26,7 @@ from parity.common.record.invariants import (
     Violation,
     read_violations,
 )
-from parity.common.reference.loss_scale import SMALLEST, LossScaler
+from parity.common.reference.schedules import SMALLEST, LossScaler
 from parity.common.report.files import to_json, write_data
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers.matrix import config

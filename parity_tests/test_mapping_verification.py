@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parity.common.external.mapping.probe_values import levelled
 from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.trial import levelled
 from parity.common.external.mapping.verification import refine
 from parity.common.spec.external.mapping import Mapping, Pair
 from parity.common.spec.external.rules import parse_rule
+from parity.common.spec.external.target import Target
 from parity_tests.external_sides import Side
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.mappings import verify
@@ -481,7 +482,7 @@ def test_models_of_the_frameworks_are_mapped_and_agree(case):
     with (
         ExternalWorker("tensorflow", f"{models}.mapped_keras:{name}", folder=ROOT) as keras,
         ExternalWorker(
-            "torch", f"{models}.mapped_torch:{attribute}", arguments=arguments, folder=ROOT
+            "torch", Target.of(f"{models}.mapped_torch:{attribute}", arguments), folder=ROOT
         ) as torch,
     ):
         outlines = keras.outline(inputs), torch.outline(given)

@@ -43,7 +43,7 @@ EPSILON = Planted(
     "setting:epsilon",
 )
 DIVISOR = Planted(
-    "torch_impl/reduction.py",
+    "torch_impl/step.py",
     "strategy.averages_over / divisor",
     "1 / divisor",
     "reduced gradients",

@@ -243,7 +243,7 @@ def test_what_an_assertion_left_is_replaced(
 ) -> None:
     """And nothing stays of one that could not compare, whatever its message says."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise SpecError(f"{tmp_path / 'left'} is not to blame")
 
     monkeypatch.setattr(assertions.arguments, "forward_asked", refuse)
@@ -270,7 +270,7 @@ def test_a_mapping_that_an_earlier_failure_left_can_be_given(
     mapping.write_text("edited")
     seen = []
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         seen.append(sorted(path.name for path in folder.rglob("*") if path.is_file()))
         raise SpecError("no such models")
 

@@ -28,15 +28,14 @@ def test_whole_rows_of_a_record_are_counted(tmp_path: Path) -> None:
     assert steps_in(path) == 5
 
 
-def test_lines_of_a_growing_file_are_counted_once(tmp_path: Path) -> None:
+def test_lines_of_a_growing_file_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    count = progress.LineCounter(path)
-    assert count() == 0
+    assert progress.lines_in(path) == 0
     with open(path, "w") as file:
         for text, lines in {"a\nb": 1, "c\n": 2, "": 2, "\n\n": 4}.items():
             file.write(text)
             file.flush()
-            assert count() == lines
+            assert progress.lines_in(path) == lines
 
 
 @pytest.mark.parametrize("shown", [True, False])

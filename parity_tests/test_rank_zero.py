@@ -12,6 +12,7 @@ import pytest
 from parity.common.record import read_record
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.processes import cluster, free_port, outcomes, plain
+from parity_tests.helpers.records import received_ids
 
 __all__ = ["cluster"]
 
@@ -85,7 +86,7 @@ def check(folder: Path, out: str, ranks: int, logs: bool = False) -> None:
     assert all(text in line for text, line in zip(LINES, lines, strict=True)), out
     record = folder / "run"
     assert len(read_record(record).steps) == STEPS
-    assert [len(ids) for ids in read_record(record).sample_ids] == [STEPS] * ranks
+    assert [len(ids) for ids in received_ids(read_record(record))] == [STEPS] * ranks
     for name in (f"fingerprints/replica_{rank}.jsonl" for rank in range(ranks)):
         assert len((record / name).read_text().splitlines()) == STEPS, name
     assert len(list((record / "tensorboard").iterdir())) == 1

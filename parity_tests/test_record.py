@@ -29,6 +29,7 @@ from parity_tests.helpers.records import (
     Run,
     edit_json,
     one_line,
+    received_ids,
     tiny_spec,
 )
 
@@ -36,7 +37,7 @@ from parity_tests.helpers.records import (
 def refused(folder: Path, *words: str) -> None:
     """Reading everything of the record raises RecordError, in one line that holds all `words`."""
     with pytest.raises(RecordError) as error:
-        read_record(folder).sample_ids  # noqa: B018
+        received_ids(read_record(folder))
     text = one_line(error.value)
     assert all(word in text for word in (str(folder), *words)), text
 
@@ -52,7 +53,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
         assert np.array_equal(record.columns[name], run.column(name))
     assert (record.columns["seconds"] >= 0).all()
     assert np.array_equal(record.loss, run.column("loss_sum") / run.column("count"))
-    assert [[ids.tolist() for ids in replica] for replica in record.sample_ids] == [
+    assert [[ids.tolist() for ids in replica] for replica in received_ids(record)] == [
         [ids[r].tolist() for ids in run.ids] for r in range(2)
     ]
     for which, state in run.states.items():
@@ -92,7 +93,7 @@ def test_each_process_writes_its_own_replicas(tmp_path: Path) -> None:
         writer.finish(run.evaluation)
         assert (tmp_path / "summary.json").exists() == (rank == 0)
     record = read_record(tmp_path)
-    assert all(np.array_equal(record.sample_ids[1][step], run.ids[step][1]) for step in range(6))
+    assert all(np.array_equal(received_ids(record)[1][step], run.ids[step][1]) for step in range(6))
 
 
 def test_scalars_go_to_the_sink_too(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_whole_steps_are_on_disk_as_soon_as_they_are_done(tmp_path: Path) -> Non
     for step in range(6):
         run.write_step(writer, step)
         record = read_record(tmp_path)
-        assert len(record.steps) == step + 1 == len(record.sample_ids[0])
+        assert len(record.steps) == step + 1 == len(received_ids(record)[0])
     writer.close()
 
 
@@ -145,7 +146,7 @@ def test_a_killed_run_is_readable_to_its_last_whole_step_but_not_comparable(tmp_
     record = read_record(tmp_path / "killed")
     assert record.summary is None
     assert record.steps.tolist() == [0, 1, 2, 3, 4]
-    assert len(record.sample_ids[0]) == 5, "the replica's file may be one step ahead"
+    assert len(received_ids(record)[0]) == 5, "the replica's file may be one step ahead"
     whole = run.write(tmp_path / "whole")
     for pair in ([whole, record], [record, whole]):
         with pytest.raises(NotComparableError, match=r"did not finish \(5 of 6 steps\)") as error:
@@ -256,7 +257,7 @@ def edit_columns(folder: Path, change: Callable[[list[str]], list[str]]) -> None
 def test_damage_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "run"
     record = Run.of(tiny_spec(), MIRRORED).write(folder)
-    assert len(record.sample_ids) == 2, "the undamaged record is read"
+    assert len(received_ids(record)) == 2, "the undamaged record is read"
     change, words = DAMAGE[damage]
     change(folder)
     refused(folder, *words)
@@ -330,7 +331,9 @@ def tapped(folder: Path, finished: bool = True) -> np.ndarray:
         for step in range(6):
             run.write_step(writer, step, range(rank, rank + 1))
             writer.taps(step, [values[rank, step]])
-        writer.phases(rank, {"seconds": {"forward": [0.1, 0.2]}, "messages": [["all_reduce", 8 + rank]]})
+        writer.of_rank(
+            "phases", rank, {"seconds": {"forward": [0.1, 0.2]}, "messages": [["all_reduce", 8 + rank]]}
+        )
         if finished:
             writer.finish(run.evaluation)
         else:

@@ -37,6 +37,7 @@ from parity_tests.helpers.records import (
     Run,
     edit_json,
     one_line,
+    received_ids,
     recipe_spec,
     tiny_spec,
 )
@@ -66,7 +67,7 @@ def write_part(run: Run, folder: Path, steps: range, finished: bool) -> None:
             if run.options.digests:
                 writer.fingerprints(step, [str(step)] * several)
         if finished:
-            writer.memory(process, {"parameters": steps.start})
+            writer.of_rank("memory", process, {"parameters": steps.start})
             writer.finish(run.evaluation)
         else:
             writer.close()
@@ -144,7 +145,7 @@ def test_the_parts_of_a_run_read_as_one(tmp_path: Path, straight: RunRecord) -> 
     assert record.violations == () and record.memory == [{"parameters": 25}]
     assert record.fingerprints == [] and record.taps is None and record.phases == []
     with pytest.raises(RecordError, match="2 and 4 and 1 replicas"):
-        record.sample_ids  # noqa: B018
+        received_ids(record)
     with pytest.raises(RecordError, match="its parts had replicas of their own"):
         record.received  # noqa: B018
 
@@ -175,7 +176,7 @@ def test_the_label_tells_each_change_of_placement(
     assert record.label == label and len(record.steps) == 30
     if set(places) == {DDP}:
         plain = Run.of(SPEC, DDP).write(tmp_path / "plain")
-        for ours, theirs in zip(record.sample_ids, plain.sample_ids, strict=True):
+        for ours, theirs in zip(received_ids(record), received_ids(plain), strict=True):
             assert all(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
 
 

@@ -26,7 +26,7 @@ from parity.common.record import RunRecord, mixing, read_record, samples
 from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, TrainSpec
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.records import DDP, MIRRORED, TORCH, one_line, tiny_spec
+from parity_tests.helpers.records import DDP, MIRRORED, TORCH, one_line, received_ids, tiny_spec
 
 Step = list[Ids]
 STEPS = 700  # three blocks, none of them whole: ids are kept of the first few steps
@@ -92,7 +92,7 @@ def test_digests_of_an_honest_run_are_those_of_its_plan(
     assert found.problems == () and found.audited_steps == found.steps == STEPS
     assert found.samples == np.sum(local) and found.empty_local_batches == np.sum(np.array(local) == 0)
     with pytest.raises(RecordError, match=r"ids of 5 of 700 steps, and hashes of the rest") as error:
-        record.sample_ids  # noqa: B018
+        received_ids(record)
     one_line(error.value)
 
 

@@ -19,9 +19,15 @@ from safetensors.numpy import save_file
 
 from parity.common.base.errors import NotComparableError, RecordError
 from parity.common.diagnosis.result import Diagnosis, StageSummary
-from parity.common.external.scripts.factors import factor_between, in_words, named
 from parity.common.external.scripts.layers import deviations
-from parity.common.external.scripts.recorded import diagnose_recorded, mapped, unwrapped
+from parity.common.external.scripts.recorded import (
+    diagnose_recorded,
+    factor_between,
+    in_words,
+    mapped,
+    named,
+    unwrapped,
+)
 from parity.common.parity.result import Result, judge
 from parity.common.record import RunRecord, read_record, script
 from parity.common.record.script_taps import TapWriter, is_tapped, read_taps
@@ -30,7 +36,7 @@ from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
-from parity_tests.helpers.records import TORCH, Run, edit_json, one_line, tiny_spec
+from parity_tests.helpers.records import TORCH, Run, edit_json, one_line, received_ids, tiny_spec
 from parity_tests.recorded import BARE, BATCH, SAMPLES, STEPS, batch, write_mapping
 from parity_tests.test_report_html import rendered
 
@@ -539,7 +545,7 @@ def test_a_killed_script_leaves_its_whole_steps(scripts: Scripts, tmp_path: Path
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     record = read_record(tmp_path / "killed")
     assert record.steps.tolist() == list(range(7)) and record.summary is None
-    assert [ids.tolist() for ids in record.sample_ids[0]] == [batch(step).tolist() for step in range(7)]
+    assert [ids.tolist() for ids in received_ids(record)[0]] == [batch(step).tolist() for step in range(7)]
     whole = scripts.record("torch/base")
     for name in ("loss_sum", "gradient_norm", "update_norm"):
         assert np.array_equal(record.columns[name], whole.columns[name][:7])

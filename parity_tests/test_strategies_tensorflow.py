@@ -30,6 +30,7 @@ from parity.common.record import RunRecord, read_record
 from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec, override
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.matrix import small
+from parity_tests.helpers.records import received_ids
 from parity_tests.tables.strategies import DROPOUT
 
 REFERENCE = "tensorflow:mirrored:1"
@@ -181,7 +182,7 @@ def test_workers_train_as_one_replica_does(
     record = bench.record(spec, text)
     replicas = record.placement.replicas
     assert parted(record) == [] and len(record.fingerprints) == replicas
-    sizes = [len(record.sample_ids[replica][2]) for replica in range(replicas)]
+    sizes = [len(received_ids(record)[replica][2]) for replica in range(replicas)]
     assert sizes == ([1, 1, 0, 0] if replicas == 4 else [1, 1])
     assert len(record.memory) == 2, "each worker says what it holds"
     logs = [path.read_text() for path in sorted((record.folder / "logs").iterdir())]
@@ -222,8 +223,8 @@ def test_several_steps_a_call_change_no_bit(bench: Bench) -> None:
     one, several = (bench.record(spec, text + more, digests=False) for more in ("", ",steps_per_call=4"))
     for name in set(one.columns) - {"seconds"}:
         assert np.array_equal(one.columns[name], several.columns[name]), name
-    assert [[ids.tolist() for ids in row] for row in one.sample_ids] == [
-        [ids.tolist() for ids in row] for row in several.sample_ids
+    assert [[ids.tolist() for ids in row] for row in received_ids(one)] == [
+        [ids.tolist() for ids in row] for row in received_ids(several)
     ]
     for state in ("first_gradients", "final"):
         ours, theirs = one.state(state), several.state(state)

@@ -15,7 +15,7 @@ from parity.common.state.zero_gradient import zero_gradient_directions
 from parity_tests.faults.registry import Tapped, parameters, trials
 from parity_tests.helpers.fingerprints import activation_fingerprint, gradient_fingerprint
 from parity_tests.helpers.matrix import config, small, tensorflow, torch
-from parity_tests.helpers.records import one_line
+from parity_tests.helpers.records import one_line, received_ids
 from parity_tests.helpers.run_cache import RunCache
 
 LIMIT = 1e-12
@@ -103,7 +103,7 @@ def test_the_digests_are_those_of_numpy(run_cache: RunCache, run: RunConfig) -> 
     weights, gradients = (
         load_state(record.folder / f"{n}.safetensors") for n in ("initial", "first_gradients")
     )
-    ids = np.concatenate([replica[0] for replica in record.sample_ids])
+    ids = np.concatenate([replica[0] for replica in received_ids(record)])
     samples, _ = sources.load_for(record.header.spec)
     inputs, labels = samples.rows(ids, 0)
     outputs = {"flatten": inputs.reshape(len(ids), -1)}

@@ -19,7 +19,6 @@ from parity.common.spec import TrainSpec, layers, walk
 from parity.common.spec.layers.attention import AttentionBase
 from parity.common.state.imported import refuse_imported
 from parity.tf_impl.inference import model_of
-from parity.tf_impl.stock import sequences as _sequences  # noqa: F401 - it registers its layers
 from parity.tf_impl.stock.model import stock_model
 
 _SAMPLES = 8

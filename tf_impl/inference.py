@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +65,10 @@ def load(path: Path | str) -> keras.Model:
 
 def model_of(weights: Weights) -> keras.Model:
     """The model with given weights."""
-    with _keeping_precision():
-        return _InferenceModel(weights)
-
-
-@contextmanager
-def _keeping_precision() -> Iterator[None]:
-    """Leave Keras's defaults, which building a model sets, to the caller as they were."""
+    # Keras's defaults, which building a model sets, are left to the caller as they were.
     kind, policy = keras.config.floatx(), keras.config.dtype_policy()
     try:
-        yield
+        return _InferenceModel(weights)
     finally:
         keras.config.set_floatx(kind)
         keras.config.set_dtype_policy(policy)

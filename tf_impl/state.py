@@ -28,7 +28,8 @@ def load_own(own: Callable[[int], State], model: Model, strategy: Strategy) -> N
 
 def export(model: Model, optimizer: Optimizer, step: int) -> State:
     """Copies of every variable by canonical name."""
-    state: State = {name: _read(variable) for name, variable in _variables(model, optimizer).items()}
+    # .numpy() may share memory with the variable, which training goes on changing.
+    state: State = {name: np.array(v.numpy()) for name, v in _variables(model, optimizer).items()}
     state["step"] = np.array(step, np.int64)
     return state
 
@@ -57,11 +58,6 @@ def _variables(model: Model, optimizer: Optimizer) -> dict[str, tf.Variable]:
         for name, variable in variables.items():
             result[slot_name(slot, name)] = variable
     return result
-
-
-def _read(variable: tf.Variable) -> np.ndarray:
-    # .numpy() may share memory with the variable, which training goes on changing.
-    return np.array(variable.numpy())
 
 
 def _read_component(variable: tf.Variable) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,7 @@ class StepTaps(ActivationGraph):
 
         with strategy.native.scope():
             self._vectors = {
-                layer.path: variable(layer.path, (_size(layer.output_shape),)) for layer in layers
+                layer.path: variable(layer.path, (math.prod(layer.output_shape),)) for layer in layers
             }
             self._parameter_vectors = [
                 variable(name.removeprefix("parameters/"), specs[name].shape) for name in model.parameters
@@ -80,10 +81,6 @@ class _Outputs:
             y = tf.identity(y)
         self.outputs[path] = y
         return y
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape))
 
 
 def reduced_gradients(model: Model, gradients: list[Any]) -> State:

@@ -75,17 +75,13 @@ def train(
     return out_dir
 
 
-def train_rank(
-    spec: TrainSpec,
-    placement: Placement,
-    out_dir: Path,
-    run_options: RunOptions,
-    instrumentation: Instrumentation,
-) -> None:
+def train_rank(*arguments: Any) -> None:
+    """Train as one of the processes; with the arguments of `train`, the spec resolved."""
+    _, placement, out_dir, *_ = arguments
     runtime.configure(placement)
     arrive()
     with lost_workers(placement, out_dir, _LOST, tf.errors.DeadlineExceededError):
-        Training(spec, placement, out_dir, run_options, instrumentation).train()
+        Training(*arguments).train()
 
 
 class Training(Run):

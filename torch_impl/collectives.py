@@ -17,16 +17,8 @@ from parity.common.spec import Placement
 from parity.torch_impl import runtime
 from parity.torch_impl.strategy import open_strategy
 
-_CALLS = {
-    "broadcast": "dist.broadcast",
-    "reduce": "dist.reduce",
-    "all_reduce": "dist.all_reduce",
-    "scatter": "dist.scatter",
-    "gather": "dist.gather",
-    "all_gather": "dist.all_gather_single",
-    "reduce_scatter": "dist.reduce_scatter_single",
-    "barrier": "dist.barrier",
-}
+# Those of whole tensors, not of lists.
+_SINGLE = ("all_gather", "reduce_scatter")
 
 
 class Group:
@@ -46,7 +38,7 @@ class Group:
             torch.cuda.synchronize()
 
     def how(self, operation: str) -> str:
-        return _CALLS[operation]
+        return f"dist.{operation}{'_single' if operation in _SINGLE else ''}"
 
     def prepare(self, operation: str, tensor: Any) -> Callable[[], Any]:
         return getattr(self, f"_{operation}")(tensor)

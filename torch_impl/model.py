@@ -17,7 +17,7 @@ from parity.torch_impl.native.layouts import NativeState, native_layout
 from parity.torch_impl.sharding.tensors import CanonicalTensor
 from parity.torch_impl.strategy import Strategy
 from parity.torch_impl.strategy.all_reduce import device_of
-from parity.torch_impl.strategy.compiled import compile_passes
+from parity.torch_impl.strategy.blocks import compile_passes
 
 
 class Model(NativeState):

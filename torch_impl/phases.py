@@ -118,9 +118,8 @@ class _Passes:
         for unit, freed in units:
             unit.set_reshard_after_forward(freed, recurse=False)
         # Gradients that were kept go with the next that are reduced.
-        self.both(reduce=True)
-        for parameter in self._parameters:
-            parameter.grad = None
+        with self.cleared():
+            self.both(reduce=True)
 
 
 def messages(step: Step) -> list[Message]:

@@ -62,7 +62,7 @@ class Probe:
         with look.at_local_gradients(self._hooked), attached(self._step, look.hooks()):
             result = self._step(batch, scalars, number)
         seen = {**look.kept, **own, **look.layers(), **look.backward()}
-        self.layers = look.sources
+        self.layers = look.pieces[0].sources
         look.release()
         return result, [{**seen, "updated": np.array(bool(result.updated))}]
 
@@ -77,7 +77,7 @@ class Probe:
         batch = look.batch(batch)
         with attached(self._step, look.hooks()):
             self._step.evaluate(batch)
-        self.layers, seen = look.sources, {**look.kept, **look.layers()}
+        self.layers, seen = look.pieces[0].sources, {**look.kept, **look.layers()}
         look.release()
         return [seen]
 
@@ -86,14 +86,14 @@ class _Look:
     """What this rank sees in one step, and what is injected there.
 
     injected: by name. scale: what the loss is multiplied by; divided out of what is kept. kept: by name, all but
-    what belongs to layers.
+    what belongs to layers. pieces: the layers of each micro-batch.
     """
 
     def __init__(self, step: Step, differentiable: dict[str, bool], injected: State, scale: float) -> None:
         self._parameters, self.differentiable = step.model.parameters, differentiable
         self.injected, self.scale = injected, scale
         self.kept: State = {}
-        self._pieces: list[_Piece] = []
+        self.pieces: list[_Piece] = []
 
     def batch(self, batch: Any) -> Any:
         """Of a batch the one to go on with."""
@@ -113,9 +113,9 @@ class _Look:
 
     def _context(self, step: Step, part: Hook, inputs: Tensor, *rest: Any) -> Context:
         context = part(inputs, *rest)
-        first = self._pieces[-1].rows.stop if self._pieces else 0
-        self._pieces.append(_Piece(self, slice(first, first + len(inputs)), inputs, context.taps))
-        return replace(context, taps=self._pieces[-1])
+        first = self.pieces[-1].rows.stop if self.pieces else 0
+        self.pieces.append(_Piece(self, slice(first, first + len(inputs)), inputs, context.taps))
+        return replace(context, taps=self.pieces[-1])
 
     def _loss(self, step: Step, part: Hook, *given: Any) -> tuple[Tensor, Tensor]:
         loss_sum, count = part(*given)
@@ -173,15 +173,15 @@ class _Look:
 
     def layers(self) -> State:
         """Outputs, and inputs that are nobody's output."""
-        outputs, inputs = ([getattr(p, kind) for p in self._pieces] for kind in ("outputs", "inputs"))
+        outputs, inputs = ([getattr(p, kind) for p in self.pieces] for kind in ("outputs", "inputs"))
         found = {f"forward/{path}": _rows([each[path] for each in outputs]) for path in outputs[0]}
         return found | {f"input/{path}": _rows([each[path] for each in inputs]) for path in inputs[0]}
 
     def backward(self) -> State:
         """Gradients with respect to the outputs; zero where nothing depends on one."""
         gradients = {
-            f"backward/{path}": _rows([piece.gradient(path) for piece in self._pieces])
-            for path in self._pieces[0].outputs
+            f"backward/{path}": _rows([piece.gradient(path) for piece in self.pieces])
+            for path in self.pieces[0].outputs
             if self.differentiable[path]
         }
         if self.scale == 1:
@@ -190,13 +190,8 @@ class _Look:
 
     def release(self) -> None:
         """Let go of the step's tensors: they hold what holds them, where Python cannot see it."""
-        for piece in self._pieces:
+        for piece in self.pieces:
             piece.release()
-
-    @property
-    def sources(self) -> dict[str, str]:
-        """Of each layer's path the name of its input."""
-        return self._pieces[0].sources
 
 
 class _Piece:

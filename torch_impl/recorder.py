@@ -144,7 +144,7 @@ class Recorder(ScriptRecorder):
         else:
             self._hooks = [
                 self._optimizer.register_step_pre_hook(self._see_before),
-                self._optimizer.register_step_post_hook(self._see_after),
+                self._optimizer.register_step_post_hook(lambda *_: self._see_parameters()),
             ]
 
     def before_update(self) -> None:
@@ -224,10 +224,6 @@ class Recorder(ScriptRecorder):
         if any(given is not None for given in (*args, *kwargs.values()) if given is not optimizer):
             return  # a closure, by which it will compute gradients of its own
         self.before_update()
-
-    def _see_after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """The optimizer has taken its step."""
-        self._see_parameters()
 
     @property
     def _measures(self) -> bool:

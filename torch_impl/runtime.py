@@ -97,7 +97,7 @@ def versions() -> dict[str, str]:
 
 def describe() -> dict[str, Any]:
     """What `parity doctor` shows of this framework."""
-    from parity.torch_impl.strategy.compiled import has_compiler  # a strategy's, which build on this
+    from parity.torch_impl.strategy.blocks import has_compiler  # a strategy's, which build on this
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {

@@ -115,18 +115,14 @@ def _leave_at_once() -> None:
         atexit.register(leave)
 
 
-def train_rank(
-    spec: TrainSpec,
-    placement: Placement,
-    out_dir: Path,
-    run_options: RunOptions,
-    instrumentation: Instrumentation,
-) -> None:
+def train_rank(*arguments: Any) -> None:
+    """Train as one of the processes; with the arguments of `train`, the spec resolved."""
+    spec, placement, _, run_options, _ = arguments
     local_rank = process_context(placement).local_rank
     _PINNED[:] = [pin_to_cores(placement, range(local_rank, local_rank + 1))]
     runtime.configure(placement)
     arrive()
-    begin = functools.partial(Training, spec, placement, out_dir, run_options, instrumentation)
+    begin = functools.partial(Training, *arguments)
     if placement.engine_owns_loop:
         engines.engine_of(placement).run(spec, placement, run_options, begin)
     else:

@@ -68,22 +68,12 @@ def named(inputs: Inputs) -> dict[str, Array]:
     return named
 
 
-def forward_asked(
-    keras: str,
-    torch: str,
-    arrays: dict[str, Array],
-    chosen: Tolerance,
-    weights: Literal["keras", "torch"],
-    path: Path,
-) -> PairRequest:
-    """A pair of which only the forward pass is asked; its samples are written to `path`."""
+def forward_asked(keras: str, torch: str, arrays: dict[str, Array], path: Path, **rest: Any) -> PairRequest:
+    """A pair of which only the forward pass is asked; its samples are written to `path`. rest: fields of PairRequest."""
     rows = len(next(iter(arrays.values())))
     np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
-    rest = {"steps": 1, "global_batch": rows, "precision": chosen.precision, "weights": weights}
     data = SampleFile.of(path, tuple(arrays), _TARGETS)
-    return training_asked(
-        keras, torch, data, "mean_squared_error", (None, None, None), rest | {"without_dropout": False}
-    )
+    return training_asked(keras, torch, data, "mean_squared_error", steps=1, global_batch=rows, **rest)
 
 
 def training_asked(
@@ -91,8 +81,8 @@ def training_asked(
     torch: str,
     data: Path | SampleFile,
     loss: str,
-    optimizers: tuple[str | None, str | None, str | None],
-    rest: dict[str, Any],
+    optimizers: tuple[str | None, str | None, str | None] = (None, None, None),
+    **rest: Any,
 ) -> PairRequest:
     """A pair that is trained.
 

@@ -9,8 +9,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,18 +19,20 @@ from rich.console import Console
 
 from parity.common.assertions import arguments
 from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
-from parity.common.assertions.failures import place_of, told_of, where_of, write_failure
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import lint
+from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.pairs import setup
-from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
+from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.worker import ExternalWorker
+from parity.common.report.files import finite, write_data
+from parity.common.report.html.page import write_page
 from parity.common.report.terminal import write_reports
 from parity.common.spec.external.mapping import write_mapping
 from parity.common.spec.external.target import Target
@@ -46,16 +48,13 @@ _QUIET = Console(quiet=True)
 _STAGES = ("before", "forward", "evaluation")
 
 
-class Assertions:
+class Assertions(AbstractContextManager["Assertions"]):
     """Asserts; its two framework processes stay for the next assertion. Use as a context manager, or close it."""
 
     def __init__(self) -> None:
         self._sides: dict[tuple[Framework, str], ExternalWorker] = {}
         self._workers: Workers | None = None
         self._logs = Path()
-
-    def __enter__(self) -> Assertions:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -97,13 +96,16 @@ class Assertions:
         """
         chosen = arguments.tolerance_of(tolerance)
         arrays = arguments.named(inputs)
-        with _Scratch(folder, mapping) as scratch:
-            asked = arguments.forward_asked(keras, torch, arrays, chosen, weights, scratch / SAMPLES)
+        _make_room(folder, mapping)
+        with tempfile.TemporaryDirectory(prefix="parity-assert-") as name:
+            scratch = Path(name)
+            rest = {"precision": chosen.precision, "weights": weights, "without_dropout": False}
+            asked = arguments.forward_asked(keras, torch, arrays, scratch / SAMPLES, **rest)
             ours, theirs = self._pair(asked, asked.precision)
             opened = setup.open_pair(asked, ours, theirs)
             found = setup.map_pair(opened, None if mapping is None else Path(mapping))
             write_mapping(scratch / MAPPING, found)
-            with scratch.kept_on_error():  # the user completes the mapping
+            with _kept_on_error(scratch, folder):  # the user completes the mapping
                 setup.check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
                 setup.turn_off_dropout(asked, opened)
@@ -117,7 +119,7 @@ class Assertions:
             if all(one.deviation <= chosen.limit for one in seen):
                 return
             text = _explained(asked, opened, bench, chosen, training, seen, scratch)
-            with scratch.kept_on_error():
+            with _kept_on_error(scratch, folder):
                 raise AssertionError(f"{text}\n  report: {folder / REPORT}")
 
     def same_training(
@@ -169,13 +171,11 @@ class Assertions:
                 arguments.written(data, folder),
                 loss,
                 (optimizer, keras_optimizer, torch_optimizer),
-                {
-                    "steps": steps,
-                    "global_batch": global_batch,
-                    "precision": precision,
-                    "weights": weights,
-                    "without_dropout": without_dropout,
-                },
+                steps=steps,
+                global_batch=global_batch,
+                precision=precision,
+                weights=weights,
+                without_dropout=without_dropout,
             )
             way = PairOptions(
                 None, replicas, "cpu", None if mapping is None else Path(mapping), 0, overwrite=False
@@ -229,33 +229,16 @@ class Assertions:
         return self._sides[key]
 
 
-class _Scratch:
-    """A temporary folder, whose files move to `folder` where an error is raised within `kept_on_error`."""
-
-    def __init__(self, folder: Path, mapping: str | Path | None) -> None:
-        self._folder, self._mapping, self._kept = folder, mapping, False
-
-    def __enter__(self) -> _Scratch:
-        _make_room(self._folder, self._mapping)
-        self._temporary = Path(tempfile.mkdtemp(prefix="parity-assert-"))
-        return self
-
-    @contextmanager
-    def kept_on_error(self) -> Iterator[None]:
-        """Around what may raise an error that points to a file in the folder."""
-        self._kept = True
+@contextmanager
+def _kept_on_error(scratch: Path, folder: Path) -> Iterator[None]:
+    """Around what may raise an error that points to a file in the folder: all that is in `scratch` moves there."""
+    try:
         yield
-        self._kept = False
-
-    def __exit__(self, *_: object) -> None:
-        if self._kept:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for path in self._temporary.iterdir():
-                shutil.move(path, self._folder / path.name)
-        shutil.rmtree(self._temporary)
-
-    def __truediv__(self, name: str) -> Path:
-        return self._temporary / name
+    except BaseException:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in scratch.iterdir():
+            shutil.move(path, folder / path.name)
+        raise
 
 
 def _make_room(folder: Path, *given: object) -> None:
@@ -305,10 +288,8 @@ def _judged(asked: PairRequest, outcome: Outcome, folder: Path) -> str:
 
 
 def _remove_empty(folder: Path) -> None:
-    try:
+    with suppress(OSError):  # it is not empty, or not there
         folder.rmdir()
-    except OSError:
-        pass  # it is not empty, or not there
 
 
 def _explained(
@@ -318,7 +299,7 @@ def _explained(
     chosen: Tolerance,
     training: bool,
     seen: list[TensorComparison],
-    scratch: _Scratch,
+    scratch: Path,
 ) -> str:
     """Where and why, for a person; and a page of it."""
     worst = max(seen, key=lambda one: one.deviation)
@@ -326,7 +307,9 @@ def _explained(
         f"{asked.keras} and {asked.torch} do not compute the same",
         f"  {place_of(worst)}: off by {worst.deviation:.2g}{where_of(worst)}, allowed {chosen.limit:g} ({chosen.reason})",
     ]
-    layers = _layers(bench, training)
+    ours = bench.keras.forward(bench.inputs[0], training=training)
+    theirs = bench.torch.forward(bench.inputs[1], training=training)
+    layers = bench.passes(ours, theirs, training)
     first = next((one for one in layers if one.deviation > chosen.limit), None)
     if first is not None:
         partner = next((p.torch for p in bench.points if f"forward/{p.name}" == first.name), None)
@@ -337,16 +320,9 @@ def _explained(
     return "\n".join(lines)
 
 
-def _layers(bench: Bench, training: bool) -> list[TensorComparison]:
-    """The pass layer by layer."""
-    ours = bench.keras.forward(bench.inputs[0], training=training)
-    theirs = bench.torch.forward(bench.inputs[1], training=training)
-    return bench.passes(ours, theirs, training)
-
-
 def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
     """By experiment on the live models; the settings that differ where none can be made."""
-    suspects = lint(*bench.outlines, bench.mapping.layers)
+    suspects = lint(*bench.outlines, known_layers(*bench.outlines, bench.mapping))
     lines = []
     findings: Sequence[Finding] = ()
     try:
@@ -362,3 +338,50 @@ def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
         lines += told_of(finding, suspects)
     settings = [f"  setting: {each.text}; {each.fix}" for each in suspects if each.changes == "forward"]
     return lines if told else [*lines, *settings[:_SHOWN]]
+
+
+def told_of(finding: Finding, suspects: Sequence[Difference]) -> list[str]:
+    """Why, in lines; of what no experiment explained, the settings there that differ."""
+    why, place = finding.explanation, finding.name.partition("/")[2]
+    if why is not None:
+        return [f"  cause: {why.text}", f"    {why.confidence}: {why.evidence}", f"    fix: {why.fix}"]
+    mine = [each for each in suspects if each.keras == place and each.changes == "forward"]
+    return [f"  cause, not tried: {each.text}; {each.fix}" for each in mine] or [
+        f"  cause of {place}: none that is known"
+    ]
+
+
+def place_of(one: TensorComparison) -> str:
+    """Where a tensor is, without the stage of the step."""
+    name = one.name.partition("/")[2]
+    return f"the {name}" if name == OUTPUT else name
+
+
+def where_of(one: TensorComparison) -> str:
+    """' (row of sample 3)', or nothing."""
+    return f" ({one.where})" if one.where else ""
+
+
+def write_failure(
+    path: Path, lines: list[str], tensors: Sequence[TensorComparison], limit: float | None
+) -> None:
+    """Write an HTML page without scripts, and the same as JSON beside it.
+
+    Args:
+        path: of the page.
+        lines: what it says.
+        tensors: in their order.
+        limit: of the deviation of all; None: each has its own.
+
+    Raises:
+        RecordError: a file cannot be written.
+    """
+    words = {
+        "headline": {"verdict": "divergent", "title": "Not the same", "why": lines[0]},
+        "lines": lines,
+        "tensors": [(one, one.deviation <= (limit or one.allowed)) for one in tensors],
+        "limit": f"allowed {limit:g}" if limit else "relative to its largest element",
+    }
+    write_page(path, "failure.html.j2", words, {}, None)
+    data = {"text": lines, "limit": limit, "tensors": [asdict(one) for one in tensors]}
+    write_data(finite(data), path.with_suffix(".json"))

@@ -82,6 +82,18 @@ def sample_words(key: Key, step: int, sample_ids: NDArray[np.int64], count: int)
     return words.reshape(len(ids), 4 * len(blocks))[:, :count]
 
 
+def below(words: NDArray[np.unsignedinteger], limit: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """32-bit words as whole numbers from 0 to limit - 1; evenly, up to 2^-32."""
+    return ((np.asarray(words, np.uint64) * np.asarray(limit, np.uint64)) >> _SHIFT).astype(np.int64)
+
+
+def fractions(words: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Each two words of the last axis as a number in [0, 1) with 53 random bits: (n, words / 2)."""
+    wide = words.astype(np.uint64)
+    bits = ((wide[:, 0::2] << _SHIFT) | wide[:, 1::2]) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
+
+
 def uniform(key: Key, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Uniform float64 in [0, 1) with 53 random bits; element i depends on i alone."""
     result = np.empty(math.prod(shape))
@@ -103,9 +115,7 @@ def _pairs(key: Key, size: int) -> Iterator[tuple[slice, NDArray[np.float64], ND
     """Two uniform numbers for each of `size` counter values, in parts that stay in the cache."""
     for start in range(0, size, _PART):
         part = slice(start, min(start + _PART, size))
-        words = philox(key, np.arange(part.start, part.stop, dtype=np.uint64)).astype(np.uint64)
-        bits = ((words[:, 0::2] << _SHIFT) | words[:, 1::2]) >> np.uint64(11)
-        numbers = bits.astype(np.float64) * 2.0**-53
+        numbers = fractions(philox(key, np.arange(part.start, part.stop, dtype=np.uint64)))
         yield part, numbers[:, 0], numbers[:, 1]
 
 

@@ -377,22 +377,23 @@ def _check_tensors(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]
         path = path / STATE
         state = load_state(path, mapped=True)
         step = state.pop("step", None)
-    _check_shapes(path, state, shapes, dtype)
+    check_shapes(path, state, shapes, dtype)
     if step is None or step.shape or step.dtype != np.int64 or int(step) != checkpoint.step:
         raise CheckpointError(f"{path}: is not of step {checkpoint.step}, as the manifest says")
     buffers = {name: shape for name, shape in shapes.items() if name.startswith("buffers/")}
     for name in checkpoint.manifest.files.keys() - {STATE, *checkpoint.shards}:
         own = load_state(checkpoint.folder / name, mapped=True)
-        _check_shapes(checkpoint.folder / name, own, buffers, dtype)
+        check_shapes(checkpoint.folder / name, own, buffers, dtype)
 
 
-def _check_shapes(path: Path, found: State, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> None:
+def check_shapes(path: Path, found: State, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> None:
+    """Raise RecordError where a file holds other tensors than those of these shapes, or of another type."""
     for name in sorted(shapes.keys() ^ found.keys()):
         problem = "lacks" if name in shapes else "holds an unknown tensor"
-        raise CheckpointError(f"{path}: {problem} {name if name in shapes else repr(name[:80])}")
+        raise RecordError(f"{path}: {problem} {name if name in shapes else repr(name[:80])}")
     for name, shape in shapes.items():
         if found[name].shape != shape or found[name].dtype != dtype:
-            raise CheckpointError(
+            raise RecordError(
                 f"{path}: {name} is {found[name].dtype} of shape {found[name].shape}, should be {dtype} of shape"
                 f" {shape}"
             )

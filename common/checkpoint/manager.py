@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from parity.common.base.errors import CheckpointError, ParityError, StoppedError
 from parity.common.base.files import partial_of
 from parity.common.base.stop import Stop
 from parity.common.checkpoint import files
-from parity.common.checkpoint.shards import Shard, announce, gather, shard_file, write_shard, write_tensors
+from parity.common.checkpoint.shards import Shard, gather, shard_file, write_announced, write_shard
 from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.common.state.canonical import State
 
@@ -69,7 +70,6 @@ class CheckpointManager(AbstractContextManager["CheckpointManager"]):
         self._writer: threading.Thread | None = None
         self._error: Exception | None = None
         self._loss_sum = self._count = 0.0
-        self._own: dict[int, State] = {}
         self.stopping = False
         self._lock = lock(run) if primary and (self._saving or run_options.resume) else None
         if self._lock is not None:
@@ -117,15 +117,18 @@ class CheckpointManager(AbstractContextManager["CheckpointManager"]):
         self.stopping = stop > 0
         return passed > 0
 
-    def save_replicas(self, replicas: range, buffers: Sequence[State]) -> None:
-        """Have what is each of some replicas' own written along with what is saved next."""
-        self._own = dict(zip(replicas, buffers, strict=True))
-
-    def save(self, step: int, state: State | Shard, rates: Mapping[str, float | None]) -> None:
+    def save(
+        self,
+        step: int,
+        state: State | Shard,
+        rates: Mapping[str, float | None],
+        own: Mapping[int, State] = MappingProxyType({}),
+    ) -> None:
         """Write the state before `step`; with `in_background` while the training goes on.
 
         Args:
             state: the whole, or, where the ranks are to write it together, this one's part of it.
+            own: by replica its buffers, where each has its own: of those that this process speaks for.
 
         Raises:
             CheckpointError: this, or the one before it, could not be written.
@@ -135,7 +138,6 @@ class CheckpointManager(AbstractContextManager["CheckpointManager"]):
         loss = self._loss_sum / self._count if self._count else None
         loss = loss if loss is not None and math.isfinite(loss) else None
         self._loss_sum = self._count = 0.0
-        own, self._own = self._own, {}
         if not (self._primary or own or isinstance(state, Shard)):
             return
         assert self._saving is not None
@@ -188,34 +190,24 @@ class CheckpointManager(AbstractContextManager["CheckpointManager"]):
         rates: Mapping[str, float | None],
         loss: float | None,
     ) -> None:
-        """Write this process's part, and as the primary one, once the others have theirs, what makes it a checkpoint.
-
-        own: by replica its buffers.
-        """
+        """Write this process's part, and as the primary one, once the others have theirs, what makes it a checkpoint."""
         folder, placement = files.folder_of(self._run, step), self._placement
         partial = partial_of(folder)
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            written = {
-                (name := files.replica_file(replica)): write_tensors(partial / name, own_state)
-                for replica, own_state in own.items()
-            }
+            for replica, buffers in own.items():
+                write_announced(partial / files.replica_file(replica), buffers)
             # Where one replica has buffers of its own, each has.
-            names = [
-                files.replica_file(replica)
-                for replica in range(placement.replicas)
-                if own and replica not in own
-            ]
+            names = [files.replica_file(replica) for replica in range(placement.replicas) if own]
             if isinstance(state, Shard):
                 write_shard(partial, state)
                 names += map(shard_file, range(state.ranks))
             elif self._primary:
-                written[files.STATE] = write_tensors(partial / files.STATE, state)
+                write_announced(partial / files.STATE, state)
+                names.append(files.STATE)
             if not self._primary:
-                for name, what in written.items():
-                    announce(partial / name, what)
                 return
-            written |= gather(partial, names, placement.timeout_seconds)
+            written = gather(partial, names, placement.timeout_seconds)
             files.complete(folder, self._spec, placement, step, rates, loss, written)
             self._thin()
         except Exception as error:

@@ -159,13 +159,12 @@ def write_shard(partial: Path, shard: Shard) -> None:
     partial.mkdir(parents=True, exist_ok=True)
     tensors = {f"{piece.name}@{','.join(map(str, piece.start))}": piece.values for piece in shard.pieces}
     shapes = {piece.name: list(piece.whole) for piece in shard.pieces}
-    path = partial / shard_file(shard.rank)
-    announce(path, write_tensors(path, tensors, {SHAPES: json.dumps(shapes)}))
+    write_announced(partial / shard_file(shard.rank), tensors, {SHAPES: json.dumps(shapes)})
 
 
-def announce(path: Path, written: Written) -> None:
-    """Say beside a file that all of it is on the disk."""
-    write_json(_note(path), written)
+def write_announced(path: Path, tensors: Mapping[str, Array], about: Mapping[str, str] | None = None) -> None:
+    """As `write_tensors`, arrays of any shape, and say beside the file that all of it is on the disk."""
+    write_json(_note(path), write_tensors(path, tensors, about))
 
 
 def gather(partial: Path, names: Iterable[str], seconds: float) -> dict[str, Written]:

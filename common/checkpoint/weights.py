@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import CheckpointError, RecordError
-from parity.common.checkpoint import find
+from parity.common.checkpoint.files import check_shapes, find
 from parity.common.record import parts_of
 from parity.common.record.header import read_header
 from parity.common.reference import AVERAGE
@@ -43,33 +43,25 @@ def read_weights(path: Path) -> Weights:
         RecordError: the final state is damaged.
     """
     last = parts_of(path)[-1]
+    damaged: list[str] = []
     if (last / FINAL).is_file() and (last / "header.json").is_file():
-        spec = read_header(last).spec
+        spec, source = read_header(last).spec, last / FINAL
         if not isinstance(spec, TrainSpec):
             raise CheckpointError(
                 f"{path}: a recorded script, without the spec that its model would be built by"
             )
-        return _weights(spec.resolved(), last / FINAL, load_state(last / FINAL))
-    checkpoint, damaged = find(path)
-    return _weights(checkpoint.spec.resolved(), checkpoint.folder, checkpoint.state(), tuple(damaged))
-
-
-def _weights(
-    spec: TrainSpec, source: Path, state: Mapping[str, Any], passed_over: tuple[str, ...] = ()
-) -> Weights:
+        state: Mapping[str, Any] = load_state(source)
+    else:
+        checkpoint, damaged = find(path)
+        spec, source, state = checkpoint.spec, checkpoint.folder, checkpoint.state()
+    spec = spec.resolved()
     ema = spec.optimizer.ema
     averaged = ema is not None and ema.evaluate
-    tensors: State = {}
-    for name, parameter in parameter_specs(spec).items():
-        stored_name = slot_name(AVERAGE, name) if averaged and parameter.trainable else name
-        if stored_name not in state:
-            raise RecordError(f"{source}: lacks {stored_name}")
-        tensors[name] = state[stored_name]
-        if tensors[name].shape != parameter.shape or tensors[name].dtype != spec.master_dtype:
-            raise RecordError(
-                f"{source}: {stored_name} is {tensors[name].dtype} of shape {tensors[name].shape}, should be"
-                f" {spec.master_dtype} of shape {parameter.shape}"
-            )
+    specs = parameter_specs(spec)
+    names = {n: slot_name(AVERAGE, n) if averaged and p.trainable else n for n, p in specs.items()}
+    found = {name: state[name] for name in names.values() if name in state}
+    check_shapes(source, found, {names[n]: p.shape for n, p in specs.items()}, spec.master_dtype)
+    tensors: State = {name: found[stored_name] for name, stored_name in names.items()}
     if state.get("step") is None or state["step"].shape:
         raise RecordError(f"{source}: lacks the step that it is of")
-    return Weights(spec, int(state["step"]), source, tensors, passed_over)
+    return Weights(spec, int(state["step"]), source, tensors, tuple(damaged))

@@ -13,6 +13,7 @@ from typing import Any
 
 from parity.common import recipes
 from parity.common.base.errors import RecordError, SpecError
+from parity.common.base.files import naming_os_errors
 
 
 def add_command(
@@ -48,17 +49,21 @@ def check_positive(options: argparse.Namespace, *names: str) -> None:
             raise SpecError(f"--{name.replace('_', '-')} must be at least 1, received {value}")
 
 
+def parse_counts(flag: str, text: str) -> list[int]:
+    """The numbers of '1,2,4'; raises SpecError where a flag's text is something else."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 7 for part in parts):
+        raise SpecError(f"{flag} {text!r}: expected numbers with commas between them, e.g. 1,2,4")
+    return [int(part) for part in parts]
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write what `--json FILE` asks for; raises RecordError where it cannot be written."""
-    try:
+    with naming_os_errors(RecordError, f"{path}: cannot be written"):
         path.write_text(json.dumps(data, indent=1) + "\n")
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def make_folder(path: Path) -> None:
     """Make the folder that `--out` names; raises RecordError where it cannot be one."""
-    try:
+    with naming_os_errors(RecordError, f"{path}: cannot be used as an output folder"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be used as an output folder: {error.strerror}") from None

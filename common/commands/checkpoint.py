@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from parity.common.base.errors import CheckpointError
+from parity.common.base.units import show_size
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
 from parity.common.external.checkpoints import (
@@ -115,12 +116,7 @@ def _row(folder: Path) -> tuple[str, ...]:
 
 
 def _size(checkpoint: Checkpoint) -> str:
-    size = float(sum(stored.bytes for stored in checkpoint.manifest.files.values()))
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"
+    return show_size(sum(stored.bytes for stored in checkpoint.manifest.files.values()))
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -45,10 +45,10 @@ from parity.common.execution.training_cli import choose_spec
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
 from parity.common.parity.result import judge, read_session
+from parity.common.record import claim_folder
 from parity.common.report.terminal import conclude, table_console, write_reports
 from parity.common.scaling.experiment import is_scale
-from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema
-from parity.common.state.canonical import parameter_specs
+from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema, walk
 
 _IDS_SHOWN = 12
 
@@ -171,7 +171,10 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / spec.name
     if options.overwrite:
         session.remove(folder)
-    session.run_session(spec, configs, folder, options.timing_rounds, Console(stderr=True))
+    session.check(spec, configs)
+    claim_folder(folder)
+    stages = session.stages_of(spec, configs, folder, options.timing_rounds)
+    session.work(stages, folder, Console(stderr=True))
     result = read_session(folder)
     code = conclude(result, folder)
     if options.diagnose and result.verdict == "divergent":
@@ -271,4 +274,4 @@ def _add_node(tree: Tree, node: Node) -> None:
 
 
 def _parameter_count(spec: TrainSpec) -> int:
-    return sum(math.prod(p.shape) for p in parameter_specs(spec).values() if p.trainable)
+    return sum(node.trained for node in walk(spec.model.tree()))

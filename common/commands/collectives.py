@@ -20,6 +20,8 @@ from parity.common.report.terminal import figures_table, table_console
 from parity.common.spec.strategies import Framework
 
 _LARGEST = 2**31
+# Flags that are fields of the plan.
+_AS_GIVEN = ("ranks", "dtype", "device", "repeats", "timeout_seconds")
 
 
 def add(commands: Any) -> None:
@@ -74,15 +76,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     for operation in chosen:
         if operation not in OPERATIONS:
             raise SpecError(f"--operations: unknown {operation!r}; known: {', '.join(OPERATIONS)}")
-    return Plan(
-        ranks=options.ranks,
-        sizes=sizes,
-        dtype=options.dtype,
-        device=options.device,
-        repeats=options.repeats,
-        operations=chosen,
-        timeout_seconds=options.timeout_seconds,
-    )
+    given = {name: getattr(options, name) for name in _AS_GIVEN}
+    return Plan(sizes=sizes, operations=chosen, **given)
 
 
 def show(rows: list[Row], plan: Plan, console: Console) -> None:

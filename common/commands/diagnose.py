@@ -96,14 +96,12 @@ def after_run(result: Result, folder: Path) -> None:
     A diagnosis that fails says so on standard error: the verdict stands without it.
     """
     reference, *candidates = result.records
-    divergent = [
-        (number, candidate)
-        for number, (candidate, c) in enumerate(zip(candidates, result.comparisons, strict=True), start=1)
-        if c.verdict == "divergent"
-    ]
     floors = [read_record(path) for path in numbered_folders(folder / "floor")]
     told: set[str] = set()
-    for number, candidate in divergent:
+    pairs = zip(candidates, result.comparisons, strict=True)
+    for number, (candidate, comparison) in enumerate(pairs, start=1):
+        if comparison.verdict != "divergent":
+            continue
         print()
         if candidate.placement.framework in told:
             print(f"{candidate.label} differs, too: parity diagnose {reference.folder} {candidate.folder}")

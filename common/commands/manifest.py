@@ -14,6 +14,8 @@ from parity.common.spec import RunConfig
 
 # Pods come up minutes apart where nodes must be made or images fetched.
 _TIMEOUT_SECONDS = 900
+# Flags that are fields of the request.
+_AS_GIVEN = ("kind", "image", "memory", "claim", "folder", "namespace")
 
 
 def add(commands: Any) -> None:
@@ -50,17 +52,12 @@ def run(options: argparse.Namespace) -> int:
     flags = [f"--recipe={options.recipe}", *(f"--set={text}" for text in options.set)]
     here = on_each_node(placement)
     request = kubernetes.Request(
-        kind=options.kind,
         name=options.name or kubernetes.job_name(spec.name),
         spec=spec,
         spec_flags=tuple(flags) if options.recipe else (),
         config=config,
-        image=options.image,
         cpus=options.cpus or str(here * placement.threads_per_replica),
-        memory=options.memory,
-        claim=options.claim,
-        folder=options.folder,
-        namespace=options.namespace,
+        **{name: getattr(options, name) for name in _AS_GIVEN},
     )
     print(kubernetes.manifest(request), end="")
     return 0

@@ -20,6 +20,9 @@ from parity.common.report.terminal_diagnosis import print_diagnosis
 from parity.common.spec import RunConfig
 from parity.common.spec.external.target import Target
 
+# Flags that are fields of the request.
+_AS_GIVEN = ("steps", "global_batch", "precision", "weights", "without_dropout")
+
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
@@ -123,9 +126,5 @@ def _asked(options: argparse.Namespace) -> PairRequest:
         optimizer=parsed_optimizer(options.optimizer or "sgd,learning_rate=0.01") if own[0] is None else None,
         optimizers=None if own[0] is None else (Target.of(own[0]), Target.of(own[1])),
         data=SampleFile.of(options.data, names, options.targets, options.divide_by),
-        steps=options.steps,
-        global_batch=options.global_batch,
-        precision=options.precision,
-        weights=options.weights,
-        without_dropout=options.without_dropout,
+        **{name: getattr(options, name) for name in _AS_GIVEN},
     )

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import SpecError
-from parity.common.commands import add_command, add_spec_flags, check_positive
+from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
 from parity.common.execution import session
 from parity.common.execution.training_cli import choose_spec
 from parity.common.report.files import scale_to_json, write_both
@@ -22,6 +22,8 @@ from parity.common.scaling.projection import PROJECTED_DEVICES
 from parity.common.spec import TrainSpec
 
 _ROUNDS, _STEPS = 5, 60
+# Flags that are fields of the question.
+_AS_GIVEN = ("mode", "rounds", "target_loss", "target_accuracy", "project", "link")
 
 
 def add(commands: Any) -> None:
@@ -86,27 +88,15 @@ def question_of(options: argparse.Namespace) -> Question:
         parse_link(options.link)
     usual = {"device": options.device, "pin": True, "stop_at_step": _steps(spec, options)}
     placements = experiment.placements_of(
-        options.placement or DEFAULT_PLACEMENTS, _counts(options.replicas), **usual
+        options.placement or DEFAULT_PLACEMENTS, parse_counts("--replicas", options.replicas), **usual
     )
     return Question.parse(
         {
             "spec": spec.to_dict(),
             "placements": [config.to_dict() for config in placements],
-            "mode": options.mode,
-            "rounds": options.rounds,
-            "target_loss": options.target_loss,
-            "target_accuracy": options.target_accuracy,
-            "project": options.project,
-            "link": options.link,
+            **{name: getattr(options, name) for name in _AS_GIVEN},
         }
     )
-
-
-def _counts(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and len(part) < 7 for part in parts):
-        raise SpecError(f"--replicas {text!r}: expected numbers with commas between them, e.g. 1,2,4")
-    return [int(part) for part in parts]
 
 
 def _steps(spec: TrainSpec, options: argparse.Namespace) -> int:

@@ -15,8 +15,6 @@ from parity.common.record import RunRecord, read_record
 _ROWS_AT_ONCE = 1 << 12
 _WIDTH = 14
 
-Row = Sequence[float]
-
 
 def add(commands: Any) -> None:
     """Register the subcommand."""
@@ -62,20 +60,8 @@ def _rows(record: RunRecord, first: int | None, last: int | None) -> slice:
     return slice(start - low, end - low + 1)
 
 
-def _table_line(names: Sequence[str], row: Row) -> str:
-    return " ".join(f"{v:>{_WIDTH}}" if isinstance(v, int) else f"{v:>{_WIDTH}.6g}" for v in row)
-
-
-def _csv_line(names: Sequence[str], row: Row) -> str:
-    return ",".join(map(repr, row))
-
-
-def _jsonl_line(names: Sequence[str], row: Row) -> str:
-    return json.dumps(dict(zip(names, row, strict=True)))
-
-
-_LINES: dict[str, Callable[[Sequence[str], Row], str]] = {
-    "table": _table_line,
-    "csv": _csv_line,
-    "jsonl": _jsonl_line,
+_LINES: dict[str, Callable[[Sequence[str], Sequence[float]], str]] = {
+    "table": lambda names, row: " ".join(f"{v:>{_WIDTH}{'' if isinstance(v, int) else '.6g'}}" for v in row),
+    "csv": lambda names, row: ",".join(map(repr, row)),
+    "jsonl": lambda names, row: json.dumps(dict(zip(names, row, strict=True))),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RunError, SpecError
-from parity.common.commands import add_command, add_spec_flags
+from parity.common.commands import add_command, add_spec_flags, parse_counts
 from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.submission import submit as submission
 from parity.common.planning.submission.status import REPORT, State, report_of, states_of
@@ -102,13 +102,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _question(options: argparse.Namespace, spec: TrainSpec, size: Size) -> Question:
-    try:
-        counts = [int(text) for text in options.scale.split(",")]
-    except ValueError:
-        raise SpecError(
-            f"--scale {options.scale!r}: expected numbers with commas between, e.g. 1,2,4"
-        ) from None
     texts = options.placement or ["torch:ddp", "tf:multi_worker"]
+    counts = parse_counts("--scale", options.scale)
     placements = placements_of(texts, counts, size, min(_STEPS, spec.steps))
     return Question(spec=spec.resolved(), placements=tuple(placements), mode="strong", rounds=options.rounds)
 

@@ -28,15 +28,13 @@ def files_of_npy(source: spec.Npy) -> dict[str, Path]:
 
 
 def open_npy(source: spec.Npy) -> Dataset:
-    paths = iter(files_of_npy(source).values())
+    paths = list(files_of_npy(source).values())
+    each = 1 if source.targets_path is None else 2
     parts = []
-    for path in (source.path, source.test_path):
-        if path is None:
-            continue
-        inputs_path = next(paths)
-        targets_path = None if source.targets_path is None else next(paths)
-        targets = None if targets_path is None else mapped_npy(targets_path)
-        parts.append(_paired(mapped_npy(inputs_path), targets, source.divide_by, inputs_path, targets_path))
+    for at in range(0, len(paths), each):
+        first, last = paths[at], paths[at + each - 1]
+        targets = None if each == 1 else mapped_npy(last)
+        parts.append(_paired(mapped_npy(first), targets, source.divide_by, first, last))
     return Dataset(*parts)
 
 
@@ -49,9 +47,7 @@ def open_npz(source: spec.Npz) -> Dataset:
     return Dataset(*parts)
 
 
-def _paired(
-    inputs: Array, targets: Array | None, divide_by: float, path: Path, targets_path: Path | None
-) -> Stored:
+def _paired(inputs: Array, targets: Array | None, divide_by: float, path: Path, targets_path: Path) -> Stored:
     for array, where in ((inputs, path), (targets, targets_path)):
         if array is not None and (array.ndim == 0 or array.dtype.kind not in "biuf"):
             raise SpecError(

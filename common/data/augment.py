@@ -19,18 +19,24 @@ from parity.common.base import rng
 from parity.common.base.errors import SpecError
 from parity.common.data.samples import Array, Fetch, Ids, Rows
 from parity.common.spec import augment as spec
+from parity.common.spec.data import DataSpec
+from parity.common.spec.layers.random import threshold
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one op for some samples in an epoch. Each draw begins anew."""
+    """The random numbers of one op for some samples in an epoch. Each draw begins anew.
+
+    training: or evaluation, where crops draw nothing and the epoch is 0.
+    """
 
     seed: int
     index: int
     ids: Ids
     epoch: int
+    training: bool = True
 
     def words(self, count: int, *attempt: int) -> NDArray[np.uint32]:
         """32-bit words: (samples, count)."""
@@ -39,44 +45,25 @@ class Draws:
 
     def uniform(self, count: int, *attempt: int) -> Floats:
         """Uniform in [0, 1) with 53 bits, of two words each: (samples, count)."""
-        words = self.words(2 * count, *attempt).astype(np.uint64)
-        bits = ((words[:, 0::2] << np.uint64(32)) | words[:, 1::2]) >> np.uint64(11)
-        return bits.astype(np.float64) * 2.0**-53
+        return rng.fractions(self.words(2 * count, *attempt))
 
 
-def augmented(
-    ops: tuple[spec.Op, ...],
-    seed: int,
-    training_samples: int,
-    training: bool,
-    mixable: Callable[[Array], Array],
-    fetch: Fetch,
-    ids: Ids,
-    epoch: int,
-) -> Rows:
-    """Rows of sample ids after all ops, inputs that are numbers in float64.
+def augmented(data: DataSpec, draws: Draws, mixable: Callable[[Array], Array], fetch: Fetch) -> Rows:
+    """Rows of the sample ids after all ops, inputs that are numbers in float64.
 
-    Args:
-        ops: in order.
-        seed: the run's.
-        training_samples: among whose ids mixup finds its partners.
-        training: or evaluation.
-        mixable: turns targets into what can be mixed.
-        fetch: rows before all ops.
-        ids: sample ids.
-        epoch: from 0.
+    draws: of the first op. mixable: turns targets into what can be mixed. fetch: rows before all ops.
     """
-    draws = Draws(seed, 0, ids, epoch)
+    ops = data.augment
     mixup = next((i for i, op in enumerate(ops) if isinstance(op, spec.Mixup)), None)
-    if mixup is None or not training:
-        return _through(ops, draws, training, *_wide(fetch(ids)))
+    if mixup is None or not draws.training:
+        return _through(ops, draws, *_wide(fetch(draws.ids)))
     op = ops[mixup]
     assert isinstance(op, spec.Mixup)
-    share, partners = mixup_of(op, replace(draws, index=mixup), training_samples)
-    both = np.concatenate([ids, partners])
-    inputs, targets = _through(ops[:mixup], replace(draws, ids=both), True, *_wide(fetch(both)))
+    share, partners = mixup_of(op, replace(draws, index=mixup), data.train_samples)
+    both = np.concatenate([draws.ids, partners])
+    inputs, targets = _through(ops[:mixup], replace(draws, ids=both), *_wide(fetch(both)))
     mixed = [_mix(share, x) for x in (inputs, mixable(targets))]
-    return _through(ops[mixup + 1 :], replace(draws, index=mixup + 1), True, mixed[0], mixed[1])
+    return _through(ops[mixup + 1 :], replace(draws, index=mixup + 1), mixed[0], mixed[1])
 
 
 def _wide(rows: Rows) -> Rows:
@@ -91,12 +78,10 @@ def _mix(share: Floats, values: Array) -> Array:
     return mixed
 
 
-def _through(ops: tuple[spec.Op, ...], first: Draws, training: bool, inputs: Array, targets: Array) -> Rows:
-    functions, epoch = (_TRAIN, first.epoch) if training else (_EVALUATE, 0)
+def _through(ops: tuple[spec.Op, ...], first: Draws, inputs: Array, targets: Array) -> Rows:
     for index, op in enumerate(ops, start=first.index):
-        if type(op) in functions:
-            draws = replace(first, index=index, epoch=epoch)
-            inputs, targets = functions[type(op)](op, draws, inputs, targets)
+        if first.training or isinstance(op, _EVALUATED):
+            inputs, targets = _FUNCTIONS[type(op)](op, replace(first, index=index), inputs, targets)
     return inputs, targets
 
 
@@ -109,38 +94,22 @@ def _moved_together(inputs: Array, targets: Array) -> bool:
 
 
 def _crop(op: spec.Crop, draws: Draws, inputs: Array, targets: Array) -> Rows:
-    words = draws.words(2).astype(np.uint64)
-    # 32 bits times the number of places, the upper half: evenly up to 2^-32.
-    places = (words * np.array([room + 1 for room in _rooms(op, inputs)], np.uint64)) >> np.uint64(32)
-    return _cut_both(op, places, inputs, targets)
-
-
-def _central_crop(op: spec.Crop, draws: Draws, inputs: Array, targets: Array) -> Rows:
-    del draws
-    centre = np.array(_rooms(op, inputs), np.uint64) // np.uint64(2)
-    return _cut_both(op, np.broadcast_to(centre, (len(inputs), 2)), inputs, targets)
-
-
-def _rooms(op: spec.Crop, inputs: Array) -> list[int]:
-    """By how much the padded image exceeds what is cut out, along each axis."""
     sides = inputs.shape[1:3]
-    rooms = [side + 2 * op.padding - cut for side, cut in zip(sides, op.size or sides, strict=True)]
-    if min(rooms) < 0:
+    size = op.size or sides
+    # By how much the padded image exceeds what is cut out, along each axis.
+    rooms = np.array([side + 2 * op.padding - cut for side, cut in zip(sides, size, strict=True)])
+    if rooms.min() < 0:
         raise SpecError(f"data.augment: crop of size {op.size} from images {sides} padded by {op.padding}")
-    return rooms
-
-
-def _cut_both(op: spec.Crop, places: NDArray[np.uint64], inputs: Array, targets: Array) -> Rows:
-    size = op.size or inputs.shape[1:3]
+    places = np.broadcast_to(rooms // 2, (len(inputs), 2))
+    if draws.training:
+        places = rng.below(draws.words(2), rooms + 1)
     if _moved_together(inputs, targets):
         fill = op.fill if targets.dtype.kind == "f" else op.fill_target
         targets = _cut(targets, places, size, op.padding, fill)
     return _cut(inputs, places, size, op.padding, op.fill), targets
 
 
-def _cut(
-    images: Array, places: NDArray[np.uint64], size: tuple[int, ...], padding: int, fill: float
-) -> Array:
+def _cut(images: Array, places: Ids, size: tuple[int, ...], padding: int, fill: float) -> Array:
     if padding:
         sides = (images.shape[1] + 2 * padding, images.shape[2] + 2 * padding)
         padded = np.full((len(images), *sides, *images.shape[3:]), fill, images.dtype)
@@ -152,36 +121,24 @@ def _cut(
 
 
 def _resized_crop(op: spec.ResizedCrop, draws: Draws, inputs: Array, targets: Array) -> Rows:
+    """Of evaluation samples the whole; of others parts, given by begin and length of rows and columns."""
     height, width = inputs.shape[1:3]
-    uniform = draws.uniform(4)
-    area = height * width * (op.scale[0] + (op.scale[1] - op.scale[0]) * uniform[:, 0])
-    low, high = np.log(op.ratio)
-    ratio = np.exp(low + (high - low) * uniform[:, 1])
-    cut_height = np.minimum(np.sqrt(area / ratio), height)
-    cut_width = np.minimum(np.sqrt(area * ratio), width)
-    top, left = uniform[:, 2] * (height - cut_height), uniform[:, 3] * (width - cut_width)
-    return _resized(op, inputs, targets, (top, cut_height), (left, cut_width))
-
-
-def _whole_resized(op: spec.ResizedCrop, draws: Draws, inputs: Array, targets: Array) -> Rows:
-    del draws
-    ones = np.ones(len(inputs))
-    height, width = inputs.shape[1:3]
-    return _resized(op, inputs, targets, (0 * ones, height * ones), (0 * ones, width * ones))
-
-
-def _resized(
-    op: spec.ResizedCrop,
-    inputs: Array,
-    targets: Array,
-    rows: tuple[Floats, Floats],
-    columns: tuple[Floats, Floats],
-) -> Rows:
-    """Parts given by begin and length of each sample's rows and columns, scaled to the op's size."""
-    size = op.size or inputs.shape[1:3]
+    top = left = np.zeros(len(inputs))
+    cut_height, cut_width = np.full((2, len(inputs)), [[height], [width]], np.float64)
+    if draws.training:
+        uniform = draws.uniform(4)
+        area = height * width * (op.scale[0] + (op.scale[1] - op.scale[0]) * uniform[:, 0])
+        low, high = np.log(op.ratio)
+        ratio = np.exp(low + (high - low) * uniform[:, 1])
+        cut_height = np.minimum(np.sqrt(area / ratio), height)
+        cut_width = np.minimum(np.sqrt(area * ratio), width)
+        top, left = uniform[:, 2] * (height - cut_height), uniform[:, 3] * (width - cut_width)
+    size = op.size or (height, width)
     together = _moved_together(inputs, targets)
-    for axis, (begin, length) in ((1, rows), (2, columns)):
-        centres = _centres(begin, length, size[axis - 1])
+    for axis, (begin, length) in ((1, (top, cut_height)), (2, (left, cut_width))):
+        # Where the new pixels lie on the old grid, old pixel i being at i: (samples, side).
+        side = size[axis - 1]
+        centres = begin[:, None] + (np.arange(side) + 0.5) * (length / side)[:, None] - 0.5
         inputs = _scaled_along(inputs, axis, centres)
         if together and targets.dtype.kind == "f":
             targets = _scaled_along(targets, axis, centres)
@@ -189,12 +146,6 @@ def _resized(
             nearest = np.clip(np.floor(centres + 0.5), 0, targets.shape[axis] - 1).astype(np.int64)
             targets = _picked(targets, axis, nearest)
     return inputs, targets
-
-
-def _centres(begin: Floats, length: Floats, size: int) -> Floats:
-    """Where the new pixels lie on the old grid, old pixel i being at i: (samples, size)."""
-    centres: Floats = begin[:, None] + (np.arange(size) + 0.5) * (length / size)[:, None] - 0.5
-    return centres
 
 
 def _scaled_along(images: Array, axis: int, centres: Floats) -> Array:
@@ -351,20 +302,16 @@ def _mask_tokens(op: spec.MaskTokens, draws: Draws, inputs: Array, targets: Arra
     del targets
     tokens = inputs.shape[1]
     words = draws.words(3 * tokens).reshape(len(inputs), 3, tokens)
-    chosen = (words[:, 0] < _threshold(op.probability)) & ~np.isin(inputs, op.spared)
-    masked = chosen & (words[:, 1] < _threshold(op.masked))
-    replaced = chosen & ~masked & (words[:, 1] < _threshold(op.masked + op.replaced))
-    other = (words[:, 2].astype(np.uint64) * np.uint64(op.vocabulary)) >> np.uint64(32)
-    hidden = np.where(masked, op.mask_id, np.where(replaced, other.astype(np.int64), inputs))
+    chosen = (words[:, 0] < threshold(op.probability)) & ~np.isin(inputs, op.spared)
+    masked = chosen & (words[:, 1] < threshold(op.masked))
+    replaced = chosen & ~masked & (words[:, 1] < threshold(op.masked + op.replaced))
+    other = rng.below(words[:, 2], op.vocabulary)
+    hidden = np.where(masked, op.mask_id, np.where(replaced, other, inputs))
     return hidden, np.where(chosen, inputs, op.ignore)
 
 
-def _threshold(share: float) -> np.uint64:
-    return np.uint64(round(share * 2**32))
-
-
 _Function = Callable[[Any, Draws, Array, Array], Rows]
-_TRAIN: dict[type[spec.Op], _Function] = {
+_FUNCTIONS: dict[type[spec.Op], _Function] = {
     spec.Crop: _crop,
     spec.ResizedCrop: _resized_crop,
     spec.Flip: _flip,
@@ -374,9 +321,5 @@ _TRAIN: dict[type[spec.Op], _Function] = {
     spec.Noise: _noise,
     spec.MaskTokens: _mask_tokens,
 }
-_EVALUATE: dict[type[spec.Op], _Function] = {
-    spec.Crop: _central_crop,
-    spec.ResizedCrop: _whole_resized,
-    spec.Normalise: _normalise,
-    spec.MaskTokens: _mask_tokens,
-}
+# What evaluation samples go through, too.
+_EVALUATED = (spec.Crop, spec.ResizedCrop, spec.Normalise, spec.MaskTokens)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import SpecError
+from parity.common.base.files import naming_os_errors
 from parity.common.data.samples import Array
 from parity.common.spec.sources import Npz, TableFile, Tokens
 
@@ -65,11 +66,9 @@ def hash_of(path: Path) -> str:
     Raises:
         SpecError: the file cannot be read.
     """
-    try:
+    with naming_os_errors(SpecError, f"data: {path} cannot be read"):
         facts = path.stat()
         return _hash(str(path.resolve()), facts.st_size, facts.st_mtime_ns)
-    except OSError as error:
-        raise SpecError(f"data: {path} cannot be read: {error.strerror or error}") from None
 
 
 @functools.lru_cache(maxsize=1 << 20)

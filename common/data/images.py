@@ -120,11 +120,11 @@ class CifarRecords(Source):
     """Records of one or two label bytes and 3072 pixel bytes: red, green, blue planes, row by row."""
 
     def __init__(self, source: spec.Cifar10 | spec.Cifar100, paths: list[Path]) -> None:
-        hundred = isinstance(source, spec.Cifar100)
-        self._labels = 2 if hundred else 1
-        self._label = 1 if isinstance(source, spec.Cifar100) and source.labels == "fine" else 0
+        labels = source.labels if isinstance(source, spec.Cifar100) else None
+        self._labels = 1 if labels is None else 2
+        self._label = int(labels == "fine")
+        self._classes = {None: 10, "coarse": 20, "fine": 100}[labels]
         self._reconstruct = source.target == "input"
-        self._classes = (100 if self._label else 20) if hundred else 10
         width = self._labels + _CIFAR_PIXELS
         self._parts = []
         self._paths = paths
@@ -159,13 +159,12 @@ _LAYOUT = "expected a folder with a sub-folder of pictures for each class"
 
 
 def files_of_folder(source: spec.ImageFolder) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for prefix, path in (("", source.path), ("test/", source.test_path)):
-        if path is not None:
-            folder = present(located(path), _LAYOUT, folder=True)
-            for name in _classes(folder):
-                files |= {prefix + str(p.relative_to(folder)): p for p in _pictures(folder / name)}
-    return files
+    return {
+        prefix + str(picture.relative_to(folder)): picture
+        for prefix, folder in zip(("", "test/"), _folders(source), strict=False)
+        for name in _classes(folder)
+        for picture in _pictures(folder / name)
+    }
 
 
 def open_folder(source: spec.ImageFolder) -> Dataset:
@@ -175,16 +174,19 @@ def open_folder(source: spec.ImageFolder) -> Dataset:
         SpecError: the folder is missing or empty, or the test folder has a class that it does not have.
     """
     _pillow()
-    folder = present(located(source.path), _LAYOUT, folder=True)
-    classes = _classes(folder)
-    train = PictureFolder(source, folder, classes)
-    if source.test_path is None:
-        return Dataset(train)
-    test_folder = present(located(source.test_path), _LAYOUT, folder=True)
-    unknown = set(_classes(test_folder)) - set(classes)
-    if unknown:
-        raise SpecError(f"data: {test_folder / sorted(unknown)[0]} is a class that {folder} does not have")
-    return Dataset(train, PictureFolder(source, test_folder, classes))
+    folders = _folders(source)
+    classes = _classes(folders[0])
+    for folder in folders[1:]:
+        if unknown := sorted(set(_classes(folder)) - set(classes)):
+            raise SpecError(f"data: {folder / unknown[0]} is a class that {folders[0]} does not have")
+    return Dataset(*(PictureFolder(source, folder, classes) for folder in folders))
+
+
+def _folders(source: spec.ImageFolder) -> list[Path]:
+    """That of the samples, and that of the test samples where there is one."""
+    return [
+        present(located(p), _LAYOUT, folder=True) for p in (source.path, source.test_path) if p is not None
+    ]
 
 
 def _classes(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -42,7 +43,5 @@ def leave_cores_of_replicas(cores: Iterable[int] | None = None) -> None:
 
     A replica pinned to a core pins what it starts; a loader there would take its time.
     """
-    try:
+    with suppress(OSError):  # the parent is gone, or another user's: stay
         os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()) if cores is None else cores)
-    except OSError:
-        pass  # the parent is gone, or another user's: stay

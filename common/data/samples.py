@@ -120,45 +120,33 @@ Fetch = Callable[[Ids], Rows]
 Change = Callable[[Fetch, Ids, int], Rows]
 
 
+@dataclass(eq=False)
 class Samples:
-    """A run's training or evaluation samples, in the run's types; the first has sample id `first_id`."""
+    """A run's training or evaluation samples, in the run's types.
 
-    def __init__(
-        self,
-        source: Source,
-        count: int,
-        first_id: int = 0,
-        first_position: int = 0,
-        change: Change | None = None,
-        reopen: tuple[Callable[..., Samples], tuple[Any, ...]] | None = None,
-    ) -> None:
-        """
-        Args:
-            source: where rows come from.
-            count: how many samples.
-            first_id: id of the first.
-            first_position: its place in the source.
-            change: augments and converts; None: rows go out as they are.
-            reopen: how another process gets these samples without being sent them.
-        """
-        self._source = source
-        self._count = count
-        self.first_id = first_id
-        self._shift = first_position - first_id
-        self._change = change
-        self._reopen = reopen
+    source: where rows come from. count: how many samples. first_id: id of the first. first_position: its place in
+    the source. change: augments and converts; None: rows go out as they are. reopen: how another process gets these
+    samples without being sent them.
+    """
+
+    source: Source
+    count: int
+    first_id: int = 0
+    first_position: int = 0
+    change: Change | None = None
+    reopen: tuple[Callable[..., Samples], tuple[Any, ...]] | None = None
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def rows(self, ids: Ids, epoch: int = 0) -> Rows:
         """Return inputs (n, ...) and targets (n, ...) of sample ids (n,), as they are in an epoch."""
-        if self._change is None:
-            return self._fetch(ids)
-        return self._change(self._fetch, ids, epoch)
+        return self.fetch(ids) if self.change is None else self.change(self.fetch, ids, epoch)
 
-    def _fetch(self, ids: Ids) -> Rows:
-        return self._source.rows(ids + self._shift if self._shift else ids)
+    def fetch(self, ids: Ids) -> Rows:
+        """Return inputs (n, ...) and targets (n, ...) of sample ids (n,), as the source has them."""
+        shift = self.first_position - self.first_id
+        return self.source.rows(ids + shift if shift else ids)
 
     def __reduce__(self) -> Any:
-        return object.__reduce_ex__(self, 2) if self._reopen is None else self._reopen
+        return object.__reduce_ex__(self, 2) if self.reopen is None else self.reopen

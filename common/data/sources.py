@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.data import arrays, images, tables
-from parity.common.data.augment import augmented
+from parity.common.data.augment import Draws, augmented
 from parity.common.data.files import check_pin, files_of_one, hash_of_arrays, hash_of_files
 from parity.common.data.samples import (
     Array,
@@ -34,33 +34,24 @@ from parity.common.spec.train import TrainSpec
 # Samples in memory are converted at once where that takes no more bytes, else batch by batch.
 _CONVERT_AT_ONCE = 1 << 27
 
-_OPEN: dict[type[Any], Callable[[Any], Dataset]] = {
-    spec.Digits: tables.open_digits,
-    spec.Iris: tables.open_shipped,
-    spec.Wine: tables.open_shipped,
-    spec.BreastCancer: tables.open_shipped,
-    spec.Diabetes: tables.open_shipped,
-    spec.MnistIdx: images.open_idx,
-    spec.Cifar10: images.open_cifar,
-    spec.Cifar100: images.open_cifar,
-    spec.ImageFolder: images.open_folder,
-    spec.Npy: arrays.open_npy,
-    spec.Npz: arrays.open_npz,
-    spec.Csv: tables.open_table,
-    spec.Parquet: tables.open_table,
-    spec.Tokens: arrays.open_tokens,
-    spec.Synthetic: lambda source: Dataset(SyntheticSource(source)),
-}
-_FILES: dict[type[Any], Callable[[Any], dict[str, Path]]] = {
-    spec.MnistIdx: images.files_of_idx,
-    spec.Cifar10: images.files_of_cifar,
-    spec.Cifar100: images.files_of_cifar,
-    spec.ImageFolder: images.files_of_folder,
-    spec.Npy: arrays.files_of_npy,
-    spec.Npz: files_of_one,
-    spec.Csv: files_of_one,
-    spec.Parquet: files_of_one,
-    spec.Tokens: files_of_one,
+# What opens a source of each kind; and what names its files, where it has any.
+_Files = Callable[[Any], dict[str, Path]]
+_KINDS: dict[type[Any], tuple[Callable[[Any], Dataset], _Files | None]] = {
+    spec.Digits: (tables.open_digits, None),
+    spec.Iris: (tables.open_shipped, None),
+    spec.Wine: (tables.open_shipped, None),
+    spec.BreastCancer: (tables.open_shipped, None),
+    spec.Diabetes: (tables.open_shipped, None),
+    spec.MnistIdx: (images.open_idx, images.files_of_idx),
+    spec.Cifar10: (images.open_cifar, images.files_of_cifar),
+    spec.Cifar100: (images.open_cifar, images.files_of_cifar),
+    spec.ImageFolder: (images.open_folder, images.files_of_folder),
+    spec.Npy: (arrays.open_npy, arrays.files_of_npy),
+    spec.Npz: (arrays.open_npz, files_of_one),
+    spec.Csv: (tables.open_table, files_of_one),
+    spec.Parquet: (tables.open_table, files_of_one),
+    spec.Tokens: (arrays.open_tokens, files_of_one),
+    spec.Synthetic: (lambda source: Dataset(SyntheticSource(source)), None),
 }
 
 
@@ -94,8 +85,9 @@ def data_hash(data: DataSpec) -> str | None:
     Raises SpecError where the spec pins another one.
     """
     source = data.source
-    if type(source) in _FILES:
-        files = _FILES[type(source)](source)
+    _, files_of = _KINDS[type(source)]
+    if files_of is not None:
+        files = files_of(source)
         digest = hash_of_files(files)
         check_pin(getattr(source, "sha256", None), digest, files)
         return digest
@@ -109,7 +101,8 @@ def _again(loaded: Callable[..., tuple[Samples, Samples]], part: int, *arguments
 def _load(
     data: DataSpec, seed: int, convert: _Conversion, reopen: Callable[[int], Any]
 ) -> tuple[Samples, Samples]:
-    dataset = _OPEN[type(data.source)](data.source)
+    opens, _ = _KINDS[type(data.source)]
+    dataset = opens(data.source)
     permute_seed = getattr(data.source, "permute_seed", None)
     train = dataset.train if permute_seed is None else Reordered(dataset.train, permute_seed)
     _check_counts(data, train, dataset.test)
@@ -125,18 +118,13 @@ def _load(
 
 
 def _check_counts(data: DataSpec, train: Source, test: Source | None) -> None:
-    kind, size = data.source.kind, train.size
+    counts, which = {"train_samples": data.train_samples, "eval_samples": data.eval_samples}, " for it"
     if test is None:
-        wanted = data.train_samples + data.eval_samples
-        if size is not None and wanted > size:
-            raise SpecError(f"data: train_samples + eval_samples is {wanted}, but {kind} has {size} samples")
-        return
-    for name, expected, there in (
-        ("train_samples", data.train_samples, size),
-        ("eval_samples", data.eval_samples, test.size),
-    ):
-        if there is not None and expected > there:
-            raise SpecError(f"data: {name} is {expected}, but {kind} has {there} samples for it")
+        counts, which = {" + ".join(counts): sum(counts.values())}, ""
+    for (name, expected), source in zip(counts.items(), (train, test), strict=False):
+        if source is not None and source.size is not None and expected > source.size:
+            has = f"{data.source.kind} has {source.size} samples{which}"
+            raise SpecError(f"data: {name} is {expected}, but {has}")
 
 
 def _statistics(train: Source, count: int, columns: Array) -> tuple[Array, Array]:
@@ -152,8 +140,8 @@ def _change(data: DataSpec, seed: int, training: bool, convert: _Conversion) -> 
     def change(fetch: Fetch, ids: Ids, epoch: int) -> Rows:
         if not data.augment:
             return convert(fetch(ids))
-        rows = augmented(data.augment, seed, data.train_samples, training, convert.mixable, fetch, ids, epoch)
-        return convert(rows)
+        draws = Draws(seed, 0, ids, epoch if training else 0, training)
+        return convert(augmented(data, draws, convert.mixable, fetch))
 
     return change
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from parity.common.base import rng
 from parity.common.data.samples import Array, Ids, Rows, Source
+from parity.common.spec.layers.random import threshold
 from parity.common.spec.sources import Synthetic
 
 # A linear rule looks at so many entries of an input.
@@ -17,7 +18,7 @@ _TERMS = 8
 _PATTERN_CELLS = 4
 _MASK_CELL = 4
 
-Words = NDArray[np.uint64]
+Words = NDArray[np.uint32]
 
 
 class SyntheticSource(Source):
@@ -46,15 +47,15 @@ class SyntheticSource(Source):
 
     def _draw(self, purpose: str, ids: Ids, count: int) -> Words:
         """`count` random 32-bit words for each sample: (samples, count)."""
-        return rng.sample_words(self._key(purpose), 0, ids, count).astype(np.uint64)
+        return rng.sample_words(self._key(purpose), 0, ids, count)
 
     def _whole(self, purpose: str, ids: Ids, count: int, below: int) -> Ids:
         """Whole numbers below a limit: (samples, count)."""
-        return _below(self._draw(purpose, ids, count), below)
+        return rng.below(self._draw(purpose, ids, count), below)
 
     def _happens(self, purpose: str, ids: Ids, count: int) -> NDArray[np.bool_]:
         """True for the share `noise`: (samples, count)."""
-        return self._draw(purpose, ids, count) < np.uint64(round(self.spec.noise * 2**32))
+        return self._draw(purpose, ids, count) < np.uint64(threshold(self.spec.noise))
 
     def _uniform(self, purpose: str, ids: Ids, shape: tuple[int, ...]) -> Array:
         """Fractions in (0, 1) of 16 bits each: (samples, *shape)."""
@@ -104,15 +105,11 @@ class SyntheticSource(Source):
         flat = 2 * fractions.reshape(len(ids), math.prod(fractions.shape[1:])) - 1
         result = np.zeros((len(ids), self._scores))
         for term in range(min(_TERMS, flat.shape[1])):
-            chosen = _below(self._fixed("entry", term), flat.shape[1])
+            # One entry for each score, the same for all samples.
+            words = rng.philox(self._key("entry", term), np.arange(self._scores, dtype=np.uint64))[:, 0]
+            chosen = rng.below(words, flat.shape[1])
             result += flat[:, chosen] * self._table("weight", term, 1)
         return result + self.spec.noise * (2 * self._uniform("target noise", ids, (self._scores,)) - 1)
-
-    def _fixed(self, purpose: str, number: int) -> Words:
-        """A random word for each score, the same for all samples."""
-        return rng.philox(self._key(purpose, number), np.arange(self._scores, dtype=np.uint64))[:, 0].astype(
-            np.uint64
-        )
 
     def _columns(self, ids: Ids, fractions: Array) -> Rows:
         """Number columns, then category columns as codes; both decide the target."""
@@ -121,7 +118,7 @@ class SyntheticSource(Source):
         scores = self._linear(ids, fractions[:, :numbers])
         inputs = self._scaled(fractions)
         for column, (size, effect) in enumerate(zip(spec.categories, self._effects, strict=True)):
-            codes = _below(self._draw(f"category {column}", ids, 1), size)[:, 0]
+            codes = rng.below(self._draw(f"category {column}", ids, 1), size)[:, 0]
             inputs[:, numbers + column] = codes
             scores += effect[codes]
         return inputs, scores.argmax(1) if spec.target == "classes" else scores
@@ -148,7 +145,7 @@ class SyntheticSource(Source):
         if spec.target == "classes":
             labels = self._whole("class", ids, 1, spec.classes)
             # Every classes-th word is one of the class's own.
-            own = labels + spec.classes * _below(
+            own = labels + spec.classes * rng.below(
                 self._draw("own token", ids, length + 1), (words - labels + spec.classes - 1) // spec.classes
             )
             tokens = np.where(self._happens("foreign", ids, length + 1), tokens, own)
@@ -183,8 +180,3 @@ class SyntheticSource(Source):
         if targets.shape == inputs.shape:
             targets[padding] = spec.pad_id if spec.target == "input" else spec.pad_target
         return inputs, targets
-
-
-def _below(words: Words, limit: int | Ids) -> Ids:
-    """Random words as whole numbers from 0 to limit - 1."""
-    return ((words * np.asarray(limit, np.uint64)) >> np.uint64(32)).astype(np.int64)

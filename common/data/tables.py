@@ -62,27 +62,19 @@ def open_table(source: spec.TableFile) -> Dataset:
     read = _read_csv if isinstance(source, spec.Csv) else _read_parquet
     tables = [read(source, path, wanted) for path in paths]
     coded = {*source.categorical, *(targets if source.target_kind == "classes" else ())}
-    columns: list[dict[str, Array]] = [{} for _ in tables]
+    columns: dict[str, list[Array]] = {}
     for name in wanted:
         values = [table[name] for table in tables]
-        parts = (
-            _codes(values)
-            if name in coded
-            else [_numbers(p, name, v) for p, v in zip(paths, values, strict=True)]
-        )
-        for column, part in zip(columns, parts, strict=True):
-            column[name] = part
-    opened = [
-        Stored(
-            np.stack([column[name].astype(np.float64) for name in source.inputs], 1),
-            column[targets[0]]
-            if source.target_kind == "classes"
-            else np.stack([column[name] for name in targets], 1),
-        )
-        for column in columns
-    ]
-    numbers = np.array([name not in source.categorical for name in source.inputs])
-    return Dataset(*opened, number_columns=numbers if source.standardise else None)
+        numbers = (_numbers(p, name, v) for p, v in zip(paths, values, strict=True))
+        columns[name] = _codes(values) if name in coded else list(numbers)
+    opened = []
+    for part in range(len(tables)):
+        inputs = np.stack([columns[name][part].astype(np.float64) for name in source.inputs], 1)
+        wanted_targets = [columns[name][part] for name in targets]
+        classes = source.target_kind == "classes"
+        opened.append(Stored(inputs, wanted_targets[0] if classes else np.stack(wanted_targets, 1)))
+    number_columns = np.array([name not in source.categorical for name in source.inputs])
+    return Dataset(*opened, number_columns=number_columns if source.standardise else None)
 
 
 def _read_csv(source: spec.TableFile, path: Path, wanted: list[str]) -> Table:

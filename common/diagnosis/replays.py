@@ -23,7 +23,6 @@ from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
     Finding,
-    StepComparison,
     TensorComparison,
     Verdict,
     When,
@@ -109,7 +108,7 @@ class ReplaySource(core.ObservationSource):
 
     def isolate(self) -> Iterator[Finding]:
         # A step that went right as trained shows, when it is repeated, what others have left behind.
-        telling = sorted(self.traced, key=lambda step: all(t.agrees for t in step.compared_as_trained))
+        telling = sorted(self.traced, key=lambda step: step.compared.first is None)
         findings = over_steps(keyed for step in telling for keyed in step.findings)
         order = [step.step for step in self.traced]
         yield from sorted(findings, key=lambda finding: order.index(finding.step))
@@ -120,7 +119,7 @@ class ReplaySource(core.ObservationSource):
 
     def conclude(self) -> Diagnosis:
         when, findings = self.when, merged(self.findings)
-        reproduced = any(not tensor.agrees for step in self.traced for tensor in step.compared_as_trained)
+        reproduced = any(step.compared.first is not None for step in self.traced)
         if when is None and findings:
             when = _as_replayed(self.traced, findings)
         if when is not None and not findings and not reproduced:
@@ -134,16 +133,12 @@ class ReplaySource(core.ObservationSource):
         if when is not None and not findings and self._rounds_as_far(when):
             verdict = "inconclusive"
         names = (self.records[0].label, self.records[1].label, self.records[0].spec.name)
-        steps = tuple(
-            StepComparison(step.step, tuple(step.compared_as_trained), tuple(step.compared_injected))
-            for step in self.traced
-        )
         return Diagnosis(
             "replays",
             *names,
             verdict,
             when,
-            steps=steps,
+            steps=tuple(step.compared for step in self.traced),
             findings=tuple(findings),
             notes=tuple(self.notes),
             reproduced=reproduced,
@@ -196,7 +191,7 @@ class ReplaySource(core.ObservationSource):
 
     def _searched(self, when: When) -> When | None:
         """The step that makes the states differ; None where none does."""
-        narrowed = first_step.narrowed(0, self.steps, self.replays.states_differ)
+        narrowed = first_step.narrowed(self.steps, self.replays.states_differ)
         if narrowed is None:
             return None
         step, rounds = narrowed
@@ -304,8 +299,7 @@ def _deviate(traced: Sequence[StepTrace]) -> bool:
 def _as_replayed(traced: Sequence[StepTrace], findings: Sequence[Finding]) -> When:
     """When the replays diverge, where nothing recorded says that the runs do."""
     for step in traced:
-        first = next((tensor for tensor in step.compared_as_trained if not tensor.agrees), None)
-        if first is not None:
+        if (first := step.compared.first) is not None:
             return When(step.step, f"as replayed, {first.name} is off by {first.deviation:.2g}")
     return When(findings[0].step, f"given the reference's tensors, {findings[0].name} deviates")
 

@@ -69,14 +69,6 @@ def feeds_back(spec: TrainSpec) -> bool:
     return spec.loss_scale is not None or isinstance(spec.schedule, ReduceOnPlateau)
 
 
-def steps_behind(spec: TrainSpec, run_options: RunOptions) -> int:
-    """How many steps may have been launched since the one that is read.
-
-    0 where the next step needs what this one gave, or where the record holds what is replaced by it.
-    """
-    return 0 if feeds_back(spec) or run_options.digests else 1
-
-
 def known_departure(spec: TrainSpec, placement: Placement, run_options: RunOptions) -> str | None:
     """Why a run on this placement leaves the spec's curve, where that is known; None where it must not.
 

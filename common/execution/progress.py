@@ -49,23 +49,12 @@ def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = Tr
             thread.join()
 
 
-class LineCounter:
-    """Lines of a growing file, each byte read once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = self._offset = 0
-
-    def __call__(self) -> int:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                chunk = file.read()
-        except OSError:
-            return self._lines
-        self._offset += len(chunk)
-        self._lines += chunk.count(b"\n")
-        return self._lines
+def lines_in(path: Path) -> int:
+    """Whole lines of a file that may still grow, or not be there yet."""
+    try:
+        return path.read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 def closing_line(folder: Path) -> str:

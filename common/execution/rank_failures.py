@@ -27,8 +27,8 @@ _LONGEST = 600
 _GLOO = re.compile(r"(?:^|failed with )\[\S*gloo/\S+\.(?:cc|h):\d+\] ")
 # Which of its two words for being late it says depends on what it was at.
 _GLOO_LATE = re.compile(r"Application timeout|Timed out waiting \d+ms for \w+ operation")
-# What a rank says, in its framework's words or ours, that has waited for another.
-_LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
+# What a rank says, in its framework's words or ours, that has waited for another in vain.
+LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
 
 
 def reached(record: Path) -> str:
@@ -52,11 +52,6 @@ def lost_peer(error: Exception, kinds: type[Exception], timeout_seconds: int) ->
         return f"waited {timeout_seconds} s in a collective for another rank"
     # Without the place in gloo's sources, and its advice.
     return re.sub(r"^\[[^]]*\] |\. This is typically.*", "", text.splitlines()[0]).rstrip(".")
-
-
-def has_waited(said: str) -> bool:
-    """Return whether what a rank said is that it has waited for another in vain."""
-    return _LATE.search(said) is not None
 
 
 def log_of(log_dir: Path, rank: int) -> Path:
@@ -103,12 +98,6 @@ class Failures:
     def said(self, rank: int) -> str:
         """As `text`, and where the log is."""
         return f"{self.text(rank)} (log: {log_of(self._log_dir, rank)})"
-
-
-def of_started_rank(rank: int, said: str, stuck: int | None, record: Path) -> RunError:
-    """Return the one line of a rank that this process has started; stuck: the rank for which it has waited in vain."""
-    cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
-    return RunError(f"{cause}; host: {platform.node()}{reached(record)}")
 
 
 @contextmanager

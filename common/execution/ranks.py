@@ -23,10 +23,9 @@ from parity.common.execution.operating_system import die_with_parent
 from parity.common.execution.processes.child import how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
 from parity.common.execution.rank_failures import (
+    LATE,
     Failures,
-    has_waited,
     log_of,
-    of_started_rank,
     reached,
     report,
 )
@@ -142,7 +141,9 @@ def _wait(
             # One that fails takes others with it; the first to fall silent is the cause.
             rank = min(failed, key=failures.time)
             said = f"{how_it_ended(processes[rank].exitcode)}: {failures.said(rank)}"
-            raise of_started_rank(rank, said, _stuck(processes, running, said), log_dir.parent)
+            stuck = _stuck(processes, running, said)
+            cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
+            raise RunError(f"{cause}; host: {platform.node()}{reached(log_dir.parent)}")
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
             rank = min(awaited)
@@ -167,7 +168,7 @@ def _wait(
 
 def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:
     """The rank for which one that failed has waited in vain: those that wait as well end at about the same time."""
-    if not has_waited(said):
+    if not LATE.search(said):
         return None
     deadline = time.monotonic() + _GRACE_SECONDS
     for rank in running.values():

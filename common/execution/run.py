@@ -3,77 +3,43 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.common.base.errors import RunError
 from parity.common.checkpoint import CheckpointManager
+from parity.common.checkpoint.files import Checkpoint, check_fits, checkpoints_of, read_checkpoint, step_of
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan, Ids
-from parity.common.data.samples import Samples
 from parity.common.execution import hooks
-from parity.common.execution.checks import steps_behind
+from parity.common.execution.checks import feeds_back
 from parity.common.execution.phases import measure
 from parity.common.execution.process_context import find_folder, starts_ranks
 from parity.common.execution.trace_replay import TraceReplay
-from parity.common.execution.training import end_if_not_finite, start_state
 from parity.common.record import RecordWriter, claim_folder, run_of
-from parity.common.record.invariants import StepFacts
-from parity.common.spec import Instrumentation, Placement, RunOptions, TrainSpec
-from parity.common.state.canonical import State, save_state
+from parity.common.record.invariants import StepFacts, not_finite
+from parity.common.reference import StepScalars
+from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
+from parity.common.state.canonical import initial_state, load_state, save_state
 
 Scalars = dict[str, float]
 Batch = Any  # of the framework
 
 
-class Strategy(Protocol):
-    """How a run speaks with the other processes of its training."""
-
-    rank: int
-
-    @property
-    def recorded_replicas(self) -> range: ...
-    def barrier(self) -> None: ...
-    def agreed(self, values: Sequence[float], /) -> list[float]: ...
-    def close(self, model: Any, /) -> None: ...
-
-
-class StateModule(Protocol):
-    """`state.py` of either side: canonical state <-> live model and optimizer."""
-
-    def load(self, state: Any, model: Any, optimizer: Any, /) -> None: ...
-    def load_own(self, own: Callable[[int], State], model: Any, strategy: Any, /) -> None: ...
-    def export(self, model: Any, optimizer: Any, step: int, /) -> State: ...
-    def export_replicas(self, model: Any, optimizer: Any, strategy: Any, /) -> list[State]: ...
-    def export_buffers(self, model: Any, strategy: Any, /) -> list[State]: ...
-
-
-class DataModule(Protocol):
-    """`data.py` of either side: batch plan -> what the replicas receive."""
-
-    def batches(
-        self, plan: BatchPlan, samples: Samples, strategy: Any, steps: range, /
-    ) -> Generator[Batch, None, None]: ...
-    def chunks(self, plan: BatchPlan, samples: Samples, strategy: Any, /) -> Generator[Batch, None, None]: ...
-
-
-class TapsModule(Protocol):
-    """`taps.py` of either side: tensors by canonical name, fingerprints of them, and the memory they take."""
-
-    def reduced_gradients(self, model: Any, gradients: Any, /) -> State: ...
-    def parameter_fingerprints(self, model: Any, strategy: Any, /) -> list[str]: ...
-    def memory(self, model: Any, optimizer: Any, /) -> dict[str, int]: ...
-
-
 class Side(NamedTuple):
-    """The modules of a framework's side that a run works with."""
+    """The modules of a framework's side that a run works with; a test holds that both sides have the same functions.
 
-    data: DataModule
-    state: StateModule
-    taps: TapsModule
+    data: batch plan -> what the replicas receive. state: canonical state <-> live model and optimizer. taps: tensors by
+    canonical name, fingerprints of them, and the memory they take.
+    """
+
+    data: Any
+    state: Any
+    taps: Any
     phases: Any
     probe: Any
     runtime: Any
@@ -109,7 +75,7 @@ class Run(ABC):
         out_dir: Path,
         run_options: RunOptions,
         instrumentation: Instrumentation,
-        strategy: Strategy | None = None,
+        strategy: Any = None,
     ) -> None:
         self.run_options, self.replay = run_options, instrumentation.replay
         self.spec, self.placement, self.out_dir = spec, placement, out_dir
@@ -126,27 +92,31 @@ class Run(ABC):
         self.plan = BatchPlan.of(spec, placement)
         self.model, self.optimizer, self.step = self.build()
         begin = start_state(spec, placement, run_options, instrumentation.replay)
-        self.steps, self.rates = begin.steps, begin.rates
+        self.steps, state, self.rates, checkpoint = begin
         hooks.attach(self)
-        self.load(begin.state)
-        self.side.state.load_own(begin.buffers, self.model, strategy)
+        self.load(state)
+        if checkpoint is not None:
+            self.side.state.load_own(checkpoint.buffers, self.model, strategy)
         self._save_state("initial", self.steps.start)
         board = None
         if run_options.tensorboard and self.primary:
             board = self.side.runtime.ScalarWriter(out_dir / "tensorboard")
         replicas = strategy.recorded_replicas
+        kept = None if checkpoint is None else checkpoint.manifest.rates
         self._writer = RecordWriter(
-            out_dir, spec, placement, replicas, self.facts(), board, begin.kept, run_options, instrumentation
+            out_dir, spec, placement, replicas, self.facts(), board, kept, run_options, instrumentation
         )
         if run_options.taps:
             self._writer.tap_names(self.step.taps.names)
         self.checkpoints = CheckpointManager(
             run_of(out_dir), spec, placement, self.steps.start, self.primary, strategy.agreed, run_options
         )
-        self.behind = steps_behind(spec, run_options) if self.side.runtime.launches_ahead(placement) else 0
+        # Not where the next step needs what this one gave, or where the record holds what is replaced by it.
+        waits = feeds_back(spec) or run_options.digests
+        self.behind = 0 if waits or not self.side.runtime.launches_ahead(placement) else 1
 
     @abstractmethod
-    def open_strategy(self) -> Strategy:
+    def open_strategy(self) -> Any:
         """The placement's strategy; meets the other processes."""
 
     @abstractmethod
@@ -169,8 +139,36 @@ class Run(ABC):
         self.close()
 
     def loop(self) -> None:
-        """Train all steps."""
-        train_steps(self)
+        """Train all steps, where no engine brings its own loop: where it pays, one is read once the next has been launched."""
+        held: list[tuple[Any, Any, Any]] = []
+
+        def record_held() -> None:
+            while held:
+                self.record(*held.pop())
+
+        try:
+            for number, batch in self.batches():
+                scalars = self.scalars(number)
+                result = self.step(batch, scalars, number)
+                record_held()
+                if self.behind and self.may_wait():
+                    self.launched()
+                    # Gradients of the first update are recorded; others only take memory while they wait.
+                    left = result._replace(gradients=()) if self.rates.updates else result
+                    held.append((number, scalars, left))
+                else:
+                    self.record(number, scalars, result)
+                after = number.stop if isinstance(number, range) else number + 1
+                if self.checkpoints.due(after):
+                    record_held()
+                    self.save(after)
+                    if self.checkpoints.stopping:
+                        break
+        except Exception:
+            # The step before was whole. Should recording it fail too, that came first, and is what ends the run.
+            record_held()
+            raise
+        record_held()
 
     def facts(self) -> dict[str, Any]:
         """What the record's header says of this process."""
@@ -229,10 +227,11 @@ class Run(ABC):
         """Keep a checkpoint of the state before a step. Every process must call it."""
         # Until all have recorded the step before, a kill could leave a checkpoint ahead of what some of them say.
         self.strategy.barrier()
+        own = {}
         if self.spec.per_replica_statistics and self.placement.replicas > 1:
             held = self.side.state.export_buffers(self.model, self.strategy)
-            self.checkpoints.save_replicas(self.strategy.recorded_replicas, held)
-        self.checkpoints.save(step, self.exported(step), self.rates.kept())
+            own = dict(zip(self.strategy.recorded_replicas, held, strict=True))
+        self.checkpoints.save(step, self.exported(step), self.rates.kept(), own)
         self._writer.skip_time()
 
     def exported(self, step: int) -> Any:
@@ -250,14 +249,14 @@ class Run(ABC):
         """Write the final state and what the evaluation says."""
         rank = self.strategy.rank
         self._writer.compare_replicas(self.steps.stop, self.step.compared())
-        self._writer.memory(rank, self.side.taps.memory(self.model, self.optimizer))
+        self._writer.of_rank("memory", rank, self.side.taps.memory(self.model, self.optimizer))
         self._save_state("final", self.steps.stop)
         evaluated = self.evaluated()
         if repeats := self.run_options.phase_repeats:
             # Last, since it goes on training.
             scalars = self.rates.scalars(max(0, self.steps.stop - 1))
             measured = measure(self.side, self.step, self.samples, scalars, repeats)
-            self._writer.phases(rank, measured)
+            self._writer.of_rank("phases", rank, measured)
         self._writer.finish(evaluated)
 
     def evaluated(self) -> tuple[float, float, int]:
@@ -279,33 +278,75 @@ def claimed_before(placement: Placement) -> bool:
     return placement.processes == 1 or starts_ranks(placement)
 
 
-def train_steps(run: Run) -> None:
-    """The loop, where no engine brings its own: where it pays, a step is read once the next has been launched."""
-    held: list[tuple[Any, Any, Any]] = []
+def start_state(
+    spec: TrainSpec, placement: Placement, run_options: RunOptions, replay: Replay | None
+) -> tuple[range, Mapping[str, NDArray[np.generic]], StepScalars, Checkpoint | None]:
+    """What a run begins with: the initial state, a checkpoint, or what its replay names.
 
-    def record_held() -> None:
-        while held:
-            run.record(*held.pop())
+    Returns the steps that it trains, its canonical state, what gives the steps' scalars, and the checkpoint from which
+    it goes on, if from any. Raises CheckpointError where that is damaged, or of another spec.
+    """
+    rates, stop = StepScalars(spec), run_options.steps_of(spec.steps)
+    if run_options.resume is not None:
+        checkpoint = read_checkpoint(Path(run_options.resume))
+        check_fits(checkpoint, spec, stop, placement)
+        rates.restore(checkpoint.manifest.rates)
+        return range(checkpoint.step, stop), checkpoint.state(), rates, checkpoint
+    part = replay or Replay(stop=stop)
+    begin = None if part.begin is None else load_state(Path(part.begin))
+    state = begin or initial_state(spec, placement.sample_order_seed)
+    return range(part.first_step, part.stop), state, rates, None
 
-    try:
-        for number, batch in run.batches():
-            scalars = run.scalars(number)
-            result = run.step(batch, scalars, number)
-            record_held()
-            if run.behind and run.may_wait():
-                run.launched()
-                # Gradients of the first update are recorded; others only take memory while they wait.
-                held.append((number, scalars, result._replace(gradients=()) if run.rates.updates else result))
-            else:
-                run.record(number, scalars, result)
-            after = number.stop if isinstance(number, range) else number + 1
-            if run.checkpoints.due(after):
-                record_held()
-                run.save(after)
-                if run.checkpoints.stopping:
-                    break
-    except Exception:
-        # The step before was whole. Should recording it fail too, that came first, and is what ends the run.
-        record_held()
-        raise
-    record_held()
+
+def end_if_not_finite(
+    run: Run, number: int, numbers: Sequence[float], received: Sequence[Ids], taps: Sequence[Any]
+) -> None:
+    """End a run that saves at its first step whose loss or norms are not finite; every process must call it.
+
+    What it would go on to save is worth nothing, and would replace what is.
+
+    Args:
+        run: whose step it is.
+        number: the step; it is recorded, and was not skipped.
+        numbers: its loss sum, count, and the norms of gradient, parameters and update: the same everywhere.
+        received: its sample ids, of each replica that this process speaks for.
+        taps: of these replicas what was tapped of it, if anything was.
+
+    Raises:
+        RunError: names the step, what is not finite, the replica and the sample or tensor where these are known,
+            and the last checkpoint before it.
+    """
+    if run.run_options.save is None:
+        return
+    loss_sum, _, *norms = numbers
+    found = not_finite(loss_sum, *norms)
+    if found is None:
+        return
+    run.checkpoints.wait_until_written()
+    # Of each replica: 1 + the first sample, and 1 + the first tensor.
+    firsts = np.zeros((2, run.placement.replicas))
+    epoch = run.plan.epoch(number)
+    for place, replica in enumerate(run.strategy.recorded_replicas):
+        finite = [_finite(run.samples.rows(np.array([each]), epoch)[0]) for each in received[place]]
+        if not all(finite):
+            firsts[0, replica] = 1 + received[place][finite.index(False)]
+        if len(taps) and not np.isfinite(taps[place]).all():
+            firsts[1, replica] = 1 + np.flatnonzero(~np.isfinite(taps[place]).all(1))[0]
+    samples, tensors = np.reshape(run.strategy.agreed(firsts.ravel().tolist()), firsts.shape).astype(int)
+    kept = [folder for folder in checkpoints_of(run_of(run.out_dir)) if step_of(folder) <= number]
+    where = f"the last checkpoint before it is {kept[-1]}" if kept else "there is no checkpoint before it"
+    if samples.any():
+        replica = int(np.flatnonzero(samples)[0])
+        which = f"sample {samples[replica] - 1}, of replica {replica}, is not finite"
+    elif tensors.any():
+        # Where all replicas compute with the same, all have it.
+        first = tensors[tensors > 0].min()
+        name, replica = run.step.taps.names[first - 1], int(np.flatnonzero(tensors == first)[0])
+        which = f"its first tensor that is not finite is {name}, of replica {replica}"
+    else:
+        which = "all samples are finite; going on from there with --taps names the tensor"
+    raise RunError(f"step {number}: {found}; {which}; {where}")
+
+
+def _finite(values: Any) -> bool:
+    return not np.issubdtype(values.dtype, np.floating) or bool(np.isfinite(values).all())

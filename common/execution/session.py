@@ -15,7 +15,6 @@ from parity.common.base.errors import ParityError, RecordError, RunError, SpecEr
 from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.worker import Workers, require
-from parity.common.record import claim_folder
 from parity.common.spec import Placement, RunConfig, TrainSpec
 
 TIMED_STEPS = 40
@@ -46,21 +45,6 @@ def default_placements(replicas: int) -> list[str]:
     return chosen
 
 
-def run_session(
-    spec: TrainSpec, configs: Sequence[RunConfig], folder: Path, timing_rounds: int, console: Console
-) -> None:
-    """Write folder/runs, folder/floor (float32 only) and folder/timing, in a new folder.
-
-    Runs follow each other, so that each has the machine to itself.
-
-    Raises:
-        ParityError: a run failed; the folder keeps what was finished, and the failed run's logs.
-    """
-    check(spec, configs)
-    claim_folder(folder)
-    work(stages_of(spec, configs, folder, timing_rounds), folder, console)
-
-
 def check(spec: TrainSpec, configs: Sequence[RunConfig]) -> None:
     """Raise a ParityError unless a spec can be run on all of some placements, and these be compared."""
     labels = [config.label for config in configs]
@@ -82,6 +66,8 @@ def work(
     workers: Workers | None = None,
 ) -> None:
     """Run all jobs, one after the other, in worker processes that live as long as this call, or as `workers`.
+
+    So each has the machine to itself.
 
     Raises:
         ParityError: a run failed, or a person interrupted; the folder keeps what was finished. It is
@@ -137,7 +123,10 @@ def _phased(spec: TrainSpec, config: RunConfig) -> RunConfig:
 def stages_of(
     spec: TrainSpec, configs: Sequence[RunConfig], folder: Path, timing_rounds: int
 ) -> Iterator[Stage]:
-    """The runs of `parity run`: each placement's, those that show the noise floor, those that are timed."""
+    """The runs of `parity run`: each placement's, those that show the noise floor (but in float64), those that are timed.
+
+    They go into folder/runs, folder/floor and folder/timing.
+    """
 
     yield TRAINING, _jobs(spec, configs, folder / "runs")
     if spec.precision != "float64":

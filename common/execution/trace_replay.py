@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,27 +34,10 @@ if TYPE_CHECKING:
 _FEW_STEPS = 500
 
 
-class Probe(Protocol):
-    """Takes a step, or evaluates a batch, and keeps every tensor of it: `probe.py` of either side.
-
-    layers: of each layer's path, the name of the tensor that was its input in what was traced last. injects: whether
-    something will be injected into some step.
-    """
-
-    layers: dict[str, str]
-    injects: bool
-
-    def traced(
-        self, batch: Batch, scalars: Scalars, number: int, injected: list[State], /
-    ) -> tuple[Any, list[State]]: ...
-    def taken(self, batch: Batch, scalars: Scalars, number: int, /) -> Any: ...
-    def evaluated(self, batch: Batch, injected: list[State], /) -> list[State]: ...
-
-
 class TraceReplay:
-    """Does with a run what its replay asks for. probe: traces its steps."""
+    """Does with a run what its replay asks for. probe: of `probe.py` of its side, traces its steps."""
 
-    def __init__(self, run: Run, request: Replay, probe: Probe) -> None:
+    def __init__(self, run: Run, request: Replay, probe: Any) -> None:
         self.run, self.request, self.strategy, self.probe = run, request, run.strategy, probe
         probe.injects = request.forced is not None
         # Of the steps trained: what the run's own loader and schedule gave.
@@ -66,6 +49,7 @@ class TraceReplay:
         In this order: what teacher-forced steps leave behind is no state of the run.
         """
         run, replay = self.run, self.request
+        nothing: list[State] = [{} for _ in self.strategy.recorded_replicas]
         forced = None if replay.forced is None else Path(replay.forced)
         numbers = [] if forced is None else injected_steps(forced)
         if replay.first_step and replay.history is not None:
@@ -77,13 +61,13 @@ class TraceReplay:
                 self.given[number] = batch, scalars
             if number in replay.trace:
                 folder = step_folder(run.out_dir / TRACE, number)
-                result = self.traced(folder, number, batch, scalars, nothing(self.run))
+                result = self.traced(folder, number, batch, scalars, nothing)
             else:
                 result = self.taken(number, batch, scalars)
             run.record(number, scalars, result)
         self.keep_state(replay.stop)
         if replay.evaluation:
-            self.evaluated(run.out_dir / TRACE, nothing(self.run))
+            self.evaluated(run.out_dir / TRACE, nothing)
         run.finish()
         if forced is None:
             return
@@ -91,7 +75,7 @@ class TraceReplay:
             self.force(forced, number)
         begin = step_folder(forced, None) / "state.safetensors"
         if begin.exists():
-            self.load(begin)
+            run.load(load_state(begin))
             self.evaluated(run.out_dir / FORCED, read_injected(forced, None, self.strategy.recorded_replicas))
 
     def taken(self, number: int, batch: Batch, scalars: Scalars) -> Any:
@@ -110,15 +94,12 @@ class TraceReplay:
                 path.parent.mkdir(exist_ok=True)
                 save_state(path, kept)
 
-    def load(self, path: Path) -> None:
-        self.run.load(load_state(path))
-
     def force(self, forced: Path, number: int) -> None:
         """Take a step by itself, from the state and with the tensors found for it."""
         batch, scalars = self.given.get(number) or self.draw(number)
         if self.request.history is not None:
             scalars = rates_at(self.run.spec, self.request.history, number).scalars(number)
-        self.load(step_folder(forced, number) / "state.safetensors")
+        self.run.load(load_state(step_folder(forced, number) / "state.safetensors"))
         injected = read_injected(forced, number, self.strategy.recorded_replicas)
         folder = step_folder(self.run.out_dir / FORCED, number)
         result = self.traced(folder, number, batch, scalars, injected)
@@ -158,11 +139,6 @@ class TraceReplay:
             write_replica(folder, replica, seen)
         if self.run.primary:
             write_json(folder / LAYERS, self.probe.layers)
-
-
-def nothing(run: Run) -> list[State]:
-    """What is injected into each replica where nothing is."""
-    return [{} for _ in run.strategy.recorded_replicas]
 
 
 def states_of_replicas(run: Run, number: int) -> list[State]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
-import tempfile
 import threading
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -47,26 +45,20 @@ def describe(framework: Framework) -> dict[str, Any]:
 class Worker(AbstractContextManager["Worker"]):
     """A child process of one framework. Use as a context manager."""
 
-    def __init__(self, framework: Framework, capacity: int, log: Path | None = None) -> None:
+    def __init__(self, framework: Framework, capacity: int, log: Path) -> None:
         """Start the process.
 
         Args:
             framework: which one.
             capacity: replicas of the largest placement it will run; TensorFlow also takes its
                 number of threads from it, so speed is measured in a worker of exactly that size.
-            log: where the child's own output goes; default: a temporary file, kept on failure.
+            log: where the child's own output goes.
 
         Raises:
             MissingPackageError: the framework is not installed.
         """
         require(framework)
         self.framework = framework
-        self._own_log = log is None
-        if log is None:
-            handle, name = tempfile.mkstemp(prefix=f"parity-{framework}-", suffix=".log")
-            os.close(handle)
-            log = Path(name)
-        self.log = log
         self._lock = threading.Lock()
         self._child = Child(_SERVICE, framework, str(capacity), name=f"the {framework} process", log=log)
 
@@ -124,15 +116,13 @@ class Worker(AbstractContextManager["Worker"]):
     def close(self) -> None:
         """End the process: politely, then by force."""
         self._child.close()
-        if self._own_log and not self.log_matters:
-            self.log.unlink(missing_ok=True)
 
 
 class Workers(AbstractContextManager["Workers"]):
     """Worker processes, each started when first asked for, by any thread. Use as a context manager; it may be entered again."""
 
-    def __init__(self, logs: Path | None = None) -> None:
-        """`logs`: where the processes' own output goes; None: into temporary files."""
+    def __init__(self, logs: Path) -> None:
+        """`logs`: the folder that the processes' own output goes into."""
         self._stack, self._lock = ExitStack(), threading.Lock()
         self._logs = logs
         self._started: dict[str, Worker] = {}
@@ -155,10 +145,9 @@ class Workers(AbstractContextManager["Workers"]):
         name = f"{placement.framework}_{size}"
         with self._lock:
             if name not in self._started:
-                if self._logs is not None:
-                    self._logs.mkdir(parents=True, exist_ok=True)
-                log = None if self._logs is None else self._logs / f"{name}.log"
-                self._started[name] = self._stack.enter_context(Worker(placement.framework, size, log))
+                self._logs.mkdir(parents=True, exist_ok=True)
+                worker = Worker(placement.framework, size, self._logs / f"{name}.log")
+                self._started[name] = self._stack.enter_context(worker)
             return self._started[name]
 
     def train(

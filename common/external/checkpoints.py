@@ -22,8 +22,7 @@ both, whatever the rate was before, and the trainings agree from there on while 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError, ParityError, RunError
+from parity.common.base.files import naming_os_errors
 from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
@@ -140,7 +140,19 @@ def convert_checkpoint(
         raise ExternalModelError(f"there is no optimizer to carry; leave out --{_SIDES[sides[1]]}-optimizer")
     moved = translated(contents, mapping, sides[0])
     notes = _ask("write", destination, {"held": dict(vars(moved))})
-    return [*_doubts(mapping), *notes, _said(destination.path, moved)]
+    doubts = [
+        f"{len(mapping.doubtful)} of {len(mapping.tensors)} lines of the mapping are doubtful, first"
+        f" {pair.label}: {pair.doubt}"
+        for pair in mapping.doubtful[:1]
+    ]
+    numbers = sum(array.size for array in moved.tensors.values())
+    slots = ", ".join(moved.slots) or "none"
+    optimizer = f"{moved.kind} at step {moved.step or 0}, slots: {slots}" if moved.kind else "no optimizer"
+    return [
+        *doubts,
+        *notes,
+        f"{destination.path}: {len(moved.tensors)} tensors, {numbers} numbers; {optimizer}",
+    ]
 
 
 def translated(contents: CheckpointContents, mapping: maps.Mapping, source: Framework) -> CheckpointContents:
@@ -155,10 +167,8 @@ def translated(contents: CheckpointContents, mapping: maps.Mapping, source: Fram
     known = {name for pair in mapping.tensors for name in getattr(pair, side)}
     move = mapping.to_torch if to_torch else mapping.to_keras
 
-    def named(state: State) -> State:
-        return state if to_torch else _unwrapped(state, known)
-
-    slots = {slot: named(state) for slot, state in contents.slots.items()}
+    prefixes = () if to_torch else _WRAPPERS
+    slots = {slot: _unwrapped(state, known, prefixes) for slot, state in contents.slots.items()}
     for pair in mapping.tensors:
         if pair.parsed.note and any(
             name in state for state in slots.values() for name in getattr(pair, side)
@@ -168,7 +178,7 @@ def translated(contents: CheckpointContents, mapping: maps.Mapping, source: Fram
                 " carry the rest with --weights-only"
             )
     moved = {slot: move(_whole(state, mapping, side), partial=True) for slot, state in slots.items()}
-    return replace(contents, tensors=move(named(contents.tensors)), slots=moved)
+    return replace(contents, tensors=move(_unwrapped(contents.tensors, known, prefixes)), slots=moved)
 
 
 def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
@@ -188,9 +198,9 @@ def _whole(state: State, mapping: maps.Mapping, side: str) -> State:
     return {name: value for name, value in state.items() if name not in ignored}
 
 
-def _unwrapped(state: State, known: set[str]) -> State:
+def _unwrapped(state: State, known: set[str], prefixes: Sequence[str]) -> State:
     """Without what wrappers have put before all names, unless the mapping has it too."""
-    for prefix in _WRAPPERS:
+    for prefix in prefixes:
         if (
             state
             and all(name.startswith(prefix) for name in state)
@@ -209,8 +219,7 @@ def check_destination(path: Path, error: type[ParityError] = ExternalModelError)
 
 
 def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: End) -> None:
-    left = [f"{name} (keras)" for name in mapping.unmapped.keras]
-    left += [f"{name} (torch)" for name in mapping.unmapped.torch]
+    left = [f"{name} ({side})" for side in _SIDES.values() for name in getattr(mapping.unmapped, side)]
     if left:
         more = f" and {len(left) - _NAMES_SHOWN} more" if len(left) > _NAMES_SHOWN else ""
         raise ExternalModelError(
@@ -229,23 +238,6 @@ def _check_mapping(path: Path, mapping: maps.Mapping, source: End, destination: 
                 "--torch-optimizer needs the model whose parameters it updates: name it with --torch (the mapping"
                 f" was made for {mapping.torch})"
             )
-
-
-def _doubts(mapping: maps.Mapping) -> list[str]:
-    return [
-        f"{len(mapping.doubtful)} of {len(mapping.tensors)} lines of the mapping are doubtful, first"
-        f" {pair.label}: {pair.doubt}"
-        for pair in mapping.doubtful[:1]
-    ]
-
-
-def _said(path: Path, contents: CheckpointContents) -> str:
-    numbers = sum(array.size for array in contents.tensors.values())
-    text = f"{path}: {len(contents.tensors)} tensors, {numbers} numbers"
-    if contents.kind is None:
-        return f"{text}; no optimizer"
-    slots = ", ".join(contents.slots) or "none"
-    return f"{text}; {contents.kind} at step {contents.step or 0}, slots: {slots}"
 
 
 # --- What both frameworks check of a checkpoint ---
@@ -346,8 +338,7 @@ def export_checkpoint(path: Path, kind: str, out: Path) -> dict[str, Any]:
     framework = FORMATS[kind][0]
     require(framework)
     job = {"path": str(path), "kind": kind, "out": str(out)}
-    answer: dict[str, Any] = _in_child(framework, "export", job, RunError)
-    return answer
+    return dict(_in_child(framework, "export", job, RunError))
 
 
 # --- The processes ---
@@ -375,21 +366,19 @@ class Conversions(Service):
 
     def read(self, path: str, model: str | None, optimizer: str | None, weights_only: bool) -> dict[str, Any]:
         side = self._side(path, model, optimizer)
-        with _one_line(path, "read"):
+        with naming_os_errors(ExternalModelError, f"{path}: cannot be read"):
             return dict(vars(side.read(Path(path), model, optimizer, weights_only)))
 
     def write(self, path: str, model: str | None, optimizer: str | None, held: dict[str, Any]) -> list[str]:
         side = self._side(path, model, optimizer)
-        with _one_line(path, "written"):
-            notes: list[str] = side.write(Path(path), model, optimizer, CheckpointContents(**held))
-        return notes
+        with naming_os_errors(ExternalModelError, f"{path}: cannot be written"):
+            return list(side.write(Path(path), model, optimizer, CheckpointContents(**held)))
 
     def export(self, path: str, kind: str, out: str) -> dict[str, Any]:
         self.about = path
         module = importlib.import_module(f"{MODULES[self._framework]}.convert")
-        with _one_line(out, "written", RunError):
-            written: dict[str, Any] = module.export(Path(path), kind, Path(out))
-        return written
+        with naming_os_errors(RunError, f"{out}: cannot be written"):
+            return dict(module.export(Path(path), kind, Path(out)))
 
     def _side(self, path: str, *targets: str | None) -> Any:
         self.about = path
@@ -397,14 +386,6 @@ class Conversions(Service):
         if any(targets):
             prepare_import_path(Path.cwd(), self._framework)
         return side
-
-
-@contextmanager
-def _one_line(path: str, done: str, kind: type[ParityError] = ExternalModelError) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"{path}: cannot be {done}: {error.strerror or error}") from None
 
 
 def precision_of(dtypes: set[Any]) -> str:

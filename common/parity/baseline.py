@@ -214,7 +214,11 @@ def _speed(
     before, after = (
         Rounds.of([{name: timing} for timing in side]) for name, side in zip("on", timings, strict=True)
     )
-    ratio = throughput_ratio(before, after)
+    # The rounds were not run side by side: drifts of the machine are not in the interval, and the threshold must
+    # leave room for them.
+    median = float(np.median(after.medians["n"]) / np.median(before.medians["o"]))
+    draws = np.median(after.draws["n"], axis=-1) / np.median(before.draws["o"], axis=-1)
+    ratio = widened(median, draws, min(before.count, after.count))
     resolution = max(1 - ratio.low, ratio.high - 1)
     rounds = min(len(old), len(new))
     if rounds < FEWEST_ROUNDS:
@@ -228,17 +232,6 @@ def _speed(
         advice = f"could only tell {resolution:.1%}; take more rounds, with nothing beside them"
         return "too noisy to conclude", ratio, resolution, advice
     return "no change seen", ratio, resolution, f"could tell {resolution:.1%}"
-
-
-def throughput_ratio(old: Rounds, new: Rounds) -> Interval:
-    """New over old throughput of one configuration each, from rounds that were not run side by side.
-
-    Drifts of the machine between the two are not in the interval: the threshold must leave room.
-    """
-    (before,), (after,) = old.medians, new.medians
-    median = float(np.median(new.medians[after]) / np.median(old.medians[before]))
-    draws = np.median(new.draws[after], axis=-1) / np.median(old.draws[before], axis=-1)
-    return widened(median, draws, min(old.count, new.count))
 
 
 def _other_conditions(old: RunRecord, new: RunRecord) -> str:

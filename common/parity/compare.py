@@ -12,26 +12,90 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import NotComparableError
 from parity.common.execution.checks import known_departure
-from parity.common.parity import scripts
 from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
 from parity.common.parity.comparable import check_comparable
-from parity.common.parity.deviation import Curve, column_deviation, state_deviations, tensor_deviation
-from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step
+from parity.common.parity.deviation import (
+    Curve,
+    column_deviation,
+    recorded_rows,
+    state_deviations,
+    tensor_deviation,
+)
+from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
+from parity.common.spec import ScriptInfo
 from parity.common.state.canonical import State, tensor_of
 from parity.common.state.zero_gradient import CLAIMED_ULPS, zero_gradient_directions
 
 Verdict = Literal["parity", "divergent", "inconclusive"]
 EXIT_CODES: dict[Verdict, int] = {"parity": 0, "divergent": 1, "inconclusive": 3}
 
-_TITLES = {
-    "loss_sum": "loss curve",
-    "gradient_norm": "gradient norm",
-    "parameter_norm": "parameter norm",
-    "update_norm": "update norm",
-    "first_gradients": "first-step gradients",
-    "final": "final state",
-}
+_TITLES = {"loss_sum": "loss curve", "first_gradients": "first-step gradients", "final": "final state"}
+
+# What a comparison of two recorded scripts cannot judge, and why.
+
+IDS, EVALUATION, INVARIANTS, RATE = "sample ids", "evaluation", "invariants", "learning rate"
+RECORDED_STATES = ("initial", "first_gradients", "final")
+NOT_RECORDED = "not recorded"
+UNNAMED = (
+    "the tensors have other names in each; of Keras and torch, say which is which with --mapping mapping.yaml, or"
+    " give the recorders mapping="
+)
+_COLUMNS = {RATE: "learning_rate", **{name: name for name in CURVES}}
+
+
+def left_out(reference: RunRecord, candidate: RunRecord) -> dict[str, str]:
+    """What is not judged -> why. Nothing of runs of a spec, which must record it all.
+
+    Keys: of CURVES, of RECORDED_STATES, and the four names above.
+    """
+    pair = (reference, candidate)
+    if all(record.train_spec is not None for record in pair):
+        return {}
+    found = {INVARIANTS: "scripts are not watched"}
+    if not all(map(has_ids, pair)):
+        found[IDS] = NOT_RECORDED
+    for what, column in _COLUMNS.items():
+        if not _rows(column, reference, candidate):
+            found[what] = NOT_RECORDED
+    for which in RECORDED_STATES:
+        if not all(record.has(which) for record in pair):
+            found[which] = NOT_RECORDED
+        elif not named_alike(which, reference, candidate):
+            found[which] = UNNAMED
+    if not all(record.summary is not None and record.summary.eval_count for record in pair):
+        found[EVALUATION] = NOT_RECORDED
+    return found
+
+
+def named_alike(which: str, reference: RunRecord, candidate: RunRecord) -> bool:
+    """Whether two states can be compared by name: one naming, and a tensor that both have."""
+    namings = {r.run_info.naming for r in (reference, candidate) if isinstance(r.run_info, ScriptInfo)}
+    ours, theirs = (set(record.state(which)) - {"step"} for record in (reference, candidate))
+    return len(namings) == 1 and bool(ours & theirs)
+
+
+def in_words(details: dict[str, str], reference: RunRecord, candidate: RunRecord) -> str:
+    """'not recorded: sample ids, update norm', and at how many steps what is there was recorded."""
+    absent = [_titled(what) for what, why in details.items() if why == NOT_RECORDED]
+    words = [f"{NOT_RECORDED}: {', '.join(absent)}"] if absent else []
+    steps = len(reference.steps)
+    few: dict[int, list[str]] = {}
+    for what, column in _COLUMNS.items():
+        if what not in details:
+            few.setdefault(_rows(column, reference, candidate), []).append(_titled(what))
+    few.pop(steps, None)
+    words += [f"{', '.join(names)} at {count} of {steps} steps" for count, names in few.items()]
+    return "; ".join(words)
+
+
+def _rows(column: str, reference: RunRecord, candidate: RunRecord) -> int:
+    """At how many steps both recorded a column."""
+    return int(np.count_nonzero(recorded_rows(column, reference) & recorded_rows(column, candidate)))
+
+
+def _titled(what: str) -> str:
+    return {"initial": "initial state", "final": "final state"}.get(what, what.replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -99,14 +163,16 @@ def compare(
     """
     check_comparable(reference, candidate)
     _check_data(reference, candidate)
-    skip = scripts.left_out(reference, candidate)
+    skip = left_out(reference, candidate)
     checks = []
-    if scripts.IDS not in skip:
+    if IDS not in skip:
         checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
     checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
-    if scripts.RATE not in skip:
-        rounding = rate_rounding(reference)
-        checks.append(_exact(scripts.RATE, "learning_rate", reference, candidate, rounding))
+    if RATE not in skip:
+        # In scripts, as a framework's variable of them rounds.
+        eps = float(np.finfo(reference.run_info.master_dtype).eps)
+        rounding = 0.0 if reference.train_spec is not None else 2 * eps
+        checks.append(_exact(RATE, "learning_rate", reference, candidate, rounding))
     if reference.train_spec is not None and reference.train_spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
     if "initial" not in skip:
@@ -133,19 +199,19 @@ def compare(
         ]
         first, last = ([tensors[which]] if which in tensors else [] for which in STATES)
         checks += [*first, *curves, *last]
-        if scripts.EVALUATION not in skip:
+        if EVALUATION not in skip:
             checks.append(_evaluation(reference, candidate, budget.evaluation))
     checks += [_replicas(record) for record in (reference, candidate) if _with_fingerprints(record)]
-    if scripts.INVARIANTS not in skip:
+    if INVARIANTS not in skip:
         checks.append(_invariants(reference, candidate))
     verdict, reason = _conclude(checks, budget, reference.run_info.precision)
-    if verdict == "parity" and scripts.UNNAMED in skip.values():
-        verdict, reason = "inconclusive", scripts.UNNAMED
+    if verdict == "parity" and UNNAMED in skip.values():
+        verdict, reason = "inconclusive", UNNAMED
     if verdict == "divergent":
         parts = [part for part in (*reference.parts, *candidate.parts) if part.train_spec is not None]
         known = [known_departure(part.spec, part.placement, part.run_options) for part in parts]
         reason = "; as is known of it, ".join([reason, *dict.fromkeys(filter(None, known))])
-    unjudged = scripts.in_words(skip, reference, candidate) if skip else ""
+    unjudged = in_words(skip, reference, candidate) if skip else ""
     return Comparison(
         reference.label,
         candidate.label,
@@ -204,7 +270,7 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
     where = "every step"
     if partly and reference.train_spec is not None:
         where = f"every step of both alike, as hashes say; against the plan, {' and '.join(dict.fromkeys(partly))}"
-    return _equal(scripts.IDS, where, unequal)
+    return _equal(IDS, where, unequal)
 
 
 def count_rounding(record: RunRecord) -> float:
@@ -215,11 +281,6 @@ def count_rounding(record: RunRecord) -> float:
     spec = record.train_spec
     weighted = spec is not None and getattr(spec.loss, "class_weights", None) is not None
     return 1e3 * float(np.finfo(record.run_info.master_dtype).eps) if weighted else 0.0
-
-
-def rate_rounding(record: RunRecord) -> float:
-    """How far equal learning rates may be apart: in scripts, as a framework's variable of them rounds."""
-    return 0.0 if record.train_spec is not None else 2 * float(np.finfo(record.run_info.master_dtype).eps)
 
 
 def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, allowed: float = 0.0) -> Check:
@@ -234,7 +295,13 @@ def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curv
     # Where it fails, the first step outside tells more than the worst one.
     row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
     where = f"step {reference.steps[row]}"
-    return Check(_TITLES[name], not len(over), float(deviation[row]), float(allowed[row]), where)
+    return Check(
+        _TITLES.get(name, name.replace("_", " ")),
+        not len(over),
+        float(deviation[row]),
+        float(allowed[row]),
+        where,
+    )
 
 
 def _worst_tensor(name: str, ours: State, theirs: State, allowed: dict[str, float] | None) -> Check:
@@ -297,8 +364,8 @@ def _invariants(*records: RunRecord) -> Check:
             first, *more = record.violations
             others = f" ({len(more)} more)" if more else ""
             where = f"step {first.step} of {record.label}: {first.invariant}: {first.text}{others}"
-            return _equal(scripts.INVARIANTS, "", where)
-    return _equal(scripts.INVARIANTS, "every step of both")
+            return _equal(INVARIANTS, "", where)
+    return _equal(INVARIANTS, "every step of both")
 
 
 def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
@@ -306,16 +373,16 @@ def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> C
     assert ours is not None
     assert theirs is not None
     if tensor_deviation(*(np.array(s.eval_count) for s in (ours, theirs))) > count_rounding(reference):
-        return _equal(scripts.EVALUATION, "", "number of evaluated samples")
+        return _equal(EVALUATION, "", "number of evaluated samples")
     if not ours.eval_count:
         samples = 0 if reference.train_spec is None else reference.train_spec.data.eval_samples
         return Check("evaluation", not samples, 0.0, 0.0, f"none of {samples} samples evaluated")
     if reference.run_info.precision == "float64" and ours.eval_correct != theirs.eval_correct:
-        return _equal(scripts.EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct")
+        return _equal(EVALUATION, "", f"{ours.eval_correct} and {theirs.eval_correct} correct")
     sums = [np.array(s.eval_loss_sum if s.eval_loss_sum is not None else np.nan) for s in (ours, theirs)]
     deviation = tensor_deviation(*sums)
     where = f"loss over {ours.eval_count:g} samples"
-    return Check(scripts.EVALUATION, deviation <= allowed, deviation, allowed, where)
+    return Check(EVALUATION, deviation <= allowed, deviation, allowed, where)
 
 
 def _stale_entries(ledger: dict[str, str], *records: RunRecord) -> list[Check]:

@@ -92,44 +92,36 @@ def _audited(record: RunRecord) -> SplitAudit:
     chosen = _chosen_blocks(record, plan)
     found = [(step, f"step {step}: {problem}") for step, problem in problems.items()]
     found += filter(None, (_block_problem(record, plan, received.blocks[number]) for number in chosen))
-    beyond = _beyond(record, plan)
+    samples, empty, _ = _beyond(record, plan)
     counted = received.blocks["steps"][chosen, 0].clip(max=last + 1 - received.blocks["first"][chosen, 0])
     return SplitAudit(
         record.label,
         len(record.steps),
         record.placement.replicas,
-        received.samples - beyond.samples,
-        received.empty - beyond.empty,
+        received.samples - samples,
+        received.empty - empty,
         tuple(text for _, text in sorted(found)),
         received.whole + int(counted.sum()),
     )
 
 
-@dataclass(frozen=True)
-class _Beyond:
-    """What the hashes of a record's last block hold of steps after the record's last.
+def _beyond(record: RunRecord, plan: BatchPlan) -> tuple[int, int, int]:
+    """(samples, empty, multiset): what the hashes of a record's last block hold of steps after the record's last.
 
-    Such are there where a later part took these steps anew, and the one that a kill left without a row.
+    Such are there where a later part took these steps anew, and the one that a kill left without a row. From the
+    plan, and the ids kept where it was not followed: hashes cannot be taken apart.
     """
-
-    samples: int = 0
-    empty: int = 0
-    multiset: int = 0
-
-
-def _beyond(record: RunRecord, plan: BatchPlan) -> _Beyond:
-    """From the plan, and the ids kept where it was not followed: hashes cannot be taken apart."""
     received = record.received
     if not len(received.blocks):
-        return _Beyond()
+        return 0, 0, 0
     ends = received.blocks[-1]["first"] + received.blocks[-1]["steps"]
     first, stop = int(record.steps[-1]) + 1, int(ends.max())
     if first >= stop:
-        return _Beyond()
+        return 0, 0, 0
     sizes, multiset, _ = _planned_id_hashes(plan, received.kept, first, stop)
     there = np.arange(first, stop)[:, None] < ends
     summed = int((multiset * there).sum(dtype=np.uint64))
-    return _Beyond(int((sizes * there).sum()), int(((sizes == 0) & there).sum()), summed)
+    return int((sizes * there).sum()), int(((sizes == 0) & there).sum()), summed
 
 
 def _wrong_counts(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
@@ -149,7 +141,7 @@ def _wrong_counts(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
 def _wrong_steps(record: RunRecord, plan: BatchPlan) -> dict[int, str]:
     """Of the steps whose sample ids are there, those that are not as planned, and what to say of them."""
     received, problems = record.received, {}
-    for rows in _pieces(0, received.whole, plan):
+    for rows in _pieces(received.whole, plan):
         steps = record.steps[rows]
         planned, sizes = plan.shares(int(steps[0]), int(steps[-1]) + 1)
         ids = received.flat(rows.start, rows.stop)
@@ -173,10 +165,10 @@ def kept_ids(record: RunRecord, plan: BatchPlan, step: int) -> list[Ids]:
     ]
 
 
-def _pieces(first: int, stop: int, plan: BatchPlan) -> Iterator[slice]:
-    """first..stop-1 in pieces of so few steps that their ids take little memory."""
+def _pieces(stop: int, plan: BatchPlan) -> Iterator[slice]:
+    """0..stop-1 in pieces of so few steps that their ids take little memory."""
     count = max(1, _IDS_AT_ONCE // plan.global_batch_size)
-    for start in range(first, stop, count):
+    for start in range(0, stop, count):
         yield slice(start, min(start + count, stop))
 
 
@@ -221,7 +213,7 @@ def _block_problem(record: RunRecord, plan: BatchPlan, rows: NDArray[np.void]) -
     first, stop = int(rows["first"][0]), int((rows["first"] + rows["steps"]).max())
     parts = [
         _planned_id_hashes(plan, record.received.kept, first + piece.start, first + piece.stop)
-        for piece in _pieces(0, stop - first, plan)
+        for piece in _pieces(stop - first, plan)
     ]
     # While a run is killed, some replicas may be a step ahead of others.
     counted = np.arange(stop - first)[:, None] < rows["steps"]
@@ -264,20 +256,13 @@ def first_unequal_step(reference: RunRecord, candidate: RunRecord) -> str | None
     known &= known_too
     unequal = reference.steps[known & (ours != theirs)]
     if not known.all():
-        block = _first_unequal_block(reference, candidate)
-        if block is not None and (not len(unequal) or block[1] < unequal[0]):
-            return f"steps {block[0]} to {block[1]}"
+        blocks = np.flatnonzero(_block_id_hashes(reference) != _block_id_hashes(candidate))
+        begun, ended = reference.steps[[0, -1]].tolist()
+        first = (begun // BLOCK_STEPS + int(blocks[0])) * BLOCK_STEPS if len(blocks) else ended
+        last = min(first + BLOCK_STEPS - 1, ended)
+        if len(blocks) and (not len(unequal) or last < unequal[0]):
+            return f"steps {max(first, begun)} to {last}"
     return f"step {unequal[0]}" if len(unequal) else None
-
-
-def _first_unequal_block(reference: RunRecord, candidate: RunRecord) -> tuple[int, int] | None:
-    """The first and the last step of the first block of which the records received different samples."""
-    unequal = np.flatnonzero(_block_id_hashes(reference) != _block_id_hashes(candidate))
-    if not len(unequal):
-        return None
-    first = (int(reference.steps[0]) // BLOCK_STEPS + int(unequal[0])) * BLOCK_STEPS
-    last = min(first + BLOCK_STEPS - 1, int(reference.steps[-1]))
-    return max(first, int(reference.steps[0])), last
 
 
 def _step_id_hashes(record: RunRecord) -> tuple[mixing.Words, NDArray[np.bool_]]:
@@ -299,8 +284,7 @@ def _block_id_hashes(record: RunRecord) -> mixing.Words:
         if len(part.steps):
             own = part.received.block_id_hashes()
             if part.train_spec is not None:
-                beyond = _beyond(part, BatchPlan.of(part.spec, part.placement))
-                own[-1:] -= np.uint64(beyond.multiset)
+                own[-1:] -= np.uint64(_beyond(part, BatchPlan.of(part.spec, part.placement))[2])
             first = int(part.steps[0] // BLOCK_STEPS - numbers[0])
             words[first : first + len(own)] += own
     return words

@@ -9,45 +9,15 @@ import inspect
 from collections.abc import Callable
 
 from parity.common.base.errors import SpecError
-from parity.common.recipes.digits import digits_cnn, digits_mlp, digits_transformer
-from parity.common.recipes.images import (
-    autoencoder,
-    lenet5,
-    mobilenet_v2,
-    resnet20,
-    resnet50,
-    resnet50_torchvision,
-    unet,
-    vit_base,
-    vit_small,
-    vit_tiny,
-)
-from parity.common.recipes.tables import wide_and_deep
-from parity.common.recipes.text import bert_base, gpt2, gru_tagger, lstm_classifier
+from parity.common.recipes import digits, images, text
 from parity.common.spec import TrainSpec
 
+# Every public function of these modules, in their order.
 RECIPES: dict[str, Callable[..., TrainSpec]] = {
-    recipe.__name__: recipe
-    for recipe in (
-        digits_mlp,
-        digits_cnn,
-        digits_transformer,
-        lenet5,
-        resnet20,
-        resnet50,
-        resnet50_torchvision,
-        mobilenet_v2,
-        unet,
-        autoencoder,
-        vit_tiny,
-        vit_small,
-        vit_base,
-        gpt2,
-        bert_base,
-        lstm_classifier,
-        gru_tagger,
-        wide_and_deep,
-    )
+    name: function
+    for module in (digits, images, text)
+    for name, function in vars(module).items()
+    if getattr(function, "__module__", "") == module.__name__ and not name.startswith("_")
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from parity.common.recipes.models.sequence import transformer_block
-from parity.common.spec import SGD, AdamW, ModelSpec, TrainSpec, WarmupCosine
+from parity.common.spec import SGD, AdamW, LayerSpec, ModelSpec, TrainSpec, WarmupCosine
 from parity.common.spec.layers import (
     Activation,
     BatchNorm,
@@ -19,26 +21,25 @@ from parity.common.spec.layers import (
 )
 
 
+def _on_digits(name: str, *layers: LayerSpec, warmup_steps: int = 10, **fields: Any) -> TrainSpec:
+    model = ModelSpec(input_shape=(8, 8, 1), layers=layers)
+    schedule = WarmupCosine(warmup_steps=warmup_steps)
+    return TrainSpec(name=name, model=model, schedule=schedule, steps=200, **fields)
+
+
 def digits_mlp() -> TrainSpec:
     """Two dense layers: the smallest thing that learns.
 
     Command: parity run --recipe digits_mlp
     """
-    return TrainSpec(
-        name="digits_mlp",
-        model=ModelSpec(
-            input_shape=(8, 8, 1),
-            layers=(
-                Flatten(),
-                Dense(units=64),
-                Activation(function="relu"),
-                Dense(units=10),
-            ),
-        ),
+    return _on_digits(
+        "digits_mlp",
+        Flatten(),
+        Dense(units=64),
+        Activation(function="relu"),
+        Dense(units=10),
         optimizer=SGD(learning_rate=0.1, momentum=0.9),
-        schedule=WarmupCosine(warmup_steps=10),
         global_batch_size=64,
-        steps=200,
     )
 
 
@@ -50,26 +51,19 @@ def digits_cnn() -> TrainSpec:
 
     Command: parity run --recipe digits_cnn
     """
-    return TrainSpec(
-        name="digits_cnn",
-        model=ModelSpec(
-            input_shape=(8, 8, 1),
-            layers=(
-                Conv2D(filters=32, use_bias=False),
-                BatchNorm(),
-                Activation(function="relu"),
-                Conv2D(filters=64, use_bias=False),
-                BatchNorm(),
-                Activation(function="relu"),
-                MaxPool2D(size=2),
-                Flatten(),
-                Dense(units=10),
-            ),
-        ),
+    return _on_digits(
+        "digits_cnn",
+        Conv2D(filters=32, use_bias=False),
+        BatchNorm(),
+        Activation(function="relu"),
+        Conv2D(filters=64, use_bias=False),
+        BatchNorm(),
+        Activation(function="relu"),
+        MaxPool2D(size=2),
+        Flatten(),
+        Dense(units=10),
         optimizer=SGD(learning_rate=0.05, momentum=0.9),
-        schedule=WarmupCosine(warmup_steps=10),
         global_batch_size=256,
-        steps=200,
     )
 
 
@@ -80,23 +74,17 @@ def digits_transformer() -> TrainSpec:
     """
     attend = LayerNorm(), SelfAttention(heads=4)
     feed_forward = LayerNorm(), Dense(units=64), Activation(function="gelu"), Dense(units=32)
-    return TrainSpec(
-        name="digits_transformer",
-        model=ModelSpec(
-            input_shape=(8, 8, 1),
-            layers=(
-                Patchify(size=2),
-                Dense(name="embed", units=32),
-                PositionEmbedding(),
-                transformer_block(1, attend, feed_forward),
-                transformer_block(2, attend, feed_forward),
-                LayerNorm(),
-                GlobalAveragePool(),
-                Dense(name="head", units=10),
-            ),
-        ),
+    return _on_digits(
+        "digits_transformer",
+        Patchify(size=2),
+        Dense(name="embed", units=32),
+        PositionEmbedding(),
+        transformer_block(1, attend, feed_forward),
+        transformer_block(2, attend, feed_forward),
+        LayerNorm(),
+        GlobalAveragePool(),
+        Dense(name="head", units=10),
         optimizer=AdamW(learning_rate=0.003),
-        schedule=WarmupCosine(warmup_steps=20),
+        warmup_steps=20,
         global_batch_size=64,
-        steps=200,
     )

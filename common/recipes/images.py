@@ -6,23 +6,19 @@ own: --set data.source='{kind: cifar10, path: ...}' or image_folder, and data.tr
 
 from __future__ import annotations
 
+from typing import Any
+
+from parity.common.recipes.made import on_synthetic
 from parity.common.recipes.models import vision
 from parity.common.spec import SGD, Adam, AdamW, ModelSpec, TrainSpec, WarmupCosine
 from parity.common.spec.augment import AugmentSpec, ColourJitter, Crop, Cutout, Flip, Mixup, Noise, Normalise
-from parity.common.spec.data import DataSpec
 from parity.common.spec.layers import Dropout
 from parity.common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from parity.common.spec.sources import Synthetic
 
 
-def _data(model: ModelSpec, classes: int, tiny: bool, *augment: AugmentSpec) -> DataSpec:
-    """Synthetic images that suit a classifier; the tiny one has an uneven last batch."""
-    return DataSpec(
-        source=Synthetic(shape=model.input_shape, classes=classes, low=0.0),
-        train_samples=150 if tiny else 50_000,
-        eval_samples=30 if tiny else 1_000,
-        augment=augment,
-    )
+def _classifier(name: str, tiny: bool, model: ModelSpec, *augment: AugmentSpec, **fields: Any) -> TrainSpec:
+    source = {"classes": model.output_shape()[0], "low": 0.0}
+    return on_synthetic(name, tiny, model, source, *augment, samples=(50_000, 1_000), **fields)
 
 
 def lenet5(tiny: bool = False) -> TrainSpec:
@@ -32,15 +28,9 @@ def lenet5(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe lenet5; MNIST: --set data.source='{kind: mnist_idx, path: ...}'
     """
-    model = vision.lenet5_model()
-    return TrainSpec(
-        name="lenet5_tiny" if tiny else "lenet5",
-        model=model,
-        data=_data(model, 10, tiny, Crop(padding=2)),
-        optimizer=SGD(learning_rate=0.05, momentum=0.9),
-        global_batch_size=16 if tiny else 128,
-        steps=100 if tiny else 2000,
-    )
+    optimizer = SGD(learning_rate=0.05, momentum=0.9)
+    model, crop = vision.lenet5_model(), Crop(padding=2)
+    return _classifier("lenet5", tiny, model, crop, optimizer=optimizer, batch=128, steps=2000)
 
 
 def resnet20(tiny: bool = False) -> TrainSpec:
@@ -50,43 +40,35 @@ def resnet20(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe resnet20; CIFAR-10: --set data.source='{kind: cifar10, path: ...}'
     """
-    model = vision.small_resnet_model(8, 4, 16) if tiny else vision.small_resnet_model(20, 16, 32)
-    return TrainSpec(
-        name="resnet20_tiny" if tiny else "resnet20",
-        model=model,
-        data=_data(model, 10, tiny, Crop(padding=2 if tiny else 4), Flip()),
+    return _classifier(
+        "resnet20",
+        tiny,
+        vision.small_resnet_model(8, 4, 16) if tiny else vision.small_resnet_model(20, 16, 32),
+        Crop(padding=2 if tiny else 4),
+        Flip(),
         optimizer=SGD(learning_rate=0.1, momentum=0.9, weight_decay=1e-4),
         schedule=WarmupCosine(warmup_steps=10 if tiny else 400),
-        global_batch_size=16 if tiny else 128,
-        steps=100 if tiny else 4000,
+        batch=128,
+        steps=4000,
     )
 
 
 def _resnet50(name: str, tiny: bool, first_version: bool) -> TrainSpec:
     # Three stages, which leave 2x2 places: over one place and a small batch, batch norm is ill-conditioned,
     # and permuted runs of one framework part by 1e-8.
-    model = (
-        vision.resnet50_model(side=32, classes=10, width=8, blocks=(1, 2, 1), first_version=first_version)
-        if tiny
-        else vision.resnet50_model(first_version=first_version)
-    )
-    classes = model.output_shape()[0]
-    return TrainSpec(
-        name=f"{name}_tiny" if tiny else name,
-        model=model,
-        data=_data(
-            model,
-            classes,
-            tiny,
-            Crop(padding=4),
-            Flip(),
-            ColourJitter(brightness=0.4, contrast=0.4, saturation=0.4),
-        ),
+    sizes: dict[str, Any] = {"side": 32, "classes": 10, "width": 8, "blocks": (1, 2, 1)} if tiny else {}
+    return _classifier(
+        name,
+        tiny,
+        vision.resnet50_model(first_version=first_version, **sizes),
+        Crop(padding=4),
+        Flip(),
+        ColourJitter(brightness=0.4, contrast=0.4, saturation=0.4),
         loss=SoftmaxCrossEntropy(label_smoothing=0.1),
         optimizer=SGD(learning_rate=0.02 if tiny else 0.1, momentum=0.9, weight_decay=1e-4),
         schedule=WarmupCosine(warmup_steps=10 if tiny else 2500),
-        global_batch_size=16 if tiny else 256,
-        steps=100 if tiny else 50_000,
+        batch=256,
+        steps=50_000,
     )
 
 
@@ -117,22 +99,21 @@ def mobilenet_v2(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe mobilenet_v2:tiny
     """
-    small = ((1, 4, 1, 1), (3, 6, 2, 2), (3, 8, 1, 2))
-    model = (
-        vision.mobilenet_v2_model(side=24, classes=10, stem=8, head=32, stages=small)
-        if tiny
-        else vision.mobilenet_v2_model()
-    )
+    stages = ((1, 4, 1, 1), (3, 6, 2, 2), (3, 8, 1, 2))
+    sizes: dict[str, Any] = {"side": 24, "classes": 10, "stem": 8, "head": 32, "stages": stages}
+    model = vision.mobilenet_v2_model(**sizes if tiny else {})
     *body, head = model.layers
-    classes = model.output_shape()[0]
-    return TrainSpec(
-        name="mobilenet_v2_tiny" if tiny else "mobilenet_v2",
-        model=model.model_copy(update={"layers": (*body, Dropout(rate=0.2), head)}),
-        data=_data(model, classes, tiny, Crop(padding=4), Flip(), Cutout(size=4 if tiny else 16)),
+    return _classifier(
+        "mobilenet_v2",
+        tiny,
+        model.model_copy(update={"layers": (*body, Dropout(rate=0.2), head)}),
+        Crop(padding=4),
+        Flip(),
+        Cutout(size=4 if tiny else 16),
         optimizer=SGD(learning_rate=0.045, momentum=0.9, weight_decay=4e-5),
         schedule=WarmupCosine(),
-        global_batch_size=16 if tiny else 96,
-        steps=100 if tiny else 50_000,
+        batch=96,
+        steps=50_000,
     )
 
 
@@ -143,19 +124,16 @@ def unet(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe unet:tiny
     """
-    model = vision.unet_model(side=16, width=4, depth=2) if tiny else vision.unet_model()
-    return TrainSpec(
-        name="unet_tiny" if tiny else "unet",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(shape=model.input_shape, target="masks", classes=2, low=0.0),
-            train_samples=150 if tiny else 2_000,
-            eval_samples=30 if tiny else 100,
-            augment=(Noise(std=0.05),),
-        ),
+    return on_synthetic(
+        "unet",
+        tiny,
+        vision.unet_model(side=16, width=4, depth=2) if tiny else vision.unet_model(),
+        {"target": "masks", "classes": 2, "low": 0.0},
+        Noise(std=0.05),
+        samples=(2_000, 100),
         optimizer=Adam(learning_rate=0.01 if tiny else 0.001),
-        global_batch_size=16 if tiny else 4,
-        steps=100 if tiny else 5_000,
+        batch=4,
+        steps=5_000,
     )
 
 
@@ -166,41 +144,34 @@ def autoencoder(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe autoencoder; MNIST: --set data.source='{kind: mnist_idx, path: ..., target: input}'
     """
-    model = vision.autoencoder_model(side=12, width=6) if tiny else vision.autoencoder_model()
-    return TrainSpec(
-        name="autoencoder_tiny" if tiny else "autoencoder",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(shape=model.input_shape, target="input", low=0.0),
-            train_samples=150 if tiny else 50_000,
-            eval_samples=30 if tiny else 1_000,
-            augment=(Noise(std=0.2),),
-        ),
+    return on_synthetic(
+        "autoencoder",
+        tiny,
+        vision.autoencoder_model(side=12, width=6) if tiny else vision.autoencoder_model(),
+        {"target": "input", "low": 0.0},
+        Noise(std=0.2),
+        samples=(50_000, 1_000),
         loss=BinaryCrossEntropy(),
         optimizer=AdamW(learning_rate=0.003),
-        global_batch_size=16 if tiny else 128,
-        steps=100 if tiny else 4_000,
+        batch=128,
+        steps=4_000,
     )
 
 
 def _vit(name: str, tiny: bool, width: int, depth: int, heads: int) -> TrainSpec:
-    model = (
-        vision.vit_model(24, 2, 3, side=16, patch=4, classes=10, drop_path=0.2)
-        if tiny
-        else vision.vit_model(width, depth, heads, drop_path=0.1)
-    )
-    classes = model.output_shape()[0]
-    return TrainSpec(
-        name=f"{name}_tiny" if tiny else name,
-        model=model,
-        data=_data(
-            model, classes, tiny, Normalise(mean=(0.5,) * 3, std=(0.5,) * 3), Flip(), Mixup(alpha=0.2)
-        ),
+    small = vision.vit_model(24, 2, 3, side=16, patch=4, classes=10, drop_path=0.2)
+    return _classifier(
+        name,
+        tiny,
+        small if tiny else vision.vit_model(width, depth, heads, drop_path=0.1),
+        Normalise(mean=(0.5,) * 3, std=(0.5,) * 3),
+        Flip(),
+        Mixup(alpha=0.2),
         loss=SoftmaxCrossEntropy(targets="distributions"),
         optimizer=AdamW(learning_rate=0.003 if tiny else 0.001, weight_decay=0.1, clip_global_norm=1.0),
         schedule=WarmupCosine(warmup_steps=10 if tiny else 10_000),
-        global_batch_size=16 if tiny else 1024,
-        steps=100 if tiny else 90_000,
+        batch=1024,
+        steps=90_000,
     )
 
 

@@ -1,16 +1,18 @@
-"""Recipes on token sequences, synthetic ones unless told otherwise.
+"""Recipes on token sequences and on tables, synthetic ones unless told otherwise.
 
 Your own text: --set data.source='{kind: tokens, path: train.bin, length: 1024}'.
 """
 
 from __future__ import annotations
 
+from parity.common.recipes.made import on_synthetic
 from parity.common.recipes.models import sequence
 from parity.common.spec import Adam, AdamW, TrainSpec, WarmupCosine
 from parity.common.spec.augment import MaskTokens
-from parity.common.spec.data import DataSpec
 from parity.common.spec.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from parity.common.spec.sources import Synthetic
+
+_SMALL_TRANSFORMER = {"vocabulary": 61, "positions": 16, "tokens": 12, "width": 24, "depth": 2, "heads": 3}
+_SMALL_RECURRENT = {"vocabulary": 50, "tokens": 10, "features": 8, "units": 6}
 
 
 def gpt2(tiny: bool = False) -> TrainSpec:
@@ -20,16 +22,12 @@ def gpt2(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe gpt2:tiny
     """
-    small = {"vocabulary": 61, "positions": 16, "tokens": 12, "width": 24, "depth": 2, "heads": 3}
-    model = sequence.gpt2_model(**small) if tiny else sequence.gpt2_model()
-    return TrainSpec(
-        name="gpt2_tiny" if tiny else "gpt2",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(shape=model.input_shape, target="next", vocabulary=61 if tiny else 50257),
-            train_samples=150 if tiny else 100_000,
-            eval_samples=30 if tiny else 200,
-        ),
+    return on_synthetic(
+        "gpt2",
+        tiny,
+        sequence.gpt2_model(**_SMALL_TRANSFORMER) if tiny else sequence.gpt2_model(),
+        {"target": "next", "vocabulary": 61 if tiny else 50257},
+        samples=(100_000, 200),
         optimizer=AdamW(
             learning_rate=0.003 if tiny else 6e-4,
             beta_2=0.95,
@@ -38,8 +36,8 @@ def gpt2(tiny: bool = False) -> TrainSpec:
             decay_mask="matrices",
         ),
         schedule=WarmupCosine(warmup_steps=10 if tiny else 2_000, final_fraction=0.1),
-        global_batch_size=16 if tiny else 512,
-        steps=100 if tiny else 100_000,
+        batch=512,
+        steps=100_000,
     )
 
 
@@ -50,30 +48,14 @@ def bert_base(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe bert_base:tiny
     """
-    small = {"vocabulary": 61, "positions": 16, "tokens": 12, "width": 24, "depth": 2, "heads": 3}
-    model = sequence.bert_model(**small, separator_id=1) if tiny else sequence.bert_model()
-    vocabulary = 61 if tiny else 30522
-    return TrainSpec(
-        name="bert_base_tiny" if tiny else "bert_base",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(
-                shape=model.input_shape,
-                target="input",
-                vocabulary=vocabulary,
-                pad_id=0,
-                shortest=4,
-            ),
-            train_samples=150 if tiny else 100_000,
-            eval_samples=30 if tiny else 1_000,
-            augment=(
-                MaskTokens(
-                    vocabulary=vocabulary,
-                    mask_id=2 if tiny else 103,
-                    spared=(0, 1) if tiny else (0, 101, 102),
-                ),
-            ),
-        ),
+    vocabulary, mask_id, spared = (61, 2, (0, 1)) if tiny else (30522, 103, (0, 101, 102))
+    return on_synthetic(
+        "bert_base",
+        tiny,
+        sequence.bert_model(**_SMALL_TRANSFORMER, separator_id=1) if tiny else sequence.bert_model(),
+        {"target": "input", "vocabulary": vocabulary, "pad_id": 0, "shortest": 4},
+        MaskTokens(vocabulary=vocabulary, mask_id=mask_id, spared=spared),
+        samples=(100_000, 1_000),
         loss=SoftmaxCrossEntropy(ignore=-100),
         optimizer=AdamW(
             learning_rate=0.003 if tiny else 1e-4,
@@ -82,8 +64,8 @@ def bert_base(tiny: bool = False) -> TrainSpec:
             decay_mask="matrices",
         ),
         schedule=WarmupCosine(warmup_steps=10 if tiny else 10_000),
-        global_batch_size=16 if tiny else 256,
-        steps=100 if tiny else 1_000_000,
+        batch=256,
+        steps=1_000_000,
     )
 
 
@@ -94,29 +76,16 @@ def lstm_classifier(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe lstm_classifier:tiny
     """
-    model = (
-        sequence.text_classifier_model(vocabulary=50, tokens=10, features=8, units=6, dropout=0.2)
-        if tiny
-        else sequence.text_classifier_model(dropout=0.2)
-    )
-    return TrainSpec(
-        name="lstm_classifier_tiny" if tiny else "lstm_classifier",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(
-                shape=model.input_shape,
-                classes=2,
-                vocabulary=50 if tiny else 20_000,
-                pad_id=0,
-                shortest=3,
-            ),
-            train_samples=150 if tiny else 25_000,
-            eval_samples=30 if tiny else 1_000,
-        ),
+    return on_synthetic(
+        "lstm_classifier",
+        tiny,
+        sequence.text_classifier_model(dropout=0.2, **_SMALL_RECURRENT if tiny else {}),
+        {"classes": 2, "vocabulary": 50 if tiny else 20_000, "pad_id": 0, "shortest": 3},
+        samples=(25_000, 1_000),
         loss=BinaryCrossEntropy(),
         optimizer=Adam(learning_rate=0.01 if tiny else 0.001),
-        global_batch_size=16 if tiny else 32,
-        steps=100 if tiny else 1_600,
+        batch=32,
+        steps=1_600,
     )
 
 
@@ -125,28 +94,36 @@ def gru_tagger(tiny: bool = False) -> TrainSpec:
 
     Command: parity run --recipe gru_tagger:tiny
     """
-    model = (
-        sequence.tagger_model(vocabulary=50, tokens=10, features=8, units=6, tags=5)
-        if tiny
-        else sequence.tagger_model()
-    )
-    return TrainSpec(
-        name="gru_tagger_tiny" if tiny else "gru_tagger",
-        model=model,
-        data=DataSpec(
-            source=Synthetic(
-                shape=model.input_shape,
-                target="tags",
-                classes=5 if tiny else 17,
-                vocabulary=50 if tiny else 10_000,
-                pad_id=0,
-                shortest=3,
-            ),
-            train_samples=150 if tiny else 12_500,
-            eval_samples=30 if tiny else 1_000,
-        ),
+    vocabulary, tags = (50, 5) if tiny else (10_000, 17)
+    return on_synthetic(
+        "gru_tagger",
+        tiny,
+        sequence.tagger_model(tags=tags, **_SMALL_RECURRENT if tiny else {}),
+        {"target": "tags", "classes": tags, "vocabulary": vocabulary, "pad_id": 0, "shortest": 3},
+        samples=(12_500, 1_000),
         loss=SoftmaxCrossEntropy(mask_padding=True),
         optimizer=Adam(learning_rate=0.01 if tiny else 0.001),
-        global_batch_size=16 if tiny else 32,
-        steps=100 if tiny else 4_000,
+        batch=32,
+        steps=4_000,
+    )
+
+
+def wide_and_deep(tiny: bool = False) -> TrainSpec:
+    """Wide and deep with embeddings of the category columns; by default the columns of the census income data.
+
+    Command: parity run --recipe wide_and_deep; your table: --set data.source='{kind: csv, path: ..., ...}'
+    """
+    numbers, categories = (2, (3, 5)) if tiny else (6, (9, 16, 7, 15, 6, 5, 2, 42))
+    return on_synthetic(
+        "wide_and_deep",
+        tiny,
+        sequence.wide_and_deep_model(
+            numbers, categories, features=4 if tiny else 8, hidden=(16, 8) if tiny else (100, 50)
+        ),
+        {"classes": 2, "categories": categories},
+        samples=(32_561, 16_281),
+        loss=BinaryCrossEntropy(),
+        optimizer=AdamW(learning_rate=0.01 if tiny else 0.001),
+        batch=512,
+        steps=1_000,
     )

@@ -29,7 +29,7 @@ from parity.common.base.errors import RecordError
 from parity.common.data.plan import BatchPlan
 from parity.common.record.files import read_lines
 from parity.common.reference import StepScalars, learning_rate
-from parity.common.reference.loss_scale import SMALLEST, LossScaler
+from parity.common.reference.schedules import SMALLEST, LossScaler
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.schedules import ReduceOnPlateau
 
@@ -141,7 +141,8 @@ class Invariants:
         if self._rates is not None:
             self._rates.observe(step, loss_sum, count, updated)
         found[REPLICAS] = self._copies(facts.copies)
-        violations = [self._violation(step, name, text) for name, text in found.items() if text is not None]
+        broken = [(name, text) for name, text in found.items() if text is not None]
+        violations = [Violation(step, name, text, self._replicas.start) for name, text in broken]
         return [*self.before(step, facts.summed), *violations]
 
     def before(self, step: int, summed: Sequence[float]) -> list[Violation]:
@@ -155,11 +156,10 @@ class Invariants:
         if not math.isfinite(own) or abs(total - expected) <= allowed:
             return []
         mean = total / self._in_all
-        text = f"the fingerprint of replica {self._replicas.start} is {own!r}, the replicas' mean {mean!r}"
-        return [self._violation(max(0, step - 1), REPLICAS, text if step else f"from the start on {text}")]
-
-    def _violation(self, step: int, invariant: str, text: str) -> Violation:
-        return Violation(step, invariant, text, self._replicas.start)
+        replica = self._replicas.start
+        text = f"the fingerprint of replica {replica} is {own!r}, the replicas' mean {mean!r}"
+        text = text if step else f"from the start on {text}"
+        return [Violation(max(0, step - 1), REPLICAS, text, replica)]
 
     def _samples(self, step: int, ids: Sequence[Ids]) -> str | None:
         if self._every > 1:
@@ -283,15 +283,13 @@ class ViolationWriter:
             if name not in self._first:
                 self._first[name] = violation
                 _say(f"invariant broken at step {violation.step}: {name}: {violation.text}")
-            if self._counts[name] <= KEPT:
-                self._append(violation)
-
-    def _append(self, violation: Violation) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(exist_ok=True)
-            self._file = open(self._path, "x", encoding="utf-8")
-        self._file.write(json.dumps(asdict(violation)) + "\n")
-        self._file.flush()
+            if self._counts[name] > KEPT:
+                continue
+            if self._file is None:
+                self._path.parent.mkdir(exist_ok=True)
+                self._file = open(self._path, "x", encoding="utf-8")
+            self._file.write(json.dumps(asdict(violation)) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Stop writing, and say how often what was said once has happened."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_jso
 from parity.common.record.header import STEP_FIELDS, Header, Summary, read_header
 from parity.common.record.invariants import Violation, read_violations
 from parity.common.record.parts import check_gaps, kept_steps, parts_of
-from parity.common.record.samples import Ids, Received
+from parity.common.record.samples import Received
 from parity.common.record.script_taps import ScriptTaps, read_taps
 from parity.common.record.version_0_1 import stored
 from parity.common.spec import Placement, RunOptions, ScriptInfo, TrainSpec
@@ -131,24 +131,6 @@ class RunRecord:
         return Received.read(stored(self.folder, "sample_ids"), self.placement.replicas, self.steps)
 
     @cached_property
-    def sample_ids(self) -> list[list[Ids]]:
-        """ids[replica][row], int64 (local batch,), as each replica recorded them.
-
-        Raises:
-            RecordError: the record has hashes of some steps instead.
-        """
-        if self.joined:
-            return _end_to_end(self._of_equal_parts(lambda part: part.sample_ids))
-        received = self.received
-        if received.whole < len(self.steps):
-            raise RecordError(
-                f"{self.folder}: holds the sample ids of {received.whole} of {len(self.steps)} steps,"
-                " and hashes of the rest"
-            )
-        by_step = [received.ids(row) for row in range(len(self.steps))]
-        return [[ids[replica] for ids in by_step] for replica in range(self.placement.replicas)]
-
-    @cached_property
     def fingerprints(self) -> list[list[str]]:
         """fingerprints[replica][row] of the parameters after each step; empty where the run recorded none.
 
@@ -156,7 +138,8 @@ class RunRecord:
             RecordError: the files do not fit the steps of the record.
         """
         if self.joined:
-            return _end_to_end(self._of_equal_parts(lambda part: part.fingerprints))
+            parts = self._of_equal_parts(lambda part: part.fingerprints)
+            return [list(chain(*columns)) for columns in zip(*parts, strict=True)]
         columns = []
         for replica in range(self.placement.replicas if self.run_options.digests else 0):
             path = stored(self.folder, "fingerprints") / f"replica_{replica}.jsonl"
@@ -252,11 +235,6 @@ class RunRecord:
                 f" {' and '.join(str(part.placement.replicas) for part in trained)} replicas; read them one by one"
             )
         return found
-
-
-def _end_to_end(parts: list[list[list[Each]]]) -> list[list[Each]]:
-    """Of each replica the rows of all parts, one part after another."""
-    return [[row for rows in columns for row in rows] for columns in zip(*parts, strict=True)]
 
 
 def read_record(folder: Path) -> RunRecord:

@@ -122,17 +122,18 @@ class ScriptRecorder:
         self.count = 0  # of steps so far
         self._every = every
         self._layers: LayerTaps | None = None
-        self._folder = None if out is None else Path(out)
+        self._folder = Path(out or "")
         self._lag = lag
         self._chunk = 1  # rows that are read and written together
         self._pending: deque[Row] = deque()
         self._steps: IO[bytes] | None = None
         self._samples: SampleWriter | None = None
-        self._taps = None if self._folder is None else TapWriter(self._folder / "taps")
-        self._closed = False
+        self._taps = TapWriter(self._folder / "taps")
+        # Whether there is a record to write: on the first rank, while the disk has room.
+        self.writes = out is not None
         self._sums: Sums = []
         self._parts: list[Ids] = []
-        if self._folder is not None:
+        if self.writes:
             claim_folder(self._folder)
             placement = Placement(
                 framework="tensorflow" if script_info.naming == "keras" else "torch",
@@ -147,11 +148,6 @@ class ScriptRecorder:
     def taps_now(self) -> bool:
         """Whether layers are tapped at the step at hand; the same on every rank."""
         return is_tapped(self.count, self._every)
-
-    @property
-    def writes(self) -> bool:
-        """Whether there is a record to write: on the first rank, while the disk has room."""
-        return self._folder is not None and not self._closed
 
     def add(self, loss: Any = None, count: float = 0, ids: Any = None, *, loss_sum: Any = None) -> None:
         """Add a micro-batch of the current step; the last one goes to `step`, which has the same arguments.
@@ -216,7 +212,7 @@ class ScriptRecorder:
         evaluation: (loss sum, samples, correct ones) after the last step, where there was one.
         """
         self._unwatch()
-        if not self.writes or self._folder is None:
+        if not self.writes:
             return
         self._write_up_to(0)
         self._state("final", {**self._final_state(), "step": np.array(self.count, np.int64)})
@@ -239,12 +235,11 @@ class ScriptRecorder:
 
     def _state(self, which: str, state: State) -> None:
         """Write a state: 'initial', 'first_gradients' or 'final'."""
-        if self.writes and self._folder is not None:
-            self._guarded(save_state, self._folder / f"{which}.safetensors", state)
+        self._guarded(save_state, self._folder / f"{which}.safetensors", state)
 
     def _write_outline(self, describe: Callable[[], Outline]) -> None:
         """Write what the model and its optimizer consist of, for the diagnosis; what cannot be read has none."""
-        if not self.writes or self._folder is None:
+        if not self.writes:
             return
         try:
             text = describe().to_dict()
@@ -254,17 +249,7 @@ class ScriptRecorder:
 
     def _end_step(self, handle: Any, given: Ids | None, cost: float) -> None:
         """A step is over: keep what it left, and write what can be read by now."""
-        if not self._closed:
-            self._keep_step(handle, given, cost)
-        # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
-        self.count += 1
-        if self.writes and len(self._pending) >= self._lag + self._chunk:
-            self._write_up_to(self._lag)
-        if self._layers is not None:
-            self._layers.open(self.taps_now)
-
-    def _keep_step(self, handle: Any, given: Ids | None, cost: float) -> None:
-        if self.count == 0 and given is not None and self._folder is not None:
+        if self.count == 0 and given is not None:
             self._samples = self._guarded(SampleWriter, self._folder / "sample_ids", None, range(1))
         elif self.count and self.writes and (given is None) != (self._samples is None):
             raise RecordError(
@@ -276,10 +261,16 @@ class ScriptRecorder:
         self.pace.took(seconds, cost)
         if self.writes:
             self._pending.append(Row(handle, seconds, given))
+        # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
+        self.count += 1
+        if self.writes and len(self._pending) >= self._lag + self._chunk:
+            self._write_up_to(self._lag)
+        if self._layers is not None:
+            self._layers.open(self.taps_now)
 
     def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""
-        if self.writes and self._taps is not None and fingerprints:
+        if fingerprints:
             self._guarded(self._taps.write, self.count, fingerprints)
 
     def _ids(self, ids: Any) -> Ids:
@@ -309,9 +300,9 @@ class ScriptRecorder:
         self._steps.write(ROW.pack(step, *numbers, 1.0, row.seconds))
 
     def _guarded(self, write: Callable[..., Written], *arguments: Any) -> Written | None:
-        """What `write` returns; where the disk is full, say so and record no further."""
+        """What `write` returns; where the disk is full, say so and record no further. Without a record, nothing."""
         try:
-            return write(*arguments)
+            return write(*arguments) if self.writes else None
         except OSError as error:
             print(f"parity: {self._folder}: recording ends here: {error}", file=sys.stderr, flush=True)
             self._pending.clear()
@@ -325,7 +316,7 @@ class ScriptRecorder:
             self._close()
 
     def _close(self) -> None:
-        self._closed = True
+        self.writes = False
         for file in (self._steps, self._samples, self._taps):
             if file is not None:
                 file.close()

@@ -102,13 +102,6 @@ def has_local_gradients(placement: Placement) -> bool:
     return STRATEGIES[placement.framework][placement.strategy].local_gradients
 
 
-def _weights_of(words: NDArray[np.uint32]) -> Array:
-    """Random words as numbers of magnitude in [0.5, 1), the sign from the highest bit."""
-    sign = 1.0 - 2.0 * (words >> np.uint32(31))
-    result: Array = sign * (0.5 + ((words >> np.uint32(8)) & np.uint32(0x7FFFFF)) * 2.0**-24)
-    return result
-
-
 def vector_of(name: str, shape: Shape) -> Array:
     """Return the weights r of a layer's output (name: its path) or of a parameter (PARAMETER), of its canonical shape."""
     key, result = rng.derive_key(0, "tap", name), np.empty(math.prod(shape))
@@ -116,7 +109,10 @@ def vector_of(name: str, shape: Shape) -> Array:
     for start in range(0, len(result), _PART):
         part = result[start : start + _PART]
         counters = np.arange(start // 4, -(-(start + len(part)) // 4), dtype=np.uint64)
-        part[:] = _weights_of(rng.philox(key, counters).reshape(-1)[: len(part)])
+        words = rng.philox(key, counters).reshape(-1)[: len(part)]
+        # Magnitudes in [0.5, 1), the sign from the highest bit.
+        part[:] = 0.5 + ((words >> np.uint32(8)) & np.uint32(0x7FFFFF)) * 2.0**-24
+        part *= 1.0 - 2.0 * (words >> np.uint32(31))
     return result.reshape(shape)
 
 

@@ -48,24 +48,25 @@ Array = NDArray[Any]
 TRACE, FORCED, STATES, EVALUATION = "trace", "forced", "states", "evaluation"
 LAYERS = "layers.json"
 SAMPLES = ("ids", "inputs", "targets")
-# In the order in which a step makes them. `slots`, `update` and `buffers` are parts of `after`.
-STAGES = (
-    "ids",
-    "inputs",
-    "before",
-    "forward",
-    "loss",
-    "backward",
-    "local_gradient",
-    "total",
-    "gradient",
-    "clipped",
-    "scalar",
-    "slots",
-    "update",
-    "buffers",
-    "evaluation",
-)
+# What reports call the stages, in the order in which a step makes them. `slots`, `update` and `buffers` are parts of
+# `after`.
+TITLES = {
+    "ids": "sample ids",
+    "inputs": "inputs and targets",
+    "before": "state before the step",
+    "forward": "forward",
+    "loss": "loss sum and count",
+    "backward": "backward",
+    "local_gradient": "each replica's own gradients",
+    "total": "sums over the replicas",
+    "gradient": "reduced gradients",
+    "clipped": "gradients after clipping",
+    "scalar": "learning rate and other scalars",
+    "slots": "optimizer slots",
+    "update": "updated parameters",
+    "buffers": "buffers",
+    "evaluation": "evaluation",
+}
 # What a step can be fed.
 INJECTABLE = ("ids", "inputs", "targets", "forward", "backward", "total", "gradient", "clipped", "scalar")
 _STAGE_OF_HEAD = {"targets": "inputs", "loss_sum": "loss", "count": "loss", "updated": "update"}

@@ -146,15 +146,8 @@ class RecordWriter:
         for file, table in zip(self._taps, values, strict=True):
             append(file, np.concatenate(([step], np.ravel(table))).astype("<f8").tobytes())
 
-    def phases(self, rank: int, facts: dict[str, Any]) -> None:
-        """How long each phase of a step took the process of this rank, and what it sends in one."""
-        self._of_rank("phases", rank, facts)
-
-    def memory(self, rank: int, measured: dict[str, int]) -> None:
-        """What the process of this rank holds, in bytes."""
-        self._of_rank("memory", rank, measured)
-
-    def _of_rank(self, name: str, rank: int, facts: dict[str, Any]) -> None:
+    def of_rank(self, name: str, rank: int, facts: Mapping[str, Any]) -> None:
+        """Facts of the process of a rank: its `phases`, how long each takes and what it sends; its `memory` in bytes."""
         (self.folder / name).mkdir(exist_ok=True)
         write_json(self.folder / name / f"rank_{rank}.json", facts)
 

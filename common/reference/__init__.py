@@ -4,9 +4,8 @@ Scalars that change from step to step (learning rate, bias corrections) are comp
 float64 and handed to both trainers, so no framework can compute them in a narrower type.
 """
 
-from parity.common.reference.loss_scale import LossScaler
 from parity.common.reference.optimizers import AVERAGE, clip, clip_factor, initial_slots, step_scalars, update
-from parity.common.reference.schedules import StepScalars, learning_rate
+from parity.common.reference.schedules import LossScaler, StepScalars, learning_rate
 
 __all__ = [
     "AVERAGE",

@@ -1,4 +1,4 @@
-"""The learning rate of each step, and the scalars that follow from it."""
+"""The learning rate of each step, and the scalars that follow from it; the loss scale, and which updates were made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.common.data.plan import BatchPlan
-from parity.common.reference.loss_scale import LossScaler
 from parity.common.reference.optimizers import step_scalars
 from parity.common.reference.optimizers.base import known
 from parity.common.spec import schedules as spec_of
@@ -18,7 +17,11 @@ from parity.common.spec.train import TrainSpec
 
 def learning_rate(spec: TrainSpec, step: int) -> float:
     """Learning rate of a step, counted from 0, as long as no plateau was met."""
-    return _warm(spec.schedule, step, _fraction(spec, step), base_rate(spec))
+    schedule = spec.schedule
+    # During the warm-up the schedule's fraction is its first one.
+    skipped = schedule.warmup.steps if schedule.warmup is not None else 0
+    fraction = _FRACTIONS[type(schedule)](schedule, max(0, step - skipped), max(1, spec.steps - skipped))
+    return _warm(schedule, step, fraction, base_rate(spec))
 
 
 def base_rate(spec: TrainSpec) -> float:
@@ -26,6 +29,54 @@ def base_rate(spec: TrainSpec) -> float:
     rate = known(spec.optimizer.learning_rate)
     base = spec.schedule.base_batch_size
     return rate if base is None else rate * spec.global_batch_size / base
+
+
+# Within these, neither a scaled loss nor a scaled count leaves the normal float32 numbers.
+SMALLEST, LARGEST = 2.0**-64, 2.0**64
+
+
+class LossScaler:
+    """Counts the updates of a run and moves its loss scale; without float16 every step is an update.
+
+    `observe` must be told every step in order, or `restore` what another was told. Neither scale nor count
+    is part of the canonical state; a checkpoint holds them beside it, as it does what a plateau knows.
+
+    updates: made so far; what bias corrections and the average of the weights count.
+    scale: what the next step multiplies its loss by.
+    """
+
+    def __init__(self, spec: TrainSpec) -> None:
+        self._rule = spec.loss_scale
+        self.updates = 0
+        self.scale = 1.0 if self._rule is None else known(self._rule.initial)
+        self._in_a_row = 0
+
+    def schedule_step(self, step: int) -> int:
+        """Where the schedule stands at a step of the run."""
+        waits = self._rule is not None and self._rule.schedule == "waits"
+        return self.updates if waits else step
+
+    def kept(self) -> dict[str, float | None]:
+        """All that it knows, for `restore`."""
+        return {"updates": self.updates, "loss_scale": self.scale, "updates_in_a_row": self._in_a_row}
+
+    def restore(self, kept: Mapping[str, float | None]) -> None:
+        """Know what `kept` says; raises KeyError where that is something else."""
+        self.updates, self.scale = int(known(kept["updates"])), known(kept["loss_scale"])
+        self._in_a_row = int(known(kept["updates_in_a_row"]))
+
+    def observe(self, updated: bool) -> None:
+        """Take note of whether a step updated the weights."""
+        self.updates += updated
+        rule = self._rule
+        if rule is None:
+            return
+        self._in_a_row = self._in_a_row + 1 if updated else 0
+        factor = 1.0 if updated else rule.backoff
+        if self._in_a_row == rule.growth_interval:
+            self._in_a_row, factor = 0, rule.growth
+        if SMALLEST <= self.scale * factor <= LARGEST:
+            self.scale *= factor
 
 
 class StepScalars:
@@ -80,6 +131,10 @@ class StepScalars:
             self._plateau.observe(step, *((loss_sum, count) if updated else (0.0, 0.0)))
 
 
+# What a plateau knows: attributes of it.
+_KEPT = ("sum", "count", "best", "rate", "bad", "cooldown")
+
+
 class _Plateau:
     """Lowers `rate` when the mean loss of an epoch stops falling."""
 
@@ -89,61 +144,50 @@ class _Plateau:
         self.rate = base_rate(spec)
         samples, batch = spec.data.train_samples, spec.global_batch_size
         self._steps_per_epoch = BatchPlan(samples, batch, 1, tail=spec.data.tail).steps_per_epoch
-        self._sum = self._count = 0.0
-        self._best = math.inf
-        self._bad = self._cooldown = 0
+        self.sum = self.count = 0.0
+        self.best = math.inf
+        self.bad = self.cooldown = 0
 
     def kept(self) -> dict[str, float | None]:
         """As that of `StepScalars`."""
-        best = None if math.isinf(self._best) else self._best
-        sums = {"plateau_sum": self._sum, "plateau_count": self._count, "plateau_best": best}
-        return {
-            **sums,
-            "plateau_rate": self.rate,
-            "plateau_bad": self._bad,
-            "plateau_cooldown": self._cooldown,
-        }
+        kept = {f"plateau_{name}": getattr(self, name) for name in _KEPT}
+        return kept | {"plateau_best": None if math.isinf(self.best) else self.best}
 
     def restore(self, kept: Mapping[str, float | None]) -> None:
         """As that of `StepScalars`."""
-        best = kept["plateau_best"]
-        self._best = math.inf if best is None else best
-        self._sum, self._count = known(kept["plateau_sum"]), known(kept["plateau_count"])
-        self.rate = known(kept["plateau_rate"])
-        self._bad, self._cooldown = int(known(kept["plateau_bad"])), int(known(kept["plateau_cooldown"]))
+        kept = {**kept, "plateau_best": math.inf if kept["plateau_best"] is None else kept["plateau_best"]}
+        for name in _KEPT:
+            setattr(self, name, known(kept[f"plateau_{name}"]))
 
     def observe(self, step: int, loss_sum: float, count: float) -> None:
-        self._sum += loss_sum
-        self._count += count
+        self.sum += loss_sum
+        self.count += count
         if (step + 1) % self._steps_per_epoch == 0:
-            if self._count:
-                self._end_epoch(self._sum / self._count)
-            self._sum = self._count = 0.0
+            if self.count:
+                self._end_epoch(self.sum / self.count)
+            self.sum = self.count = 0.0
 
     def _end_epoch(self, loss: float) -> None:
-        schedule, resting = self.schedule, self._cooldown > 0
-        better = loss < self._goal()
+        schedule, resting = self.schedule, self.cooldown > 0
+        threshold = schedule.threshold
+        absolute = schedule.threshold_mode == "absolute"
+        better = loss < (self.best - threshold if absolute else self.best * (1 - threshold))
         if better:
-            self._best = loss
-        self._cooldown -= resting
+            self.best = loss
+        self.cooldown -= resting
         if schedule.patience_is == "reached":
             # The last epoch of a cooldown counts again.
-            self._bad = 0 if resting or better else self._bad
-            self._bad += not better and self._cooldown == 0
-            over = not better and self._cooldown == 0 and self._bad >= schedule.patience
+            self.bad = 0 if resting or better else self.bad
+            self.bad += not better and self.cooldown == 0
+            over = not better and self.cooldown == 0 and self.bad >= schedule.patience
         else:
-            self._bad = 0 if resting or better else self._bad + 1
-            over = self._bad > schedule.patience
+            self.bad = 0 if resting or better else self.bad + 1
+            over = self.bad > schedule.patience
         if over:
-            self._bad, self._cooldown = 0, schedule.cooldown
+            self.bad, self.cooldown = 0, schedule.cooldown
             lower = max(self.rate * schedule.factor, schedule.smallest_rate)
             if self.rate - lower > known(schedule.smallest_change):
                 self.rate = lower
-
-    def _goal(self) -> float:
-        if self.schedule.threshold_mode == "absolute":
-            return self._best - self.schedule.threshold
-        return self._best * (1 - self.schedule.threshold)
 
 
 def _warm(schedule: ScheduleBase, step: int, fraction: float, rate: float) -> float:
@@ -161,13 +205,6 @@ def _risen(warmup: Warmup, step: int) -> float:
     return float(start ** (1 - progress)) if warmup.shape == "exponential" else start
 
 
-def _fraction(spec: TrainSpec, step: int) -> float:
-    """The schedule's fraction at a step of the run; during the warm-up its first one."""
-    schedule = spec.schedule
-    skipped = schedule.warmup.steps if schedule.warmup is not None else 0
-    return _FRACTIONS[type(schedule)](schedule, max(0, step - skipped), max(1, spec.steps - skipped))
-
-
 def _warmup_cosine(schedule: spec_of.WarmupCosine, step: int, steps: int) -> float:
     if step < schedule.warmup_steps:
         return (step + 1) / schedule.warmup_steps
@@ -178,10 +215,6 @@ def _warmup_cosine(schedule: spec_of.WarmupCosine, step: int, steps: int) -> flo
 
 def _cosine(start: float, end: float, progress: float) -> float:
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def _step(schedule: spec_of.Step, step: int, steps: int) -> float:
-    return float(schedule.factor ** (step // schedule.every))
 
 
 def _piecewise(schedule: spec_of.Piecewise, step: int, steps: int) -> float:
@@ -240,21 +273,19 @@ def _one_cycle(schedule: spec_of.OneCycle, step: int, steps: int) -> float:
     return end
 
 
-def _inverse_sqrt(schedule: spec_of.InverseSqrt, step: int, steps: int) -> float:
-    return min((step + 1) / schedule.peak_step, math.sqrt(schedule.peak_step / (step + 1)))
-
-
 # (schedule, step after the warm-up, the run's steps after the warm-up) -> fraction of the rate.
 _FRACTIONS: dict[type[ScheduleBase], Callable[[Any, int, int], float]] = {
     spec_of.Constant: lambda schedule, step, steps: 1.0,
     spec_of.WarmupCosine: _warmup_cosine,
-    spec_of.Step: _step,
+    spec_of.Step: lambda schedule, step, steps: float(schedule.factor ** (step // schedule.every)),
     spec_of.Piecewise: _piecewise,
     spec_of.Exponential: _exponential,
     spec_of.Polynomial: _polynomial,
     spec_of.Linear: _linear,
     spec_of.CosineRestarts: _cosine_restarts,
     spec_of.OneCycle: _one_cycle,
-    spec_of.InverseSqrt: _inverse_sqrt,
+    spec_of.InverseSqrt: lambda schedule, step, steps: min(
+        (step + 1) / schedule.peak_step, math.sqrt(schedule.peak_step / (step + 1))
+    ),
     spec_of.ReduceOnPlateau: lambda schedule, step, steps: 1.0,
 }

@@ -8,9 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from parity import __version__
-from parity.common.diagnosis.isolate.stages import TITLES, number, worst_by_name
+from parity.common.diagnosis.isolate.stages import number, worst_by_name
 from parity.common.diagnosis.result import BEFORE_FIRST, Diagnosis, Finding, TensorComparison
 from parity.common.parity.compare import EXIT_CODES
+from parity.common.record.trace import TITLES
 from parity.common.report.files import finite
 
 FORMAT_VERSION = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -144,10 +145,7 @@ def write_junit(result: Result, path: Path) -> None:
 
 def _xml_text(text: str) -> str:
     """XML 1.0 has no way to write most control characters."""
-    return "".join(
-        c if c in "\t\n" or 32 <= ord(c) < 0xD800 or 0xE000 <= ord(c) < 0xFFFE or ord(c) > 0xFFFF else "?"
-        for c in text
-    )
+    return re.sub("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 def _write(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.common.parity.compare import Check, Comparison
+from parity.common.parity.compare import Comparison
 from parity.common.parity.result import Result
 from parity.common.report.files import to_json, write_both, write_junit
 from parity.common.report.html.comparison import write_html
@@ -137,16 +137,13 @@ def print_checks(comparison: Comparison, console: Console) -> None:
     """Every check of a comparison, and the ledger."""
     table = Table("", "check", "deviation", "allowed", "where", title=escape(comparison.candidate), box=None)
     for check in comparison.checks:
-        table.add_row(*_row(check))
+        mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
+        amounts = f"{check.deviation:.2e}", f"{check.budget:.2e}"
+        table.add_row(mark, check.name, *amounts, escape(check.where))
     console.print(table)
     for entry in comparison.excepted:
         why = f"({escape(entry.reason)}), deviation {entry.deviation:.1e}"
         say(console, f"  left out: {escape(entry.tensor)} {why}")
-
-
-def _row(check: Check) -> tuple[str, str, str, str, str]:
-    mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
-    return mark, check.name, f"{check.deviation:.2e}", f"{check.budget:.2e}", escape(check.where)
 
 
 def print_scale(result: ScaleResult, console: Console, report: str) -> None:
@@ -187,14 +184,12 @@ def _scaling_table(scaling: Scaling) -> Table:
             f"{c.global_batch:,}",
             escape(interval(c.samples_per_second, ",.0f")),
             f"{number(c.per_unit.median, ',.0f')} a {c.unit}",
-            *_speedup_cells(ratio),
+            *([""] * 4 if ratio is None else _speedup_cells(ratio)),
         )
     return table
 
 
-def _speedup_cells(ratio: Ratio | None) -> tuple[str, str, str, str]:
-    if ratio is None:
-        return "", "", "", ""
+def _speedup_cells(ratio: Ratio) -> tuple[str, str, str, str]:
     return (
         escape(interval(ratio, ".2f", "x")),
         number(ratio.efficiency, ".0%"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -122,7 +123,14 @@ class _StepTree:
     """The stages of one step; those that differ by themselves with the layers that do."""
 
     def __init__(self, step: StepComparison, findings: Sequence[Finding]) -> None:
-        self._step, self._findings = step.step, findings
+        # By a tensor's name the number of the finding whose first it is in this step, and those that explain it in any.
+        self._first: dict[str, int] = {}
+        self._explained: defaultdict[str, set[int]] = defaultdict(set)
+        for count, finding in enumerate(findings, start=1):
+            if finding.step == step.step:
+                self._first.setdefault(finding.name, count)
+            for tensor in finding.tensors:
+                self._explained[tensor.name].add(count)
         self.tree = Tree(f"[bold]{words.step_name(step.step)}[/bold]")
         for stage in stages.stages_of(step):
             self._add(stage)
@@ -134,8 +142,8 @@ class _StepTree:
             self.tree.add(f"{line} [dim]{stage.text}[/dim]")
             return
         bad = [tensor for tensor in entries if not tensor.agrees]
-        firsts = [tensor for tensor in bad if self._number_at(tensor)]
-        unclaimed = [tensor for tensor in bad if not self._numbers_of(tensor)]
+        firsts = [tensor for tensor in bad if tensor.name in self._first]
+        unclaimed = [tensor for tensor in bad if tensor.name not in self._explained]
         shown = {tensor.name for tensor in (*firsts, *unclaimed[:_MOST_BAD])}
         line = f"{line} {stage.text}"
         if shown:
@@ -143,23 +151,9 @@ class _StepTree:
         else:
             self.tree.add(line + self._belonging(bad))
 
-    def _number_at(self, tensor: TensorComparison) -> int:
-        """The finding whose first tensor this is; 0 where it is none's."""
-        firsts = [(finding.step, finding.name) for finding in self._findings]
-        this = self._step, tensor.name
-        return firsts.index(this) + 1 if this in firsts else 0
-
-    def _numbers_of(self, tensor: TensorComparison) -> set[int]:
-        """The findings that explain a tensor, in this step or another one."""
-        return {
-            count
-            for count, finding in enumerate(self._findings, start=1)
-            if any(one.name == tensor.name for one in finding.tensors)
-        }
-
     def _belonging(self, entries: Sequence[TensorComparison]) -> str:
         """', of finding 1', ', of findings 1, 3'; nothing where no finding has any."""
-        counts = sorted(set().union(*map(self._numbers_of, entries)))
+        counts = sorted(set().union(*(self._explained.get(tensor.name, ()) for tensor in entries)))
         numbers = ", ".join(map(str, counts))
         return f", of finding{'s' if len(counts) > 1 else ''} {numbers}" if counts else ""
 
@@ -194,7 +188,7 @@ class _StepTree:
         where = [] if tensor.replica is None else [f"replica {tensor.replica}"]
         where += [tensor.where] if tensor.where else []
         beside = f" [dim]({escape(', '.join(where))})[/dim]" if where else ""
-        count = self._number_at(tensor)
+        count = self._first.get(tensor.name, 0)
         first = ", the first" if count == 1 else ""
         flag = f" [bold red]◀ finding {count}{first}[/bold red]" if count else ""
         return f"  [red]{words.amount(tensor)}[/red]{beside}{flag}"

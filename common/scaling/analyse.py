@@ -212,24 +212,18 @@ def memory_of(records: Sequence[RunRecord]) -> dict[str, int]:
 
 
 def _speedups(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
-    ratios = []
-    for runs in found.values():
-        if runs.baseline is not None:
-            ratio, interval = _ratio(runs, found[runs.baseline], measured)
-            fraction = serial_fraction(interval, ratio.replicas, ratio.mode)
-            ratios.append(replace(ratio, serial_fraction=fraction))
-    return ratios
+    compared = [(runs, found[runs.baseline]) for runs in found.values() if runs.baseline is not None]
+    ratios = [_ratio(runs, baseline, measured) for runs, baseline in compared]
+    return [replace(r, serial_fraction=serial_fraction(r.interval, r.replicas, r.mode)) for r in ratios]
 
 
-def _ratio(runs: _Runs, baseline: _Runs, measured: Rounds) -> tuple[Ratio, Interval]:
+def _ratio(runs: _Runs, baseline: _Runs, measured: Rounds) -> Ratio:
     """The throughput of one configuration over another's."""
     record, interval = runs.records[0], measured.ratio(runs.name, baseline.name)
     placement, figures = record.placement, (interval.median, interval.low, interval.high)
     whose = (measured.count, placement.framework, runs.configuration.mode)
     conclusion, advice = statistics.conclude(interval, measured.count)
-    return Ratio(
-        record.label, placement.replicas, *figures, *whose, conclusion=conclusion, advice=advice
-    ), interval
+    return Ratio(record.label, placement.replicas, *figures, *whose, conclusion=conclusion, advice=advice)
 
 
 def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
@@ -241,7 +235,7 @@ def _between(found: dict[Key, _Runs], measured: Rounds) -> list[Ratio]:
             frameworks = [placement.framework for placement in pair]
             alike = pair[0].replicas == pair[1].replicas and batch == other_batch
             if frameworks == ["torch", "tensorflow"] and alike:
-                ratio, _ = _ratio(ours, theirs, measured)
+                ratio = _ratio(ours, theirs, measured)
                 ratios.append(replace(ratio, name=f"{label} / {other}", framework=""))
     return ratios
 

@@ -109,18 +109,18 @@ def configurations(question: Question, folder: Path) -> list[Job]:
     """
     jobs: list[Job] = []
     for config in question.placements:
-        for times in _batches(question.mode, config.placement.replicas):
+        # Multiples of the global batch. One replica is the baseline of both kinds of scaling.
+        multiples = {
+            "strong": [1],
+            "weak": [config.placement.replicas],
+            "both": [1, config.placement.replicas],
+        }
+        for times in dict.fromkeys(multiples[question.mode]):
             spec = enlarged(question.spec, times)
             check_run(spec, *config.parts)
             name = f"{session.name_of(len(jobs), config.placement)}_batch_{spec.global_batch_size}"
             jobs.append(Job(spec, config, folder / name))
     return jobs
-
-
-def _batches(mode: Mode, replicas: int) -> list[int]:
-    """Multiples of the global batch. One replica is the baseline of both kinds of scaling."""
-    multiples = {"strong": [1], "weak": [replicas], "both": [1, replicas]}[mode]
-    return list(dict.fromkeys(multiples))
 
 
 def enlarged(spec: TrainSpec, times: int) -> TrainSpec:
@@ -177,7 +177,7 @@ def read_scale(folder: Path) -> ScaleResult:
     Raises:
         RecordError: a file is damaged, no round was finished, or nothing in it was timed.
     """
-    question = read_question(folder)
+    question = parse(Question, folder / QUESTION)
     names = [job.folder.name for job in configurations(question, folder)]
     rounds = []
     for parent in numbered_folders(folder):
@@ -196,8 +196,3 @@ def read_scale(folder: Path) -> ScaleResult:
     if scaling is None:
         raise RecordError(f"{folder}: a run has no step that could be timed; take more --steps")
     return ScaleResult(question, tuple(rounds[0]), scaling)
-
-
-def read_question(folder: Path) -> Question:
-    """Return what a scaling session measures; raise RecordError in one line if its file is damaged."""
-    return parse(Question, folder / QUESTION)

@@ -128,10 +128,6 @@ def _largest_amdahl(serial: float) -> float:
     return 1 / serial if serial > 0 else math.inf
 
 
-def _largest_gustafson(serial: float) -> float:
-    return math.inf if serial < 1 else 1.0
-
-
 def _largest_universal(sigma: float, kappa: float) -> float:
     if kappa == 0:
         return _largest_amdahl(sigma)
@@ -169,7 +165,7 @@ _LAWS = (
         ("serial",),
         lambda p, s: ([(p - 1) / s], p / s - 1),
         gustafson,
-        _largest_gustafson,
+        lambda serial: math.inf if serial < 1 else 1.0,
     ),
     _Law(
         "Universal Scalability Law",

@@ -47,7 +47,8 @@ def _of_record(record: RunRecord) -> tuple[dict[str, float], list[tuple[str, int
         ranks: list[dict[str, Any]] = record.phases
     except RecordError:  # a trainer that measures none
         return None
-    medians = {name: [_median(facts, name) for facts in ranks] for name in PHASES}
+    repeats = {name: [facts.get("seconds", {}).get(name) or [math.nan] for facts in ranks] for name in PHASES}
+    medians = {name: [float(np.median(np.array(each, float))) for each in of] for name, of in repeats.items()}
     if not ranks or any(math.isnan(value) for name in PHASES for value in medians[name]):
         return None
     seconds = {name: float(np.mean(values)) for name, values in medians.items()}
@@ -55,11 +56,6 @@ def _of_record(record: RunRecord) -> tuple[dict[str, float], list[tuple[str, int
     seconds["imbalance"] = float(computing.max() - computing.mean())
     messages = [(str(name), int(size)) for name, size in ranks[0].get("messages", [])]
     return seconds, messages, len(ranks)
-
-
-def _median(facts: dict[str, Any], name: str) -> float:
-    values = facts.get("seconds", {}).get(name) or [math.nan]
-    return float(np.median(np.array(values, np.float64)))
 
 
 def loss_of(configuration: Configuration, baseline: Configuration, weak: Configuration | None) -> Loss:

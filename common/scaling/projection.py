@@ -88,7 +88,9 @@ def project(
         network: that is projected to; None: the one that was measured.
     """
     first = measured[0]
-    fitted = _fitted_on(measured)
+    # The fewest replicas, in strong scaling where there is.
+    timed = [c for c in measured if c.phases is not None]
+    fitted = min(timed, key=lambda c: (c.oversubscribed, c.replicas, c.mode == "weak"), default=None)
     if baseline.phases is None or fitted is None or fitted.phases is None:
         why_not = (
             f"no phase times of {baseline.label if baseline.phases is None else first.label};"
@@ -114,12 +116,6 @@ def project(
         validation,
         max(errors, default=math.nan),
     )
-
-
-def _fitted_on(measured: Sequence[Configuration]) -> Configuration | None:
-    """The fewest replicas, in strong scaling where there is."""
-    found = [c for c in measured if c.phases is not None]
-    return min(found, key=lambda c: (c.oversubscribed, c.replicas, c.mode == "weak"), default=None)
 
 
 def _model(baseline: Configuration, fitted: Configuration, alone: PhaseTimes, together: PhaseTimes) -> Model:

@@ -56,6 +56,11 @@ class Ratio:
     advice: str = ""
 
     @property
+    def interval(self) -> Interval:
+        """Its figures together."""
+        return Interval(self.median, self.low, self.high)
+
+    @property
     def efficiency(self) -> float:
         """Speedup over the replica count."""
         return self.median / self.replicas
@@ -63,7 +68,7 @@ class Ratio:
     @property
     def efficiency_interval(self) -> Interval:
         """Efficiency with its interval, which is the speedup's over the replica count."""
-        return Interval(self.median, self.low, self.high).scaled(1 / self.replicas)
+        return self.interval.scaled(1 / self.replicas)
 
     @property
     def expected(self) -> tuple[float, float] | None:

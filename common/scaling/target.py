@@ -16,7 +16,6 @@ from parity.common.scaling.statistics import Numbers
 # A loss counts as reached where the median of this many steps up to then has reached it.
 WINDOW = 9
 
-
 # (seconds, samples, steps) that it took.
 Effort = tuple[float, float, float]
 
@@ -27,9 +26,10 @@ def time_to_loss(configuration: Configuration, records: Sequence[RunRecord], tar
     The median of the last 9 steps, so that no lucky batch counts, at the last of them. Seconds are
     from the beginning of the first step, so that the warm-up counts.
     """
-    found = [_first(record, target) for record in records]
-    reached = [times for times in found if times is not None]
-    best = min(_lowest(record.loss) for record in records)
+    medians = [_running(record.loss) for record in records]
+    hits = [(record, np.flatnonzero(each <= target)) for record, each in zip(records, medians, strict=True)]
+    reached = [_effort(record, int(at[0]) + WINDOW) for record, at in hits if len(at)]
+    best = min((float(each.min()) for each in medians if len(each)), default=math.nan)
     how = f"running median of {WINDOW} steps"
     return _target(configuration, "loss", target, reached, best, len(records), how)
 
@@ -75,25 +75,12 @@ def _effort(record: RunRecord, steps: int) -> Effort:
     return seconds, counts, float(steps)
 
 
-def _first(record: RunRecord, target: float) -> Effort | None:
-    """The first step at which the running median has reached a loss; None where none has."""
-    low = np.concatenate([[0], np.cumsum(record.loss <= target)])
-    if len(record.loss) < WINDOW:
-        return None
-    # A median of nine is at most the target where five of them are.
-    hits = np.flatnonzero(low[WINDOW:] - low[:-WINDOW] > WINDOW // 2)
-    if not len(hits):
-        return None
-    return _effort(record, int(hits[0]) + WINDOW)
-
-
-def _lowest(loss: Numbers) -> float:
-    """The smallest running median; NaN of fewer steps than one window."""
+def _running(loss: Numbers) -> Numbers:
+    """The median of each window of losses; one that is not finite counts as infinite."""
     if len(loss) < WINDOW:
-        return math.nan
+        return np.empty(0)
     finite = np.where(np.isfinite(loss), loss, np.inf)
-    middle = np.partition(sliding_window_view(finite, WINDOW), WINDOW // 2, axis=1)[:, WINDOW // 2]
-    return float(middle.min())
+    return np.partition(sliding_window_view(finite, WINDOW), WINDOW // 2, axis=1)[:, WINDOW // 2]
 
 
 def _accuracy(record: RunRecord) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import SpecError
+from parity.common.base.files import naming_os_errors
 from parity.common.spec.model import walk
 from parity.common.spec.placement import Placement
 from parity.common.spec.strategies import DeepSpeed
@@ -92,8 +92,7 @@ def _generated(spec: TrainSpec, placement: Placement) -> dict[str, Any]:
 
 def _defaults(spec: TrainSpec) -> dict[str, Any]:
     """What a file may say otherwise."""
-    tensors = [tensor for node in walk(spec.model.tree()) for tensor in node.parameters]
-    elements = sum(math.prod(tensor.shape) for tensor in tensors if tensor.trainable)
+    elements = sum(node.trained for node in walk(spec.model.tree()))
     return {
         "zero_optimization": {
             # DeepSpeed's own are made for large models: stage 3 takes 2 GB for its bucket at once, and
@@ -107,9 +106,8 @@ def _defaults(spec: TrainSpec) -> dict[str, Any]:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"{path}: the DeepSpeed configuration cannot be read: {error.strerror}") from None
+        with naming_os_errors(SpecError, f"{path}: the DeepSpeed configuration cannot be read"):
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise SpecError(f"{path}: not JSON: {error}") from None
     if not isinstance(found, dict):

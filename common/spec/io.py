@@ -83,20 +83,16 @@ def override(spec: TrainSpec, assignments: list[str]) -> TrainSpec:
 def _assign(data: Any, path: list[str], value: Any, assignment: str) -> None:
     here = data
     for depth, part in enumerate(path):
-        last = depth == len(path) - 1
+        key: Any = part
         if isinstance(here, list):
             if not part.isdecimal() or int(part) >= len(here):
                 raise SpecError(
                     f"--set {assignment!r}: {'.'.join(path[:depth])} has items 0 to {len(here) - 1}, received {part!r}"
                 )
-            key: Any = int(part)
-        elif isinstance(here, dict):
-            key = part
-        else:
+            key = int(part)
+        elif not isinstance(here, dict):
             raise SpecError(f"--set {assignment!r}: {'.'.join(path[:depth])} has no fields")
-        if last:
+        if depth == len(path) - 1:
             here[key] = value
-        elif isinstance(here, dict):
-            here = here.setdefault(key, {})
         else:
-            here = here[key]
+            here = here.setdefault(key, {}) if isinstance(here, dict) else here[key]

@@ -40,7 +40,7 @@ class LossBase(Spec):
 
     @property
     def target_is_integer(self) -> bool:
-        return False
+        return getattr(self, "targets", "") == "classes"
 
 
 class SoftmaxCrossEntropy(LossBase):
@@ -92,10 +92,6 @@ class SoftmaxCrossEntropy(LossBase):
         if self.ignore is not None or self.mask_padding or weighted:
             return None
         return math.prod(output_shape[:-1])
-
-    @property
-    def target_is_integer(self) -> bool:
-        return self.targets == "classes"
 
 
 class BinaryCrossEntropy(LossBase):

@@ -19,15 +19,14 @@ class Options(Spec):
 
 
 class OneProcess(Options):
-    """One replica in one process."""
+    """All replicas, or the only one, in one process."""
 
     process_per_replica: ClassVar[bool] = False
 
 
-class Mirrored(Options):
+class Mirrored(OneProcess):
     """MirroredStrategy: all replicas in one process."""
 
-    process_per_replica: ClassVar[bool] = False
     cross_device: Literal["one_device", "hierarchical_copy", "nccl"] = Field(
         default="one_device", description="what reduces gradients: tf.distribute's cross_device_ops"
     )
@@ -42,10 +41,8 @@ class MultiWorker(Options):
     )
 
 
-class DataParallel(Options):
+class DataParallel(OneProcess):
     """nn.DataParallel: one process that scatters each batch over its GPUs."""
-
-    process_per_replica: ClassVar[bool] = False
 
 
 class Blocks(Options):

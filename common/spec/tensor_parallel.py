@@ -31,7 +31,8 @@ def division(tree: Node, ranks: int) -> dict[str, Cut]:
             )
         if isinstance(node.spec, AttentionBase):
             groups = node.spec.groups
-            _expect(groups % ranks == 0, node, f"{groups} heads{_of_keys(node.spec)}", ranks)
+            which = "" if groups == node.spec.heads else " of keys and values"
+            _expect(groups % ranks == 0, node, f"{groups} heads{which}", ranks)
             cuts[node.path] = "heads"
         elif isinstance(node.spec, Sequential | Residual):
             for wide, narrow in _pairs(node):
@@ -44,10 +45,6 @@ def division(tree: Node, ranks: int) -> dict[str, Cut]:
             " an activation between them; take strategy ddp, fsdp1 or fsdp2"
         )
     return cuts
-
-
-def _of_keys(spec: AttentionBase) -> str:
-    return "" if spec.groups == spec.heads else " of keys and values"
 
 
 def _expect(even: bool, node: Node, what: str, ranks: int) -> None:

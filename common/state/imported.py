@@ -62,12 +62,15 @@ class ImportedStateAdapter:
         for slot, arrays in _by_slot(state, self._path).items():
             for pair in self._pairs:
                 lacking = [tensor.name for tensor in pair.keras if tensor.name not in arrays]
-                if slot == "" and 0 < len(lacking) < len(pair.keras):
+                if slot:
+                    moved = pair.slots_to_torch(arrays, slot == AVERAGE)
+                elif 0 < len(lacking) < len(pair.keras):
                     raise CheckpointError(
                         f"replicas with buffers of their own cannot go on in the torch model: rule {pair.text!r} also"
                         f" needs {_listed(lacking)}; go on with one replica, or in TensorFlow"
                     )
-                moved = pair.slots_to_torch(arrays, slot == AVERAGE) if slot else pair.to_torch(arrays)
+                else:
+                    moved = pair.moved(pair.keras, pair.torch, arrays)
                 found |= {_named(self._torch[name], "", slot): array for name, array in moved.items()}
         return self._typed(found) | _step_of(state)
 
@@ -76,9 +79,10 @@ class ImportedStateAdapter:
         found: State = {}
         for slot, arrays in _by_slot(state, "").items():
             for pair in self._pairs:
-                moved = pair.slots_to_keras(arrays, slot == AVERAGE) if slot else pair.to_keras(arrays)
                 if slot:
-                    moved |= self._untouched(pair, slot)
+                    moved = pair.slots_to_keras(arrays, slot == AVERAGE) | self._untouched(pair, slot)
+                else:
+                    moved = pair.moved(pair.torch, pair.keras, arrays)
                 found |= {_named(self._keras[name], self._path, slot): array for name, array in moved.items()}
         return self._typed(found) | _step_of(state)
 
@@ -200,14 +204,8 @@ class _Pair:
             )
         self.trained = True in trained
 
-    def to_torch(self, arrays: Arrays) -> Arrays:
-        """Values by name; none where one is missing."""
-        return self._moved(self.keras, self.torch, arrays)
-
-    def to_keras(self, arrays: Arrays) -> Arrays:
-        return self._moved(self.torch, self.keras, arrays)
-
-    def _moved(self, source: list[ExternalTensor], target: list[ExternalTensor], arrays: Arrays) -> Arrays:
+    def moved(self, source: list[ExternalTensor], target: list[ExternalTensor], arrays: Arrays) -> Arrays:
+        """Values by name, from the tensors of one side to those of the other; none where one is missing."""
         if any(tensor.name not in arrays for tensor in source):
             return {}
         convert = self.rule.to_torch if target is self.torch else self.rule.to_keras

@@ -111,15 +111,21 @@ def clipping_off_in_float16() -> Iterator[None]:  # 14: whoever looks at a loss 
 
 @fault
 def gradients_not_zeroed() -> Iterator[None]:  # 15: the next backward pass adds to what is there
-    def read_out(step: Any, part: Hook, *given: Any) -> Any:
+    kept: list[tuple[Any, Any]] = []
+
+    # ZeroRedundancyOptimizer clears them within the update.
+    def update(step: Any, part: Hook, *given: Any) -> Any:
         parameters = [tensor.live for tensor in step.model.parameters.values()]
-        kept = [parameter.grad for parameter in parameters]
+        kept[:] = [(parameter, parameter.grad) for parameter in parameters]
+        return part(*given)
+
+    def read_out(step: Any, part: Hook, *given: Any) -> Any:
         result = part(*given)
-        for parameter, gradient in zip(parameters, kept, strict=True):
+        for parameter, gradient in kept:
             parameter.grad = gradient
         return result
 
-    with hooked(read_out=read_out):
+    with hooked(update=update, read_out=read_out):
         yield
 
 

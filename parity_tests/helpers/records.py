@@ -8,6 +8,7 @@ record = run.write(folder)
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common import recipes
+from parity.common.base.errors import RecordError
 from parity.common.base.files import partial_of
 from parity.common.checkpoint.files import STATE, complete
 from parity.common.checkpoint.shards import write_tensors
@@ -217,3 +219,22 @@ def one_line(error: object) -> str:
     assert text.strip(), "an empty message"
     assert len(text.splitlines()) == 1, f"more than one line: {text!r}"
     return text
+
+
+def received_ids(record: RunRecord) -> list[list[Ids]]:
+    """ids[replica][row], int64 (local batch,), as each replica recorded them.
+
+    Raises:
+        RecordError: the record has hashes of some steps instead.
+    """
+    if record.joined:
+        parts = record._of_equal_parts(received_ids)
+        return [list(itertools.chain(*columns)) for columns in zip(*parts, strict=True)]
+    received = record.received
+    if received.whole < len(record.steps):
+        raise RecordError(
+            f"{record.folder}: holds the sample ids of {received.whole} of {len(record.steps)} steps,"
+            " and hashes of the rest"
+        )
+    by_step = [received.ids(row) for row in range(len(record.steps))]
+    return [[ids[replica] for ids in by_step] for replica in range(record.placement.replicas)]

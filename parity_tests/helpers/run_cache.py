@@ -92,7 +92,7 @@ class GivenWorkers(Workers):
     """Workers that others have started, and end."""
 
     def __init__(self, worker_of: Callable[[Placement], Worker]) -> None:
-        super().__init__()
+        super().__init__(Path())  # where logs go of processes that it starts: of none
         self.of = worker_of  # type: ignore[method-assign]
 
 

@@ -24,6 +24,7 @@ def train(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """
     # A conversion in this process may have left that of its file.
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     if facts["load"] is not None and facts["load"].endswith(".keras"):
         model = keras.models.load_model(facts["load"])
     else:

@@ -11,8 +11,8 @@ import tensorflow as tf
 from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
 from parity.tf_impl.layers import build_layer
+from parity.tf_impl.layers.random import sample_words
 from parity.tf_impl.model import tensors_of
-from parity.tf_impl.random import sample_words
 from parity_tests.peers import Arrays
 
 

@@ -9,8 +9,8 @@ import torch
 from parity.common.execution.pass_context import Context
 from parity.common.spec import ModelSpec
 from parity.torch_impl.layers import build_layer
+from parity.torch_impl.layers.random import sample_words
 from parity.torch_impl.model import tensors_of
-from parity.torch_impl.random import sample_words
 from parity_tests.peers import Arrays
 
 

@@ -12,8 +12,9 @@ from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import slot_name
 from parity.torch_impl import state
 from parity.torch_impl.model import build_model
-from parity.torch_impl.optimizers import RuleOptimizer, build_optimizer, groups_of
+from parity.torch_impl.optimizers import build_optimizer
 from parity.torch_impl.strategy import open_strategy
+from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 from parity_tests.peers import Arrays
 
 
@@ -26,7 +27,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     spec = TrainSpec.parse(facts["spec"])
     strategy = open_strategy(Placement(framework="torch", strategy="single"))
     model = build_model(spec, strategy)
-    # Only to set the weights, and for its norm; it is not asked to update them.
+    # Only to set the weights, and to clip; it is not asked to update them.
     usual = build_optimizer(spec.optimizer, model, strategy)
     state.load(arrays, model, usual)
     groups = groups_of(spec.optimizer, model)
@@ -39,10 +40,10 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     for step in range(facts["steps"]):
         for name, tensor in model.parameters.items():
             tensor.live.grad = tensor.shard(arrays[f"{step}/{name}"])
-        norm = strategy.norms(usual.join([tensor.live.grad for tensor in model.parameters.values()]))[0]
-        limit, factor = spec.optimizer.clip_global_norm, 1.0
-        if limit is not None:
-            factor = (limit / (norm + spec.optimizer.clip_epsilon)).clamp(max=1)
+        pieces = usual.join([tensor.live.grad for tensor in model.parameters.values()])
+        clipped = usual.apart(usual.clip(pieces, strategy.norms(pieces)[0]))
+        for tensor, gradient in zip(model.parameters.values(), clipped, strict=True):
+            tensor.live.grad = gradient
         if facts["flat"]:
             for group in optimizer.param_groups:
                 halves = _halves([whole.grad for whole in group["wholes"]])
@@ -50,7 +51,7 @@ def steps(facts: dict[str, Any], arrays: Arrays) -> Arrays:
                     half.grad = gradient
         if step == 0:
             optimizer.step()  # makes the slots and changes nothing
-        optimizer.set_step(rates.scalars(step), factor)
+        optimizer.set_step(rates.scalars(step))
         optimizer.step()
         if facts["flat"]:
             for group in optimizer.param_groups:

@@ -27,6 +27,7 @@ from parity.common.spec import TrainSpec
 from parity.tf_impl.engines import stock
 from parity.tf_impl.model import Model
 from parity.tf_impl.strategy import Strategy
+from parity.tf_impl.strategy.values import own_variable
 
 
 class KerasModel(keras.Model):
@@ -78,15 +79,7 @@ class StockOptimizer:
         names = {id(native): name for name, native in model.parameters.items()}
         order = [names[id(variable.value)] for variable in variables]
         self.slots = stock.slots_of(spec.optimizer, self.native, order)
-        self._gradients = {
-            name: tf.Variable(
-                tf.zeros(native.shape, native.dtype),
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
-            for name, native in model.parameters.items()
-        }
+        self._gradients = {n: own_variable(v.shape, v.dtype) for n, v in model.parameters.items()}
         _watched(self.native, [self._gradients[name] for name in order])
 
     @property

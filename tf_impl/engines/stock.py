@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import keras
@@ -19,37 +20,22 @@ _MOMENTS = {"first_moment": "_momentums", "second_moment": "_velocities"}
 
 
 class _Stock(NamedTuple):
-    """A class of Keras: which fields it takes, what others must be, and where it keeps which slot."""
+    """A class of Keras, of the name of the spec's: what fields that it does not take must be, and where it keeps which slot."""
 
-    kind: type[keras.optimizers.Optimizer]
-    fields: tuple[str, ...]
     required: dict[str, Any]
     slots: dict[str, str]
 
 
-_ADAM_FIELDS = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_ADAM_SLOTS = {**_MOMENTS, "largest_second_moment": "_velocity_hats"}
+_ADAM = _Stock({"epsilon_place": "outside"}, {**_MOMENTS, "largest_second_moment": "_velocity_hats"})
 _OPTIMIZERS: dict[type[OptimizerBase], _Stock] = {
-    optimizers.SGD: _Stock(
-        keras.optimizers.SGD,
-        ("momentum", "nesterov"),
-        {"momentum_form": "velocity"},
-        {"momentum_velocity": "momentums"},
-    ),
-    optimizers.Adam: _Stock(keras.optimizers.Adam, _ADAM_FIELDS, {"epsilon_place": "outside"}, _ADAM_SLOTS),
-    optimizers.AdamW: _Stock(keras.optimizers.AdamW, _ADAM_FIELDS, {"epsilon_place": "outside"}, _ADAM_SLOTS),
+    optimizers.SGD: _Stock({"momentum_form": "velocity"}, {"momentum_velocity": "momentums"}),
+    optimizers.Adam: _ADAM,
+    optimizers.AdamW: _ADAM,
     optimizers.Adamax: _Stock(
-        keras.optimizers.Adamax,
-        ("beta_1", "beta_2", "epsilon"),
-        {"epsilon_place": "denominator"},
-        {"first_moment": "_m", "infinity_norm": "_u"},
+        {"epsilon_place": "denominator"}, {"first_moment": "_m", "infinity_norm": "_u"}
     ),
-    optimizers.Nadam: _Stock(
-        keras.optimizers.Nadam, ("beta_1", "beta_2", "epsilon"), {"momentum_decay": 1.0}, _MOMENTS
-    ),
+    optimizers.Nadam: _Stock({"momentum_decay": 1.0}, _MOMENTS),
     optimizers.RMSprop: _Stock(
-        keras.optimizers.RMSprop,
-        ("rho", "momentum", "epsilon", "centered"),
         {"epsilon_place": "in_root", "momentum_form": "velocity"},
         {
             "second_moment": "_velocities",
@@ -58,18 +44,12 @@ _OPTIMIZERS: dict[type[OptimizerBase], _Stock] = {
         },
     ),
     optimizers.Adagrad: _Stock(
-        keras.optimizers.Adagrad,
-        ("epsilon",),
-        {"epsilon_place": "in_root", "rate_decay": 0.0},
-        {"accumulator": "_accumulators"},
+        {"epsilon_place": "in_root", "rate_decay": 0.0}, {"accumulator": "_accumulators"}
     ),
     optimizers.Adadelta: _Stock(
-        keras.optimizers.Adadelta,
-        ("rho", "epsilon"),
-        {},
-        {"second_moment": "_accumulated_grads", "squared_change": "_accumulated_delta_vars"},
+        {}, {"second_moment": "_accumulated_grads", "squared_change": "_accumulated_delta_vars"}
     ),
-    optimizers.Lion: _Stock(keras.optimizers.Lion, ("beta_1", "beta_2"), {}, {"first_moment": "_momentums"}),
+    optimizers.Lion: _Stock({}, {"first_moment": "_momentums"}),
 }
 _SHARED = {"weight_decay_mode": "decoupled", "clip_epsilon": 0.0}
 _CLIPS = {"clip_global_norm": "global_clipnorm", "clip_norm": "clipnorm", "clip_value": "clipvalue"}
@@ -93,7 +73,7 @@ def check(train_spec: TrainSpec) -> None:
         received = getattr(spec, name)
         if received != wanted and applies.get(name, True):
             raise SpecError(
-                f"engine 'keras': Keras's {stock.kind.__name__} knows {name} {wanted!r} only, received"
+                f"engine 'keras': Keras's {type(spec).__name__} knows {name} {wanted!r} only, received"
                 f" {received!r}; set convention to keras, or use the own engine"
             )
     if spec.ema is not None:
@@ -105,8 +85,9 @@ def check(train_spec: TrainSpec) -> None:
 
 def stock_optimizer(spec: OptimizerBase, model: Model) -> keras.optimizers.Optimizer:
     """The Keras optimizer of a checked spec. Call it in the strategy's scope."""
-    stock = _OPTIMIZERS[type(spec)]
-    given = {name: _exact(getattr(spec, name)) for name in stock.fields}
+    kind = getattr(keras.optimizers, type(spec).__name__)
+    taken = inspect.signature(kind.__init__).parameters
+    given = {name: _exact(getattr(spec, name)) for name in type(spec).model_fields if name in taken}
     given |= {theirs: _exact(getattr(spec, ours)) for ours, theirs in _CLIPS.items()}
     if isinstance(spec, optimizers.Adagrad):
         given["initial_accumulator_value"] = _exact(spec.initial_accumulator)
@@ -114,9 +95,9 @@ def stock_optimizer(spec: OptimizerBase, model: Model) -> keras.optimizers.Optim
         given["momentum"] = np.float64(given["momentum"])
     # Keras takes a rate of 0 for no decay asked for, but AdamW must be told.
     given["weight_decay"] = _exact(spec.weight_decay or None)
-    if stock.kind is keras.optimizers.AdamW:
+    if isinstance(spec, optimizers.AdamW):
         given["weight_decay"] = np.float64(spec.weight_decay)
-    optimizer = stock.kind(learning_rate=np.float64(spec.learning_rate), **given)
+    optimizer = kind(**given | {"learning_rate": np.float64(spec.learning_rate)})
     shapes = parameter_specs(model.spec)
     kept = [
         variable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import ALONE, arrange
+from parity.common.external.process.calling import ALONE, arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 
 
@@ -34,7 +35,7 @@ def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = Non
         # Keras wants its first argument without a name.
         first = next(iter(inspect.signature(model.call).parameters))
         args = [kwargs.pop(first)] if first in kwargs else []
-    return model(*args, **kwargs, training=training)
+    return called(partial(model, **kwargs, training=training), args)
 
 
 def _structured(model: keras.Model, inputs: dict[str, tf.Tensor]) -> Any:

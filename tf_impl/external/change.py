@@ -44,16 +44,12 @@ class _ActivationArgument:
 def read(layer: Any) -> dict[str, Any]:
     """Return the canonical settings of one of `layers`, as they are now."""
     if isinstance(layer, _ActivationArgument):
-        return _read_argument(layer.layer)
+        _, forced = vars(layer.layer).get(_FORCED_FUNCTION, (None, {}))
+        if set(forced) == {"approximate"}:
+            return {"function": "gelu", **forced}
+        return dict(argument_of(layer.layer) or {"function": "linear"})
     trainable = {"trainable": bool(layer.trainable)} if layer.weights else {}
-    return {**settings_of(layer, []), **trainable, **vars(layer).get(FORCED, {})}
-
-
-def _read_argument(layer: Any) -> dict[str, Any]:
-    _, forced = vars(layer).get(_FORCED_FUNCTION, (None, {}))
-    if "approximate" in forced:
-        return {"function": "gelu", **forced}
-    return dict(argument_of(layer) or {"function": "linear"})
+    return {**settings_of(layer), **trainable, **vars(layer).get(FORCED, {})}
 
 
 def write(layer: Any, setting: str, value: Any) -> None:
@@ -64,14 +60,14 @@ def write(layer: Any, setting: str, value: Any) -> None:
     kind = kind_of(layer)
     if setting == "trainable":
         layer.trainable = bool(value)
-    elif setting == "padding" and kind.startswith(("conv", "depthwise_conv", "max_pool")):
-        _pad(layer, kind, value)
-    elif setting in ("padding", "count_padding") and kind.startswith("average_pool"):
-        _pad_average(layer, setting, value)
+    elif (setting == "padding" and kind.startswith(("conv", "depthwise_conv", "max_pool"))) or (
+        setting in ("padding", "count_padding") and kind.startswith("average_pool")
+    ):
+        _pad(layer, kind, setting, value)
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_unbiased_variance if value == "unbiased" else None)
     elif setting in ("function", "approximate") and kind == "activation":
-        native = settings_of(layer, []).get(setting) == value
+        native = settings_of(layer).get(setting) == value
         function = None if native else _function(setting, value)
         _force(layer, setting, value, None if function is None else lambda own: function)
     else:
@@ -81,12 +77,9 @@ def write(layer: Any, setting: str, value: Any) -> None:
 _force = partial(force, "call")
 # Canonical setting -> attribute of a layer, and its value there.
 _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "epsilon": ("epsilon", float),
+    **{name: (name, float) for name in ("epsilon", "rate", "negative_slope", "alpha")},
     "decay": ("momentum", float),
-    "rate": ("rate", float),
     "deviation": ("stddev", float),
-    "negative_slope": ("negative_slope", float),
-    "alpha": ("alpha", float),
     "axis": ("axis", int),
     "strides": ("strides", tuple),
     "dilation": ("dilation_rate", tuple),
@@ -101,74 +94,47 @@ _FUNCTIONS = {name: name for name in (*_PIECEWISE, *_SMOOTH)} | {"hard_swish": "
 def _function(setting: str, value: Any) -> Callable[[tf.Tensor], tf.Tensor]:
     if setting == "approximate":
         return lambda x: keras.activations.gelu(x, approximate=value)
-    found: Callable[[tf.Tensor], tf.Tensor] = keras.activations.get(_FUNCTIONS[value])
-    return found
+    return keras.activations.get(_FUNCTIONS[value])
 
 
 def _activate(layer: Any, setting: str, value: Any) -> None:
     """Change the `activation` argument of a layer."""
     if setting not in ("function", "approximate"):
         raise KeyError(setting)
-    own, _ = vars(layer).pop(_FORCED_FUNCTION, (layer.activation, {}))
+    own, forced = vars(layer).pop(_FORCED_FUNCTION, (layer.activation, {}))
     layer.activation = own
     settings = argument_of(layer) or {}
-    if settings.get(setting) == value:
-        return
     if setting == "approximate" and settings.get("function") != "gelu":
         raise KeyError(setting)
-    layer.activation = _function(setting, value)
-    object.__setattr__(layer, _FORCED_FUNCTION, (own, {setting: value}))
+    # Another function hides how this one approximates; taken back, that is as it was.
+    wanted = {n: v for n, v in {**forced, setting: value}.items() if settings.get(n) != v}
+    if wanted:
+        chosen = "function" if "function" in wanted else "approximate"
+        layer.activation = _function(chosen, wanted[chosen])
+        object.__setattr__(layer, _FORCED_FUNCTION, (own, wanted))
 
 
-def _pad(layer: Any, kind: str, value: Any) -> None:
-    """Any amount on each side, in either framework's manner."""
+def _pad(layer: Any, kind: str, setting: str, value: Any) -> None:
+    """Any amount on each side, in either framework's manner; means count zeros or not: Keras's own never do."""
     if "transpose" in kind or layer.data_format != "channels_last":
-        raise KeyError("padding")
+        raise KeyError(setting)
     rank, own = int(kind[-2]), layer.padding
-    if value == own:
-        _force(layer, "padding", value, None)
-        return
-
-    def pads_of(*lengths: int) -> list[tuple[int, int]]:
-        window = layer.pool_size if kind.startswith("max_pool") else layer.kernel_size
-        settings = (window, layer.strides, getattr(layer, "dilation_rate", 1))
-        return sides(value, lengths, *(numbers(item, rank) for item in settings))
-
-    pads_of(*(1,) * rank)  # raises where it is no padding
+    native = {"padding": own, "count_padding": False} if kind.startswith("average") else {"padding": own}
+    wanted = {**native, **vars(layer).get(FORCED, {}), setting: value}
+    window = layer.pool_size if "pool" in kind else layer.kernel_size
+    settings = (window, layer.strides, getattr(layer, "dilation_rate", 1))
+    sizes = [numbers(item, rank) for item in settings]
+    sides(wanted["padding"], (1,) * rank, *sizes)  # raises where it is no padding
     filling = -math.inf if kind.startswith("max_pool") else 0.0
 
     def make(call: Any) -> Any:
         def padded(x: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
-            pads = pads_of(*x.shape[1:-1])
-            x = tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=tf.constant(filling, x.dtype))
-            layer.padding = "valid"
-            try:
-                return call(x, *args, **kwargs)
-            finally:
-                layer.padding = own
-
-        return padded
-
-    _force(layer, "padding", value, make)
-
-
-def _pad_average(layer: Any, setting: str, value: Any) -> None:
-    """Zeros on each side, which the mean counts or not: Keras's own never does."""
-    if layer.data_format != "channels_last":
-        raise KeyError(setting)
-    rank, own = len(layer.pool_size), layer.padding
-    native = {"padding": own, "count_padding": False}
-    wanted = {**native, **vars(layer).get(FORCED, {}), setting: value}
-    sizes = [tuple(layer.pool_size), tuple(layer.strides), (1,) * rank]
-    sides(wanted["padding"], (1,) * rank, *sizes)  # raises where it is no padding
-
-    def make(call: Any) -> Any:
-        def padded(x: tf.Tensor) -> tf.Tensor:
             pads = [(0, 0), *sides(wanted["padding"], tuple(x.shape[1:-1]), *sizes), (0, 0)]
             layer.padding = "valid"
             try:
-                result = call(tf.pad(x, pads))
-                if not wanted["count_padding"]:
+                around = tf.pad(x, pads, constant_values=tf.constant(filling, x.dtype))
+                result = call(around, *args, **kwargs)
+                if not wanted.get("count_padding", True):
                     result = result / call(tf.pad(tf.ones_like(x), pads))
             finally:
                 layer.padding = own

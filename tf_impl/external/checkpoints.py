@@ -21,15 +21,7 @@ import h5py
 import keras
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.checkpoints import (
-    CheckpointContents,
-    check_fit,
-    check_kind,
-    check_slots,
-    precision_of,
-    rate_to_carry,
-    slots_of_class,
-)
+from parity.common.external import checkpoints as both
 from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
 from parity.tf_impl.external import names
@@ -39,6 +31,8 @@ from parity.tf_impl.external.load import build, build_optimizer, prepare
 _WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
 _CONFIG_LIMIT = 64 * 1024 * 1024
 
+_MOMENTS = {"first_moment": "_momentums", "second_moment": "_velocities"}
+_ADAM = ("adam", _MOMENTS | {"largest_second_moment": "_velocity_hats"})
 # Class -> kind, and by canonical slot the attribute that lists its variables, one for each trained weight.
 _SLOTS: dict[type, tuple[str, dict[str, str]]] = {
     keras.optimizers.SGD: ("sgd", {"momentum_velocity": "momentums"}),
@@ -56,21 +50,12 @@ _SLOTS: dict[type, tuple[str, dict[str, str]]] = {
         {"second_moment": "_accumulated_grads", "squared_change": "_accumulated_delta_vars"},
     ),
     keras.optimizers.Adamax: ("adamax", {"first_moment": "_m", "infinity_norm": "_u"}),
+    keras.optimizers.Adam: _ADAM,
+    keras.optimizers.AdamW: _ADAM,
 }
-_SLOTS |= dict.fromkeys(
-    (keras.optimizers.Adam, keras.optimizers.AdamW),
-    (
-        "adam",
-        {
-            "first_moment": "_momentums",
-            "second_moment": "_velocities",
-            "largest_second_moment": "_velocity_hats",
-        },
-    ),
-)
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> CheckpointContents:
+def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> both.CheckpointContents:
     """What a .keras or .weights.h5 file holds.
 
     Args:
@@ -100,16 +85,18 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
             live.load_weights(path)
     tensors = {name: array_of(variable) for name, variable in names.tensors(live).items()}
     if kept is None:
-        return CheckpointContents(tensors)
+        return both.CheckpointContents(tensors)
     kind, slots = _slots(kept, live)
     arrays = {
         slot: {name: array_of(variable) for name, variable in of_slot.items()}
         for slot, of_slot in slots.items()
     }
-    return CheckpointContents(tensors, arrays, kind, int(kept.iterations), _rate(kept))
+    return both.CheckpointContents(tensors, arrays, kind, int(kept.iterations), _rate(kept))
 
 
-def write(path: Path, model: str | None, optimizer: str | None, contents: CheckpointContents) -> list[str]:
+def write(
+    path: Path, model: str | None, optimizer: str | None, contents: both.CheckpointContents
+) -> list[str]:
     """Write a .keras or .weights.h5 file of a model that the user's code builds.
 
     Args:
@@ -121,12 +108,12 @@ def write(path: Path, model: str | None, optimizer: str | None, contents: Checkp
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
     """
     assert model is not None
-    precision = precision_of({array.dtype for array in contents.tensors.values()})
+    precision = both.precision_of({array.dtype for array in contents.tensors.values()})
     prepare(precision)
     live = _built(model, precision)
     notes: list[str] = []
     variables = names.tensors(live)
-    check_fit("keras", variables, contents.tensors, notes)
+    both.check_fit("keras", variables, contents.tensors, notes)
     for name, value in contents.tensors.items():
         variables[name].assign(value)
     if contents.kind is not None:
@@ -169,7 +156,7 @@ def _of_datasets(file: h5py.File) -> tuple[str, bool]:
     file.visititems(lambda name, item: dtypes.add(item.dtype) if isinstance(item, h5py.Dataset) else None)
     if not dtypes:
         raise ValueError("no tensors")
-    return precision_of(dtypes), "optimizer/vars" in file
+    return both.precision_of(dtypes), "optimizer/vars" in file
 
 
 def _loaded(path: Path, compiled: bool) -> keras.Model:
@@ -211,7 +198,6 @@ def _optimizer(path: Path, live: keras.Model, target: str | None) -> Any:
             f"{path}: was saved with the optimizer {saved_with[:40]}, {target or 'the --keras model'} gives a"
             f" {type(kept).__name__}"
         )
-    _kind(kept)
     if not kept.built:
         kept.build(live.trainable_variables)
     return kept
@@ -237,20 +223,15 @@ def _described(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _kind(optimizer: Any) -> tuple[str, dict[str, str]]:
-    kind = slots_of_class(optimizer, _SLOTS)
+def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, keras.Variable]]]:
+    """Kind, and the variables by canonical slot and weight."""
+    kind, table = both.slots_of_class(optimizer, _SLOTS)
     for setting in ("use_ema", "gradient_accumulation_steps"):
         if getattr(optimizer, setting, None):
             raise ExternalModelError(
                 f"{type(optimizer).__name__} has {setting}, whose slots have no counterpart in torch; carry the weights"
                 " with --weights-only"
             )
-    return kind
-
-
-def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, keras.Variable]]]:
-    """Kind, and the variables by canonical slot and weight."""
-    kind, table = _kind(optimizer)
     named = {id(variable): name for name, variable in without_ties(names.tensors(live)).items()}
     trained = [named[id(variable)] for variable in live.trainable_variables]
     found = {
@@ -275,15 +256,14 @@ def _rate(optimizer: Any) -> float | None:
 
 
 def _assign_optimizer(
-    optimizer: Any, live: keras.Model, contents: CheckpointContents, target: str, notes: list[str]
+    optimizer: Any, live: keras.Model, contents: both.CheckpointContents, target: str, notes: list[str]
 ) -> None:
-    kind, _ = _kind(optimizer)
-    check_kind(contents, kind, optimizer, target)
     if not optimizer.built:
         optimizer.build(live.trainable_variables)
-    _, slots = _slots(optimizer, live)
+    kind, slots = _slots(optimizer, live)
+    both.check_kind(contents, kind, optimizer, target)
     if contents.slots:
-        check_slots(contents.slots, set(slots), type(optimizer).__name__)
+        both.check_slots(contents.slots, set(slots), type(optimizer).__name__)
     for slot, state in contents.slots.items():
         for name, value in state.items():
             if name not in slots[slot]:
@@ -293,7 +273,7 @@ def _assign_optimizer(
             slots[slot][name].assign(value)
     optimizer._iterations.assign(contents.step or 0)
     own = _rate(optimizer)
-    rate = None if own is None else rate_to_carry(contents, own, target, notes)
+    rate = None if own is None else both.rate_to_carry(contents, own, target, notes)
     if rate is not None:
         optimizer.learning_rate = rate
 

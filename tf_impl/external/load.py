@@ -11,10 +11,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.name_scope import current_path
 from keras.src.utils.naming import reset_uids
 from tensorflow.python.ops import math_ops
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 
@@ -70,8 +72,7 @@ def build_optimizer(target: Target, model: keras.Layer) -> keras.Optimizer:
     Raises:
         ExternalModelError: the target cannot be imported, fails, or gives no keras.Optimizer.
     """
-    optimizer: keras.Optimizer = made(target, "tensorflow", keras.Optimizer, "a keras.Optimizer", model)
-    return optimizer
+    return made(target, "tensorflow", keras.Optimizer, "a keras.Optimizer", model)
 
 
 def seed_all(seed: int) -> None:
@@ -112,39 +113,66 @@ def _widen(variable: Any, precision: str) -> None:
     )
 
 
-def exact_constants(on: bool) -> None:
-    """Whether constants of float64 models are in float64 too.
+def exact_constants(on: bool) -> list[str]:
+    """Whether constants of float64 models are in float64 too, from now on.
 
     Stock TensorFlow takes Python's numbers through float32 where it casts them (GELU's constants, attention's
-    scale, an optimizer's decays), and keeps the slope of LeakyReLU as one: errors of up to 6e-8 that no port has.
-    For an experiment: what is gone with this came from there.
+    scale, an optimizer's decays), keeps the slope of LeakyReLU as one, and resizes images in it: errors of up to 6e-8
+    that no port has. What is gone with this came from there.
+
+    Returns:
+        What stock TensorFlow would have rounded since it was switched on: 'NUMBER in LAYER', each once.
     """
-    if on and not _STOCK:
-        for owner, name, exact in _EXACT:
-            _STOCK.append((owner, name, getattr(owner, name)))
-            setattr(owner, name, exact)
-    elif not on:
-        while _STOCK:
-            setattr(*_STOCK.pop())
+    return EXACT.switch(on)
 
 
-# What has been replaced: owner, name, what was there.
-_STOCK: list[tuple[Any, str, Any]] = []
-_cast = tf.cast
+EXACT = ExactFunctions()
+_cast, _resize = tf.cast, tf.image.resize
+
+
+def _note(what: Any) -> None:
+    where = current_path()
+    EXACT.note(f"{what} in {where}" if where else str(what))
 
 
 def _exact_cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    return _cast(np.float64(x) if type(x) is float else x, dtype, name)
+    if type(x) is not float:
+        return _cast(x, dtype, name)
+    if float(np.float32(x)) != x and tf.as_dtype(dtype) == tf.float64:
+        _note(f"{x:.10g}")
+    return _cast(np.float64(x), dtype, name)
 
 
 def _exact_leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
     features = tf.convert_to_tensor(features)
+    _note(f"{alpha:.10g}")
     return tf.where(features > 0, features, tf.constant(alpha, features.dtype) * features, name)
 
 
-_EXACT = (
+def _exact_resize(
+    images: Any, size: Any, method: Any = "bilinear", *args: Any, antialias: bool = False, **kwargs: Any
+) -> Any:
+    """Bilinear interpolation (batch, height, width, channels) with half-pixel centres, in the type of the images."""
+    images = tf.convert_to_tensor(images)
+    known = images.shape.rank == 4 and None not in images.shape[1:3] and not tf.is_tensor(size)
+    plain = not (args or antialias or kwargs.get("preserve_aspect_ratio"))
+    if method != "bilinear" or images.dtype != tf.float64 or not (known and plain):
+        return _resize(images, size, method, *args, antialias=antialias, **kwargs)
+    _note("bilinear resizing, which is computed in float32,")
+    rows, columns = (_interpolation(had, int(has)) for had, has in zip(images.shape[1:3], size, strict=True))
+    return tf.einsum("bhwc,yh,xw->byxc", images, rows, columns)
+
+
+def _interpolation(had: int, has: int) -> Any:
+    """(has, had): the weights of an axis' elements in each of the new ones."""
+    places = np.clip((np.arange(has) + 0.5) * had / has - 0.5, 0, had - 1)
+    return np.maximum(0.0, 1 - np.abs(places[:, None] - np.arange(had)))
+
+
+EXACT.replacements = (
     (tf, "cast", _exact_cast),
     # TensorFlow's own functions call it by this name.
     (math_ops, "cast", _exact_cast),
     (tf.nn, "leaky_relu", _exact_leaky_relu),
+    (tf.image, "resize", _exact_resize),
 )

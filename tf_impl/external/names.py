@@ -1,10 +1,15 @@
-"""What the layers and the tensors of a user's model are called: as its outline calls them."""
+"""The layers and the tensors of a user's model by the names of its outline; tensors read, written, and updated."""
 
 from __future__ import annotations
 
-import keras
+from collections.abc import Mapping, Sequence
 
+import keras
+import tensorflow as tf
+
+from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import free_name, without_ties
+from parity.common.external.process.pass_result import Array, Arrays
 from parity.tf_impl.external import outline
 
 
@@ -17,10 +22,17 @@ def layers(model: keras.Layer) -> dict[str, keras.Layer]:
     found = dict(outline.layers_of(model))
     known = {id(layer) for layer in found.values()} | {id(model)}
     start = f"{model.name}/"
-    for layer in _below(model):
-        if id(layer) in known:
+    seen: set[int] = set()
+    left: list[keras.Layer] = [model]
+    while left:
+        layer = left.pop()
+        if id(layer) in seen:
             continue
-        found[free_name((layer.path or layer.name).removeprefix(start), found)] = layer
+        seen.add(id(layer))
+        if id(layer) not in known:
+            found[free_name((layer.path or layer.name).removeprefix(start), found)] = layer
+        if not isinstance(layer, keras.layers.RNN):
+            left += reversed(layer._layers)
     return {path: layer for path, layer in found.items() if layer is not model}
 
 
@@ -35,17 +47,33 @@ def trained(model: keras.Layer) -> dict[str, keras.Variable]:
     return {name: each for name, each in without_ties(tensors(model)).items() if id(each) in ours}
 
 
-def _below(model: keras.Layer) -> list[keras.Layer]:
-    """Layers in depth-first order, each once."""
-    seen: dict[int, keras.Layer] = {}
+def stored(model: keras.Layer) -> dict[str, keras.Variable]:
+    """Return all weights and buffers by native name; raises ExternalModelError where some have no shape yet."""
+    found = tensors(model)
+    if not found and not model.built:
+        raise ExternalModelError(
+            "the model has no weights before the first pass; ask for the outline with inputs first"
+        )
+    return found
 
-    def visit(layer: keras.Layer) -> None:
-        if id(layer) in seen:
-            return
-        seen[id(layer)] = layer
-        if not isinstance(layer, keras.layers.RNN):
-            for child in layer._flatten_layers(include_self=False, recursive=False):
-                visit(child)
 
-    visit(model)
-    return list(seen.values())
+def assign(tensor: keras.Variable, array: Array) -> None:
+    """Set a tensor to values of its shape."""
+    tensor.assign(array)
+
+
+def update(
+    optimizer: keras.Optimizer, trained: Mapping[str, keras.Variable], gradients: Sequence[Arrays]
+) -> None:
+    """Make one update by each set of gradients.
+
+    Args:
+        optimizer: a new one.
+        trained: the trained tensors by native name, which are changed.
+        gradients: by native name, of the tensor's shape; a tensor that a set leaves out has no gradient in that update.
+    """
+    optimizer.build(list(trained.values()))
+    for given in gradients:
+        present = [name for name in trained if name in given]
+        tensors = [tf.constant(given[name], trained[name].dtype) for name in present]
+        optimizer.apply(tensors, [trained[name] for name in present])

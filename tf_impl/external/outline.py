@@ -11,18 +11,40 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import optimizers as optim
 from keras.src import backend
 from keras.src.backend.common.variables import Variable as CommonVariable
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, free_name, qualified
 from parity.common.external.process.pass_result import tensors_in
-from parity.common.spec.external.outline import LayerInfo, OperationInfo, Outline, Shape
+from parity.common.spec.external.outline import OptimizerInfo, Outline, Settings, Shape
 from parity.tf_impl.external import settings
 from parity.tf_impl.external.calling import call, is_tensor
-from parity.tf_impl.external.functions import WATCHED, function_of
-from parity.tf_impl.external.optimizers import describe
-from parity.tf_impl.external.settings import argument_of, is_stochastic, kind_of
+from parity.tf_impl.external.settings import WATCHED, function_of, kind_of
+
+_MOMENTS = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon"}
+# Class -> canonical kind; by canonical name of a number the attribute that holds it; settings that are always so.
+_KINDS: dict[type[optim.Optimizer], tuple[str, dict[str, str], Settings]] = {
+    optim.SGD: ("sgd", {"momentum": "momentum"}, {"momentum_form": "velocity", "dampening": 0.0}),
+    optim.Adam: ("adam", _MOMENTS, {"epsilon_place": "outside"}),
+    optim.AdamW: ("adamw", _MOMENTS, {"epsilon_place": "outside"}),
+    optim.RMSprop: (
+        "rmsprop",
+        {"rho": "rho", "epsilon": "epsilon", "momentum": "momentum"},
+        {"epsilon_place": "in_root", "momentum_form": "velocity"},
+    ),
+    optim.Adagrad: (
+        "adagrad",
+        {"initial_accumulator": "initial_accumulator_value", "epsilon": "epsilon"},
+        {"epsilon_place": "in_root", "rate_decay": 0.0},
+    ),
+    optim.Adadelta: ("adadelta", {"rho": "rho", "epsilon": "epsilon"}, {}),
+    optim.Adamax: ("adamax", _MOMENTS, {"epsilon_place": "denominator"}),
+    optim.Nadam: ("nadam", _MOMENTS, {"momentum_decay": 1.0}),
+    optim.Lion: ("lion", {"beta_1": "beta_1", "beta_2": "beta_2"}, {}),
+}
+_SWITCHES = ("nesterov", "amsgrad", "centered")
 
 
 def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any = None) -> Outline:
@@ -37,11 +59,9 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         optimizer: of keras.optimizers, over any variables.
 
     Raises:
-        ExternalModelError: what was built is no model; it needs inputs to be built; it takes other inputs. What the
+        ExternalModelError: it needs inputs to be built; it takes other inputs. What the
             model's own code raises comes through as it is.
     """
-    if not isinstance(model, keras.layers.Layer):
-        raise ExternalModelError(f"{target}: expects a keras.Model, received {type(model).__name__}")
     began = time.perf_counter()
     if not all(layer.built for layer in model._flatten_layers()):
         if inputs is None:
@@ -49,39 +69,16 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         call(model, inputs, training=False)  # so that every layer has its path
     layers = layers_of(model)
     calls = Calls(layers, settings, [path for path, layer in layers.items() if not layer._layers])
-    given: dict[str, Shape] = {}
-    outputs: dict[str, Shape] = {}
-    touched: set[int] = set()
     if inputs is not None:
-        named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-        given = {name: np.shape(value) for name, value in named.items()}
-        with _traced(layers, calls, touched):
-            result = call(model, inputs, training=False)
-        outputs = {name: tuple(value.shape) for name, value in tensors_in(result, is_tensor).items()}
-    owned_here = list(owned(model))
-    variables = {name: variable for _, _, name, variable in owned_here}
-    tensors = calls.tensors(owned_here, _purpose)
-    infos = calls.placed(tensors)
-    arguments = _arguments(infos, layers)
-    order: list[str] = []
-    for path in calls.order:
-        order += [path, arguments[path].path] if path in arguments else [path]
-    dropped = [info.path for info in infos if is_stochastic(layers[info.path])]
-    return Outline(
+        with _traced(layers, calls):
+            calls.end(inputs, tensors_in(call(model, inputs, training=False), is_tensor))
+    return calls.outline(
+        model,
+        owned(model),
+        _purpose,
         framework="tensorflow",
         target=target,
-        type=qualified(type(model)),
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
-        layers=infos,
-        operations=(*calls.operations, *arguments.values()),
-        order=tuple(order),
-        tensors=tensors,
-        inputs=given,
-        outputs=outputs,
-        stochastic=tuple(dropped),
-        unused=tuple(
-            info.name for info in tensors if inputs is not None and id(variables[info.name]) not in touched
-        ),
         optimizer=None if optimizer is None else describe(optimizer),
         seconds=time.perf_counter() - began,
     )
@@ -100,26 +97,24 @@ def layers_of(model: keras.Model) -> dict[str, keras.layers.Layer]:
     """
     kept: list[tuple[str, str, Any]] = []
     seen: set[int] = set()
+    start = f"{model.name}/"
 
     def visit(layer: Any, above: str) -> None:
-        if id(layer) in seen:
+        if id(layer) in seen or isinstance(layer, keras.layers.InputLayer):
             return
         seen.add(id(layer))
         here = f"{above}/{layer.name}" if above else layer.name
         known = bool(kind_of(layer))
         if known or _own(layer) or not layer._layers:
-            kept.append((layer.path or here, here, layer))
+            kept.append(((layer.path or here).removeprefix(start), here.removeprefix(start), layer))
         if not known:
             for child in layer._layers:
                 visit(child, here)
 
     visit(model, "")
-    kept = [entry for entry in kept if not isinstance(entry[2], keras.layers.InputLayer)]
-    start = f"{model.name}/"
-    native = [(path.removeprefix(start), here.removeprefix(start), layer) for path, here, layer in kept]
-    counts = Counter(path for path, _, _ in native)
+    counts = Counter(path for path, _, _ in kept)
     found: dict[str, Any] = {}
-    for path, here, layer in native:
+    for path, here, layer in kept:
         found[free_name(path if counts[path] == 1 else here, found)] = layer
     return found
 
@@ -146,35 +141,16 @@ def _purpose(layer: Any, variable: Any) -> tuple[bool, bool]:
     return bool(not buffer and variable.trainable and layer.trainable), buffer
 
 
-def _arguments(infos: tuple[LayerInfo, ...], layers: dict[str, Any]) -> dict[str, OperationInfo]:
-    """By layer, the function of its `activation` argument."""
-    found = {}
-    for info in infos:
-        function = argument_of(layers[info.path])
-        if function is not None:
-            found[info.path] = OperationInfo(
-                path=f"{info.path}/activation",
-                kind="activation",
-                type=f"{info.type}(activation)",
-                settings=function,
-                calls=info.calls,
-                inputs=info.outputs,
-                outputs=info.outputs,
-                owner=info.path,
-            )
-    return found
-
-
 @contextmanager
-def _traced(layers: dict[str, Any], calls: Calls, touched: set[int]) -> Iterator[None]:
-    """One pass, reported to `calls`; `touched` gathers the ids of the variables whose values it reads."""
+def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
+    """One pass, reported to `calls`, with the ids of the variables whose values it reads."""
     paths = {id(layer): path for path, layer in layers.items()}
     with ExitStack() as stack:
         _replace(stack, keras.layers.Layer, "__call__", lambda old: _reporting(old, paths, calls))
         reading = CommonVariable.value
 
         def value(variable: Any) -> Any:
-            touched.add(id(variable))
+            calls.touched.add(id(variable))
             return reading.fget(variable)
 
         stack.callback(setattr, CommonVariable, "value", reading)
@@ -221,8 +197,9 @@ def _watching(name: str, module: Any, calls: Calls, inner: list[str]) -> Any:
                 inner.pop()
             found = function_of(old, args, given, result)
             if found is not None:
-                type_ = f"{module.__name__}.{name}"
-                calls.operation(found[0], type_, *found[1:], shapes((args, given)), shapes(result))
+                called, kind, settled = found
+                ends = {"inputs": shapes((args, given)), "outputs": shapes(result)}
+                calls.operation(called, kind=kind, type=f"{module.__name__}.{name}", settings=settled, **ends)
             return result
 
         return watching
@@ -234,3 +211,59 @@ def shapes(values: Any) -> tuple[Shape, ...]:
     """The shapes of all tensors in nested lists and dicts."""
     flat = keras.tree.flatten(values)
     return tuple(tuple(v.shape) for v in flat if isinstance(v, tf.Tensor | np.ndarray | CommonVariable))
+
+
+def describe(optimizer: Any) -> OptimizerInfo:
+    """The settings of an optimizer of keras.optimizers; of another class, '' as kind and none."""
+    cls = type(optimizer)
+    scale: Settings = {}
+    if isinstance(optimizer, optim.LossScaleOptimizer):
+        scale = {"loss_scale": float(optimizer.initial_scale)}
+        optimizer = optimizer.inner_optimizer
+    name = qualified(cls)
+    if type(optimizer) not in _KINDS:
+        return OptimizerInfo(kind="", type=name)
+    kind, numbers, always = _KINDS[type(optimizer)]
+    own: Settings = {
+        canonical: float(getattr(optimizer, attribute)) for canonical, attribute in numbers.items()
+    }
+    own |= {switch: bool(getattr(optimizer, switch)) for switch in _SWITCHES if hasattr(optimizer, switch)}
+    schedule = getattr(optimizer, "_learning_rate", None)
+    scheduled = isinstance(schedule, optim.schedules.LearningRateSchedule)
+    if scheduled:
+        config = {key: value for key, value in schedule.get_config().items() if key != "name"}
+        given = ", ".join(f"{key}={value}" for key, value in config.items())
+    common: Settings = {
+        "learning_rate": _number(schedule(0) if scheduled else optimizer.learning_rate),
+        "schedule": f"{type(schedule).__name__}({given})" if scheduled else None,
+        "weight_decay": float(optimizer.weight_decay or 0.0),
+        "weight_decay_mode": "decoupled",
+        "decay_mask": _decay_mask(optimizer),
+        "clip_global_norm": _number(optimizer.global_clipnorm),
+        "clip_norm": _number(optimizer.clipnorm),
+        "clip_value": _number(optimizer.clipvalue),
+        "ema": float(optimizer.ema_momentum) if optimizer.use_ema else None,
+        "accumulation": int(optimizer.gradient_accumulation_steps or 1),
+        "maximize": False,
+    }
+    return OptimizerInfo(kind=kind, type=name, settings={**common, **own, **always, **scale})
+
+
+def _number(value: Any) -> float | None:
+    """What a person wrote: .001 of a float32 variable that holds .0010000000474974513."""
+    if value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    array = np.asarray(value)
+    return float(str(array[()])) if array.dtype == np.float32 else float(array)
+
+
+def _decay_mask(optimizer: Any) -> str:
+    """Which tensors decay: 'all', or all but those that a pattern or a list leaves out."""
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    left_out = getattr(optimizer, "_exclude_from_weight_decay", None) or ()
+    excluded = [] if pattern is None else sorted(pattern.pattern.split("|"))
+    if left_out:
+        excluded.append(f"{len(left_out)} tensors")
+    return f"all but {', '.join(excluded)}" if excluded else "all"

@@ -11,14 +11,11 @@ import numpy as np
 import tensorflow as tf
 from keras.src import backend
 
-from parity.common.execution.pass_context import Context
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.tapping import Tapped
-from parity.common.spec.losses import LossBase
 from parity.tf_impl.external import load, names
-from parity.tf_impl.external.calling import array_of, call, is_tensor, tensor_of
+from parity.tf_impl.external.calling import array_of, call, is_tensor
 from parity.tf_impl.external.settings import argument_of
-from parity.tf_impl.losses import loss_sum_and_count
 
 
 class LiveTaps(Tapped):
@@ -143,14 +140,6 @@ def finish(model: keras.Layer, inputs: Array | Arrays) -> None:
 def penalty(model: keras.Layer) -> float:
     """Return what regularizers and add_loss add to the mean loss of the latest pass."""
     return sum((float(loss) for loss in model.losses), 0.0)
-
-
-def loss_of(loss: LossBase, output: tf.Tensor, target: Array, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the loss sum and what it counts, scalars, of an output and a target (batch, ...)."""
-    tensor = tensor_of(target)
-    if not tensor.dtype.is_floating:
-        tensor = tf.cast(tensor, tf.int64)
-    return loss_sum_and_count(loss, output, tensor, Context(training=training))
 
 
 def unregistered_parameters(model: keras.Layer, inputs: Array | Arrays) -> list[str]:

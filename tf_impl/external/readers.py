@@ -8,26 +8,40 @@ from typing import Any
 
 from keras import initializers as init
 from keras import layers as kl
+from keras.src.utils.naming import to_snake_case
 
 from parity.common.external.process.changes import numbers
-from parity.tf_impl.external.functions import FUNCTIONS, Settings
+from parity.common.spec.external.outline import Settings
+
+_SMOOTH = ("silu", "mish", "selu", "sigmoid", "log_sigmoid", "tanh", "tanh_shrink", "softsign")
+# Keras's functions by name: the canonical one, and the settings that its defaults mean.
+FUNCTIONS: dict[str, Settings] = {
+    **{name: {"function": name} for name in ("relu", "relu6", "hard_sigmoid", *_SMOOTH)},
+    "leaky_relu": {"function": "leaky_relu", "negative_slope": 0.2},
+    "gelu": {"function": "gelu", "approximate": False},
+    "elu": {"function": "elu", "alpha": 1.0},
+    "celu": {"function": "celu", "alpha": 1.0},
+    "softplus": {"function": "softplus", "beta": 1.0},
+    "hard_silu": {"function": "hard_swish"},
+    "hard_tanh": {"function": "hard_tanh", "low": -1.0, "high": 1.0},
+    "softmax": {"function": "softmax", "axis": -1},
+    "log_softmax": {"function": "log_softmax", "axis": -1},
+}
 
 
 def _initializer(value: Any) -> str:
     """Its canonical name; that of its class where it has none."""
-    named = {
-        init.Zeros: "zeros",
-        init.Ones: "ones",
-        init.GlorotUniform: "glorot_uniform",
-        init.GlorotNormal: "glorot_normal",
-        init.HeUniform: "he_uniform",
-        init.HeNormal: "he_normal",
-        init.LecunNormal: "lecun_normal",
-        init.LecunUniform: "lecun_uniform",
-    }
+    drawn = (
+        init.GlorotUniform,
+        init.GlorotNormal,
+        init.HeUniform,
+        init.HeNormal,
+        init.LecunNormal,
+        init.LecunUniform,
+    )
     cls = type(value)
-    if cls in named:
-        return named[cls]
+    if cls in (init.Zeros, init.Ones, *drawn):
+        return to_snake_case(cls.__name__)
     if cls is init.Orthogonal:
         return "orthogonal" if value.gain == 1 else f"orthogonal_{value.gain:g}"
     if cls is init.Constant and isinstance(value.value, int | float):
@@ -55,10 +69,6 @@ def _with_bias(layer: Any, *roles: str) -> Settings:
     return {"use_bias": layer.use_bias, **_initial(layer, *roles, *(["bias"] if layer.use_bias else []))}
 
 
-def _dense(layer: kl.Dense) -> Settings:
-    return {"units": layer.units, **_with_bias(layer, "kernel")}
-
-
 def _einsum_dense(layer: kl.EinsumDense) -> Settings:
     return {"equation": layer.equation, "use_bias": layer.bias_axes is not None, **_initial(layer, "kernel")}
 
@@ -75,14 +85,13 @@ def _window(layer: Any) -> Settings:
 
 
 def _convolution(layer: Any) -> Settings:
-    depthwise = isinstance(layer, kl.DepthwiseConv1D | kl.DepthwiseConv2D)
-    if depthwise:
-        role = "depthwise" if hasattr(layer, "depthwise_initializer") else "kernel"
-        found = _initial(layer, role)
-        channels = layer.kernel.shape[-2] if layer.built else 0
-        filters, groups = channels * layer.depth_multiplier, channels
-        kernel = found.pop(f"{role}_initializer", None)
-        more: Settings = {"kernel_initializer": kernel, **_with_bias(layer)}
+    if isinstance(layer, kl.DepthwiseConv1D | kl.DepthwiseConv2D):
+        groups = layer.kernel.shape[-2] if layer.built else 0
+        filters = groups * layer.depth_multiplier
+        more: Settings = {
+            "kernel_initializer": _initializer(layer.depthwise_initializer),
+            **_with_bias(layer),
+        }
     else:
         filters, groups, more = layer.filters, layer.groups, _with_bias(layer, "kernel")
     return {"filters": filters, "groups": groups, **_window(layer), **more}
@@ -127,24 +136,8 @@ def _batch_norm(layer: kl.BatchNormalization) -> Settings:
     }
 
 
-def _axes(layer: Any) -> int:
-    return 1 if isinstance(layer.axis, int) else len(layer.axis)
-
-
-def _layer_norm(layer: kl.LayerNormalization) -> Settings:
-    return {"epsilon": float(layer.epsilon), "axes": _axes(layer), **_affine(layer)}
-
-
-def _rms_norm(layer: kl.RMSNormalization) -> Settings:
-    return {"epsilon": float(layer.epsilon), "axes": _axes(layer), "scale": True, "gamma_initializer": "ones"}
-
-
-def _group_norm(layer: kl.GroupNormalization) -> Settings:
-    return {"epsilon": float(layer.epsilon), "groups": layer.groups, **_affine(layer)}
-
-
-def _instance_norm(layer: kl.GroupNormalization) -> Settings:
-    return {"epsilon": float(layer.epsilon), "statistics": "batch", **_affine(layer)}
+def _axes_norm(layer: Any) -> Settings:
+    return {"epsilon": float(layer.epsilon), "axes": len(numbers(layer.axis, 1))}
 
 
 def _embedding(layer: Any) -> Settings:
@@ -174,10 +167,6 @@ def _average_pool(layer: Any) -> Settings:
     found = _pool(layer)
     del found["dilation"]
     return {**found, "count_padding": False, "divisor": None}
-
-
-def _adaptive(layer: Any) -> Settings:
-    return {"sides": ",".join(map(str, numbers(layer.output_size, 1)))}
 
 
 def _dropout(layer: Any) -> Settings:
@@ -318,28 +307,25 @@ _WINDOWED: dict[str, Callable[[Any], Settings]] = {
 # By canonical kind.
 READERS: dict[str, Callable[[Any], Settings]] = {
     **_WINDOWED,
-    "dense": _dense,
+    "dense": lambda layer: {"units": layer.units, **_with_bias(layer, "kernel")},
     "einsum_dense": _einsum_dense,
     "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "instance_norm": _instance_norm,
+    "layer_norm": lambda layer: {**_axes_norm(layer), **_affine(layer)},
+    "rms_norm": lambda layer: {**_axes_norm(layer), "scale": True, "gamma_initializer": "ones"},
+    "group_norm": lambda layer: {"epsilon": float(layer.epsilon), "groups": layer.groups, **_affine(layer)},
+    "instance_norm": lambda layer: {"epsilon": float(layer.epsilon), "statistics": "batch", **_affine(layer)},
     "embedding": _embedding,
-    "adaptive_average_pool": _adaptive,
-    "adaptive_max_pool": _adaptive,
-    "global_average_pool": lambda layer: {},
-    "global_max_pool": lambda layer: {},
+    **dict.fromkeys(
+        ("adaptive_average_pool", "adaptive_max_pool"),
+        lambda layer: {"sides": ",".join(map(str, numbers(layer.output_size, 1)))},
+    ),
+    **dict.fromkeys(("global_average_pool", "global_max_pool", "identity"), lambda layer: {}),
     "dropout": _dropout,
-    "alpha_dropout": lambda layer: {"rate": float(layer.rate)},
-    "gaussian_dropout": lambda layer: {"rate": float(layer.rate)},
+    **dict.fromkeys(("alpha_dropout", "gaussian_dropout"), lambda layer: {"rate": float(layer.rate)}),
     "gaussian_noise": lambda layer: {"deviation": float(layer.stddev)},
     "prelu": _prelu,
     "flatten": _flatten,
-    "identity": lambda layer: {},
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "simple_rnn": _recurrent,
+    **dict.fromkeys(("lstm", "gru", "simple_rnn"), _recurrent),
     "attention": _attention,
     "resize": _resize,
     "zero_pad": lambda layer: {"padding": _pads(layer.padding)},

@@ -1,16 +1,14 @@
-"""Keras's layers in canonical kinds, roles and settings; see `common/external/lint/settings.py`."""
+"""Keras's layers and functions in canonical kinds, roles and settings; see `common/external/lint/settings.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import layers as kl
 
-from parity.common.spec.external.outline import TensorInfo
-from parity.tf_impl.external.functions import Settings
-from parity.tf_impl.external.readers import READERS
+from parity.common.spec.external.outline import Settings
+from parity.tf_impl.external.readers import FUNCTIONS, READERS
 
 # By kind; {} stands for the number of spatial axes: 1 for the first class of a row, then 2, then 3.
 _CLASSES: dict[str, tuple[type[kl.Layer], ...]] = {
@@ -75,6 +73,10 @@ _REGULARIZERS = (
     *(f"{role}_regularizer" for role in (*_WEIGHTS, "activity")),
     *(f"{role}_constraint" for role in ("kernel", "bias", "embeddings")),
 )
+# Functions that are watched in a pass.
+WATCHED = (*FUNCTIONS, "pad")
+# Settings that functions of backend.nn and tf.nn take as an argument, their second.
+_ARGUMENTS = ("negative_slope", "approximate", "alpha", "axis")
 
 
 def _stock(layer: kl.Layer) -> type[kl.Layer] | None:
@@ -130,7 +132,7 @@ def role_of(layer: kl.Layer, name: str) -> str:
     return name
 
 
-def settings_of(layer: kl.Layer, tensors: Sequence[TensorInfo]) -> Settings:
+def settings_of(layer: kl.Layer) -> Settings:
     """The canonical settings of a layer of a known kind; none of others."""
     if isinstance(layer, kl.Bidirectional) and kind_of(layer):
         found = READERS[kind_of(layer)](layer.forward_layer)
@@ -141,9 +143,6 @@ def settings_of(layer: kl.Layer, tensors: Sequence[TensorInfo]) -> Settings:
         return {}
     if is_overridden(layer):
         found.pop("running_variance", None)
-    parameters = [info for info in tensors if not info.buffer]
-    if parameters:
-        found["trainable"] = any(info.trainable for info in parameters)
     return {**found, **_regularizers(layer)}
 
 
@@ -168,3 +167,38 @@ def _regularizers(layer: Any) -> Settings:
         if details or not named:
             found[name] = ", ".join(details) or type(value).__name__
     return found
+
+
+def function_of(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> tuple[str, str, Settings] | None:
+    """(its name, its kind, its settings) of a function of the backend or of TensorFlow that stands for a layer."""
+    del result
+    name = function.__name__.removesuffix("_v2")
+    name = "silu" if name == "swish" else name
+    if name == "pad":
+        return _padded(args, kwargs)
+    if name not in FUNCTIONS:
+        return None
+    settings = dict(FUNCTIONS[name])
+    for key in settings.keys() & set(_ARGUMENTS):
+        # Of Keras's backend, where the default differs from that of keras.activations.
+        default = settings[key] if name != "gelu" or function.__module__.startswith("tensorflow") else True
+        value = kwargs.get(key, kwargs.get("alpha", args[1] if len(args) > 1 else default))
+        settings[key] = value if isinstance(value, bool | int) else float(value)
+    return name, "activation", settings
+
+
+def _padded(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[str, str, Settings] | None:
+    """Zeros around all axes but those of batch and channels, which come last."""
+    arguments = dict(zip(("x", "pad_width", "mode", "constant_values"), args, strict=False)) | given
+    mode = str(arguments.get("mode", "constant")).lower()
+    width = arguments.get("pad_width", arguments.get("paddings"))
+    try:
+        pairs = [(int(before), int(after)) for before, after in width]
+    except TypeError:
+        return None
+    zeros = mode == "constant" and not arguments.get("constant_values")
+    if not zeros or len(pairs) < 3 or any(pairs[0]) or any(pairs[-1]):
+        return None
+    return "pad", "zero_pad", {"padding": tuple(side for pair in pairs[1:-1] for side in pair)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import keras
@@ -51,8 +52,13 @@ class ImportedModel(Contextual):
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
+        # Only here: it has settings of its own for the processes that it is made for.
+        from parity.tf_impl.external import load
+
+        exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
         try:
-            result = self.model(inputs, training=training)
+            with exact():
+                result = self.model(inputs, training=training)
         except Exception as error:
             raise blame(error, str(self.target)) from None
         return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)

@@ -11,6 +11,7 @@ from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
+from parity.tf_impl.strategy.values import own_variable
 
 
 @register(spec.BatchNorm)
@@ -30,21 +31,13 @@ class BatchNorm(Contextual, NodeLayer):
     def build(self, input_shape: tuple) -> None:
         for tensor in self.node.parameters:
             if tensor.name in ("moving_mean", "moving_variance"):
-                variable = self._buffer(tensor.shape)
+                # Replica 0's buffers are the canonical ones, as rank 0's are in PyTorch. Keras's add_weight
+                # cannot say so.
+                variable = own_variable(tensor.shape, self.dtype)
             else:
                 variable = self.add_weight(shape=tensor.shape, name=tensor.name, trainable=tensor.trainable)
             setattr(self, tensor.name, variable)
         self.built = True
-
-    def _buffer(self, shape: tuple) -> tf.Variable:
-        # Replica 0's buffers are the canonical ones, as rank 0's are in PyTorch. Keras's add_weight
-        # cannot say so.
-        return tf.Variable(
-            tf.zeros(shape, self.dtype),
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
 
     def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         if not (context.training and self.spec.uses_batch):

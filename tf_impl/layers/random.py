@@ -1,18 +1,53 @@
-"""Dropout and its relatives."""
+"""Dropout and its relatives, by keyed random words on the device: the same bits as `parity.common.base.rng`."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
 from parity.common.base import rng
+from parity.common.base.rng import Key
 from parity.common.execution.pass_context import Context
 from parity.common.spec import layers as spec
 from parity.common.spec.layers import Shape
 from parity.common.spec.layers.random import threshold
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
-from parity.tf_impl.random import sample_words
+
+_LOW = 0xFFFFFFFF
+
+
+def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.Tensor:
+    """Random 32-bit words of each sample, as `parity.common.base.rng.sample_words`.
+
+    Returns:
+        (batch, count) int64 in [0, 2^32).
+    """
+    blocks = -(-count // 4)
+    batch = tf.shape(sample_ids)[0]
+    shape = [batch, blocks]
+    low = tf.constant(_LOW, tf.int64)
+    high = lambda x: tf.bitwise.bitwise_and(tf.bitwise.right_shift(x, tf.constant(32, tf.int64)), low)  # noqa: E731
+    x0 = tf.broadcast_to(tf.range(blocks, dtype=tf.int64), shape)
+    x1 = tf.zeros_like(x0) + tf.cast(step, tf.int64)
+    x2 = tf.broadcast_to(tf.bitwise.bitwise_and(sample_ids, low)[:, None], shape)
+    x3 = tf.broadcast_to(high(sample_ids)[:, None], shape)
+    key_0, key_1 = key
+    # int64 wraps where uint64 would not, but the low and the high halves come out the same.
+    for _ in range(10):
+        product_0 = x0 * 0xD2511F53
+        product_1 = x2 * 0xCD9E8D57
+        x0, x1, x2, x3 = (
+            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(high(product_1), x1), key_0),
+            tf.bitwise.bitwise_and(product_1, low),
+            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(high(product_0), x3), key_1),
+            tf.bitwise.bitwise_and(product_0, low),
+        )
+        key_0 = (key_0 + 0x9E3779B9) & _LOW
+        key_1 = (key_1 + 0xBB67AE85) & _LOW
+    words = tf.reshape(tf.stack([x0, x1, x2, x3], -1), [batch, 4 * blocks])
+    return words[:, :count]
 
 
 def keep_mask(x: tf.Tensor, context: Context, path: str, shape: Shape, rate: float) -> tf.Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -15,51 +15,8 @@ from parity.tf_impl.layers.random import keep_mask
 from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 
 Gates = Sequence[tf.Tensor]
-
-
-@dataclass(frozen=True)
-class Product:
-    """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
-
-    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    gates: int
-    kernels: Gates  # one a gate where the state has dropout's masks, else one for all
-    masks: Gates  # (batch, units) one a gate, or none
-    bias: tf.Tensor | None
-
-    def __call__(self, hidden: tf.Tensor) -> Gates:
-        """(batch, units) for each gate."""
-        if self.masks:
-            pairs = zip(self.masks, self.kernels, strict=True)
-            products = tf.concat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
-        else:
-            products = self.project(hidden, self.kernels[0])
-        if self.bias is not None:
-            products = products + self.bias
-        return tf.split(products, self.gates, -1)
-
-
-def split_products(
-    project: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    sizes: tuple[int, ...],
-    kernel: tf.Tensor,
-    bias: tf.Tensor | None,
-    kept: tf.Tensor | None,
-) -> list[Product]:
-    """One Product for each size, a number of gates. Splits here, once, and not at every token.
-
-    kept: (batch, gates, units), dropout's mask of the state, or None.
-    """
-    widths = [size * kernel.shape[0] for size in sizes]
-    kernels = tf.split(kernel, widths, -1)
-    biases = [None] * len(sizes) if bias is None else tf.split(bias, widths, -1)
-    masks = [] if kept is None else list(tf.unstack(kept, axis=1))
-    products = []
-    for size, part, shift in zip(sizes, kernels, biases, strict=True):
-        own, masks = masks[:size], masks[size:]
-        parts = tf.split(part, size, -1) if own else (part,)
-        products.append(Product(project, size, parts, tuple(own), shift))
-    return products
+# Of a hidden state (batch, units) with the recurrent kernel: (batch, units) for each of some neighbouring gates.
+Product = Callable[[tf.Tensor], Gates]
 
 
 class Recurrent(Products, Contextual, NodeLayer):
@@ -108,13 +65,7 @@ class Recurrent(Products, Contextual, NodeLayer):
         if drops_state:
             shape = (spec.gates, spec.units)
             kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
-        recur = split_products(
-            self.project,
-            self.products,
-            self._tensor(prefix, "recurrent_kernel"),
-            self._tensor(prefix, "recurrent_bias"),
-            kept,
-        )
+        recur = self._recurrent_products(prefix, kept)
         tokens = x.shape[1]
         by_token = tf.TensorArray(x.dtype, tokens).unstack(tf.transpose(products, [1, 0, 2]))
         outputs = tf.TensorArray(x.dtype, tokens, element_shape=[None, spec.units])
@@ -132,6 +83,36 @@ class Recurrent(Products, Contextual, NodeLayer):
             maximum_iterations=tokens,
         )
         return tf.transpose(tf.reshape(outputs.stack(), [tokens, -1, spec.units]), [1, 0, 2])
+
+    def _recurrent_products(self, prefix: str, kept: tf.Tensor | None) -> list[Product]:
+        """A function for each of `products`. Splits here, once, and not at every token.
+
+        kept: (batch, gates, units), dropout's mask of the state, or None.
+        """
+        kernel, bias = self._tensor(prefix, "recurrent_kernel"), self._tensor(prefix, "recurrent_bias")
+        widths = [size * kernel.shape[0] for size in self.products]
+        kernels = tf.split(kernel, widths, -1)
+        biases = [None] * len(widths) if bias is None else tf.split(bias, widths, -1)
+        masks = [] if kept is None else list(tf.unstack(kept, axis=1))
+        found = []
+        for size, part, shift in zip(self.products, kernels, biases, strict=True):
+            own, masks = masks[:size], masks[size:]
+            parts = tf.split(part, size, -1) if own else (part,)
+            found.append(functools.partial(self._product, parts, own, shift, size))
+        return found
+
+    def _product(
+        self, kernels: Gates, masks: Gates, bias: tf.Tensor | None, gates: int, hidden: tf.Tensor
+    ) -> Gates:
+        """Of a state with the recurrent kernel: one kernel a gate where it has dropout's masks, else one for all."""
+        if masks:
+            pairs = zip(masks, kernels, strict=True)
+            products = tf.concat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
+        else:
+            products = self.project(hidden, kernels[0])
+        if bias is not None:
+            products = products + bias
+        return tf.split(products, gates, -1)
 
     def _step(
         self, token: Gates, state: tuple[tf.Tensor, ...], recur: list[Product]

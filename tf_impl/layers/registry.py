@@ -7,21 +7,13 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from parity.common.base.registry import Registry
 from parity.common.execution.hooks import around
 from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 
-_BUILDERS: dict[type, Callable[[Node], keras.layers.Layer]] = {}
-
-
-def register(*spec_classes: type) -> Callable:
-    """Decorator: the class or function that makes a layer of a node of these specs."""
-
-    def remember(builder: Callable[[Node], keras.layers.Layer]) -> Callable:
-        _BUILDERS.update(dict.fromkeys(spec_classes, builder))
-        return builder
-
-    return remember
+_BUILDERS: Registry[Callable[[Node], keras.layers.Layer]] = Registry()
+register = _BUILDERS.register
 
 
 def build_layer(node: Node) -> keras.layers.Layer:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from parity.common.base.registry import Registry
 from parity.common.execution.hooks import around
 from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
@@ -34,17 +35,8 @@ class Update(NamedTuple):
 
 # What is added to the decayed weight.
 Rule = Callable[[Update], tf.Tensor]
-_RULES: dict[type[OptimizerBase], Rule] = {}
-
-
-def register(*kinds: type[OptimizerBase]) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some optimizers."""
-
-    def take(rule: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return take
+_RULES: Registry[Rule] = Registry()
+register = _RULES.register
 
 
 class Optimizer:

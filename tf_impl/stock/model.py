@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import layers, ops
 
 from parity.common.base.errors import CheckpointError
+from parity.common.base.registry import Registry
 from parity.common.checkpoint.weights import Weights
 from parity.common.spec import Node
 from parity.common.spec import layers as spec
@@ -19,7 +20,6 @@ from parity.common.state.canonical import State, canonical_name
 
 Tensor = Any
 Builder = Callable[["Build", Node, Tensor], Tensor]
-_BUILDERS: dict[type, Builder] = {}
 
 
 def stock_model(weights: Weights) -> keras.Model:
@@ -43,7 +43,6 @@ class Build:
 
     tensors: State
     kept: Tensor = None
-    made: list[str] = field(default_factory=list)
 
     def __call__(self, node: Node, x: Tensor) -> Tensor:
         """What a node makes of x."""
@@ -62,32 +61,24 @@ class Build:
             x = self(child, x)
         return x
 
+    def branches(self, node: Node, x: Tensor) -> list[Tensor]:
+        """What each child makes of x."""
+        return [self(child, x) for child in node.children]
+
     def own(self, node: Node) -> State:
         """A node's tensors by their names in the spec."""
         return {p.name: self.tensors[canonical_name(node.path, p)] for p in node.parameters}
 
-    def put(
-        self, layer: keras.layers.Layer, values: list[np.ndarray | None], x: Tensor, **given: Any
-    ) -> Tensor:
+    def put(self, layer: layers.Layer, values: list[np.ndarray | None], x: Tensor, **given: Any) -> Tensor:
         """Apply a layer, and give it its weights in Keras's order; those that are None it does not have."""
         y = layer(x, **given)
         layer.set_weights([value for value in values if value is not None])
         return y
 
-    def put_named(self, layer: keras.layers.Layer, node: Node, x: Tensor, *names: str) -> Tensor:
+    def put_named(self, layer: layers.Layer, node: Node, x: Tensor, *names: str) -> Tensor:
         """`put` with a node's tensors of these names, as far as it has them."""
         own = self.own(node)
         return self.put(layer, [own.get(name) for name in names], x)
-
-
-def register(*kinds: type) -> Callable[[Builder], Builder]:
-    """Decorator: how nodes of these specs are made."""
-
-    def take(builder: Builder) -> Builder:
-        _BUILDERS.update(dict.fromkeys(kinds, builder))
-        return builder
-
-    return take
 
 
 def missing(node: Node, why: str = "") -> CheckpointError:
@@ -103,36 +94,39 @@ def name_of(node: Node) -> str:
     return node.path.replace("/", ".")
 
 
-@register(spec.Sequential, spec.Repeat)
-def _sequential(build: Build, node: Node, x: Tensor) -> Tensor:
-    return build.chain(node.children, x)
-
-
-@register(spec.Residual)
-def _residual(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.Add(name=name_of(node))([x, build.chain(node.children, x)])
-
-
-@register(spec.Add)
-def _add(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.Add(name=name_of(node))([build(child, x) for child in node.children])
-
-
-@register(spec.Concatenate)
-def _concatenate(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.Concatenate(name=name_of(node))([build(child, x) for child in node.children])
-
-
-@register(spec.Identity, spec.ActivityPenalty)
-def _identity(build: Build, node: Node, x: Tensor) -> Tensor:
-    return x
+# By its spec, what a layer is made of: here where one expression says it, below where it takes more.
+_BUILDERS: Registry[Builder] = Registry(
+    {
+        spec.Sequential: lambda build, node, x: build.chain(node.children, x),
+        spec.Repeat: lambda build, node, x: build.chain(node.children, x),
+        spec.Residual: lambda build, node, x: layers.Add(name=name_of(node))(
+            [x, build.chain(node.children, x)]
+        ),
+        spec.Add: lambda build, node, x: layers.Add(name=name_of(node))(build.branches(node, x)),
+        spec.Concatenate: lambda build, node, x: layers.Concatenate(name=name_of(node))(
+            build.branches(node, x)
+        ),
+        spec.Identity: lambda build, node, x: x,
+        spec.ActivityPenalty: lambda build, node, x: x,
+        spec.Reshape: lambda build, node, x: layers.Reshape(node.output_shape, name=name_of(node))(x),
+        spec.Permute: lambda build, node, x: layers.Permute(node.spec.dims, name=name_of(node))(x),
+        spec.Slice: lambda build, node, x: x[..., node.spec.start : node.spec.stop],
+        spec.TakeToken: lambda build, node, x: x[:, node.spec.index],
+        spec.GlobalAveragePool: lambda build, node, x: ops.mean(
+            x, axis=tuple(range(1, len(node.input_shape)))
+        ),
+        spec.GlobalMaxPool: lambda build, node, x: ops.max(x, axis=tuple(range(1, len(node.input_shape)))),
+        spec.ZeroPad2D: lambda build, node, x: layers.ZeroPadding2D(node.spec.pads(), name=name_of(node))(x),
+    }
+)
+register = _BUILDERS.register
 
 
 @register(spec.Dropout)
 def _dropout(build: Build, node: Node, x: Tensor) -> Tensor:
-    kind: Any = keras.layers.Dropout
+    kind: Any = layers.Dropout
     if node.spec.whole == "channels":
-        kind = {2: keras.layers.SpatialDropout1D, 3: keras.layers.SpatialDropout2D}.get(len(node.input_shape))
+        kind = {2: layers.SpatialDropout1D, 3: layers.SpatialDropout2D}.get(len(node.input_shape))
         if kind is None:
             return x
     return kind(node.spec.rate, name=name_of(node))(x)
@@ -140,7 +134,7 @@ def _dropout(build: Build, node: Node, x: Tensor) -> Tensor:
 
 @register(spec.Dense)
 def _dense(build: Build, node: Node, x: Tensor) -> Tensor:
-    layer = keras.layers.Dense(node.spec.units, use_bias=node.spec.use_bias, name=name_of(node))
+    layer = layers.Dense(node.spec.units, use_bias=node.spec.use_bias, name=name_of(node))
     return build.put_named(layer, node, x, "kernel", "bias")
 
 
@@ -160,7 +154,7 @@ def _activation(build: Build, node: Node, x: Tensor) -> Tensor:
         return ops.maximum(x, 0.0) + node.spec.negative_slope * ops.minimum(x, 0.0)
     if function in _FORMULAS:
         return _FORMULAS[function](x)
-    return keras.layers.Activation(function, name=name_of(node))(x)
+    return layers.Activation(function, name=name_of(node))(x)
 
 
 @register(spec.PReLU)
@@ -168,7 +162,7 @@ def _prelu(build: Build, node: Node, x: Tensor) -> Tensor:
     shared = [] if node.spec.slope_per == "element" else list(range(1, len(node.input_shape)))
     alpha = build.own(node)["alpha"]
     shape = tuple(1 if axis + 1 in shared else side for axis, side in enumerate(node.input_shape))
-    layer = keras.layers.PReLU(shared_axes=shared or None, name=name_of(node))
+    layer = layers.PReLU(shared_axes=shared or None, name=name_of(node))
     return build.put(layer, [np.broadcast_to(alpha, shape)], x)
 
 
@@ -176,37 +170,17 @@ def _prelu(build: Build, node: Node, x: Tensor) -> Tensor:
 def _flatten(build: Build, node: Node, x: Tensor) -> Tensor:
     rank = len(node.input_shape)
     if node.spec.order == "chw" and rank > 1:
-        x = keras.layers.Permute((rank, *range(1, rank)))(x)
-    return keras.layers.Reshape(node.output_shape, name=name_of(node))(x)
-
-
-@register(spec.Reshape)
-def _reshape(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.Reshape(node.output_shape, name=name_of(node))(x)
-
-
-@register(spec.Permute)
-def _permute(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.Permute(node.spec.dims, name=name_of(node))(x)
-
-
-@register(spec.Slice)
-def _slice(build: Build, node: Node, x: Tensor) -> Tensor:
-    return x[..., node.spec.start : node.spec.stop]
-
-
-@register(spec.TakeToken)
-def _take_token(build: Build, node: Node, x: Tensor) -> Tensor:
-    return x[:, node.spec.index]
+        x = layers.Permute((rank, *range(1, rank)))(x)
+    return layers.Reshape(node.output_shape, name=name_of(node))(x)
 
 
 @register(spec.Patchify)
 def _patchify(build: Build, node: Node, x: Tensor) -> Tensor:
     size = node.spec.size
     height, width, channels = node.input_shape
-    x = keras.layers.Reshape((height // size, size, width // size, size, channels))(x)
-    x = keras.layers.Permute((1, 3, 2, 4, 5))(x)
-    return keras.layers.Reshape(node.output_shape, name=name_of(node))(x)
+    x = layers.Reshape((height // size, size, width // size, size, channels))(x)
+    x = layers.Permute((1, 3, 2, 4, 5))(x)
+    return layers.Reshape(node.output_shape, name=name_of(node))(x)
 
 
 @register(spec.BatchNorm, spec.LayerNorm, spec.GroupNorm, spec.InstanceNorm)
@@ -218,14 +192,14 @@ def _norm(build: Build, node: Node, x: Tensor) -> Tensor:
         "scale": "gamma" in own,
         "name": name_of(node),
     }
-    made: keras.layers.Layer
+    made: layers.Layer
     if isinstance(layer, spec.BatchNorm):
-        made = keras.layers.BatchNormalization(momentum=layer.decay, **common)
+        made = layers.BatchNormalization(momentum=layer.decay, **common)
     elif isinstance(layer, spec.LayerNorm):
-        made = keras.layers.LayerNormalization(axis=list(range(-layer.axes, 0)), **common)
+        made = layers.LayerNormalization(axis=list(range(-layer.axes, 0)), **common)
     else:
         groups = layer.groups if isinstance(layer, spec.GroupNorm) else -1
-        made = keras.layers.GroupNormalization(groups=groups, **common)
+        made = layers.GroupNormalization(groups=groups, **common)
     return build.put_named(made, node, x, "gamma", "beta", "moving_mean", "moving_variance")
 
 
@@ -236,9 +210,7 @@ def _rms_norm(build: Build, node: Node, x: Tensor) -> Tensor:
         epsilon = float(np.finfo(keras.config.floatx()).eps)
     gamma = build.own(node).get("gamma")
     shape = node.input_shape[-node.spec.axes :]
-    layer = keras.layers.RMSNormalization(
-        axis=list(range(-node.spec.axes, 0)), epsilon=epsilon, name=name_of(node)
-    )
+    layer = layers.RMSNormalization(axis=list(range(-node.spec.axes, 0)), epsilon=epsilon, name=name_of(node))
     return build.put(layer, [np.ones(shape) if gamma is None else gamma], x)
 
 
@@ -247,16 +219,14 @@ def _convolution(build: Build, node: Node, x: Tensor) -> Tensor:
     layer = node.spec
     x, padding = _padded(node, x)
     common = _geometry(node, padding)
-    made: keras.layers.Layer
+    made: layers.Layer
     if isinstance(layer, spec.DepthwiseConv2D):
-        made = keras.layers.DepthwiseConv2D(layer.kernel(), depth_multiplier=layer.depth_multiplier, **common)
+        made = layers.DepthwiseConv2D(layer.kernel(), depth_multiplier=layer.depth_multiplier, **common)
     elif isinstance(layer, spec.SeparableConv2D):
         multiplier = layer.depth_multiplier
-        made = keras.layers.SeparableConv2D(
-            layer.filters, layer.kernel(), depth_multiplier=multiplier, **common
-        )
+        made = layers.SeparableConv2D(layer.filters, layer.kernel(), depth_multiplier=multiplier, **common)
     else:
-        kind = keras.layers.Conv1D if layer.rank == 1 else keras.layers.Conv2D
+        kind = layers.Conv1D if layer.rank == 1 else layers.Conv2D
         made = kind(layer.filters, layer.kernel(), groups=layer.groups, **common)
     return build.put_named(made, node, x, "depthwise_kernel", "pointwise_kernel", "kernel", "bias")
 
@@ -289,19 +259,19 @@ def _transposed(build: Build, node: Node, x: Tensor) -> Tensor:
     if layer.groups > 1 or min(after for _, after in crops) < 0:
         raise missing(node, "groups, or cells that only the bias reaches")
     flat = layer.rank == 1
-    kind = keras.layers.Conv1DTranspose if flat else keras.layers.Conv2DTranspose
+    kind = layers.Conv1DTranspose if flat else layers.Conv2DTranspose
     # Whole, so that what is taken off is ours to say; the bias goes the same way.
     made = kind(layer.filters, layer.kernel(), **_geometry(node, "valid"))
     y = build.put_named(made, node, x, "kernel", "bias")
     if not any(map(any, crops)):
         return y
-    return keras.layers.Cropping1D(crops[0])(y) if flat else keras.layers.Cropping2D(crops)(y)
+    return layers.Cropping1D(crops[0])(y) if flat else layers.Cropping2D(crops)(y)
 
 
 @register(spec.MaxPool2D, spec.MaxPool1D)
 def _max_pool(build: Build, node: Node, x: Tensor) -> Tensor:
     x, padding = _padded(node, x, float(np.finfo(keras.config.floatx()).min))
-    return _pool(keras.layers.MaxPooling1D, keras.layers.MaxPooling2D, node, padding)(x)
+    return _pool(layers.MaxPooling1D, layers.MaxPooling2D, node, padding)(x)
 
 
 @register(spec.AveragePool2D, spec.AveragePool1D)
@@ -309,28 +279,17 @@ def _average_pool(build: Build, node: Node, x: Tensor) -> Tensor:
     pads, counts = node.spec.pads(node.input_shape), node.spec.counts(node.input_shape)
     if any(map(any, pads)):
         x = ops.pad(x, [(0, 0), *pads, (0, 0)])
-    y = _pool(keras.layers.AveragePooling1D, keras.layers.AveragePooling2D, node, "valid")(x)
+    y = _pool(layers.AveragePooling1D, layers.AveragePooling2D, node, "valid")(x)
     full = float(np.prod(node.spec.window()))
     return y if (counts == full).all() else y * constant(full / counts)
 
 
-def _pool(flat: Any, square: Any, node: Node, padding: str) -> keras.layers.Layer:
+def _pool(flat: Any, square: Any, node: Node, padding: str) -> layers.Layer:
     kind = flat if node.spec.rank == 1 else square
-    layer: keras.layers.Layer = kind(
+    layer: layers.Layer = kind(
         node.spec.window(), strides=node.spec.steps(), padding=padding, name=name_of(node)
     )
     return layer
-
-
-@register(spec.GlobalAveragePool, spec.GlobalMaxPool)
-def _global_pool(build: Build, node: Node, x: Tensor) -> Tensor:
-    over = ops.max if isinstance(node.spec, spec.GlobalMaxPool) else ops.mean
-    return over(x, axis=tuple(range(1, len(node.input_shape))))
-
-
-@register(spec.ZeroPad2D)
-def _zero_pad(build: Build, node: Node, x: Tensor) -> Tensor:
-    return keras.layers.ZeroPadding2D(node.spec.pads(), name=name_of(node))(x)
 
 
 @register(spec.UpSampling2D, spec.Resize)
@@ -340,7 +299,7 @@ def _resize(build: Build, node: Node, x: Tensor) -> Tensor:
     if node.spec.interpolation == "nearest":
         if any(b % a for a, b in pairs):
             raise missing(node, "nearest to a size that is no multiple")
-        return keras.layers.UpSampling2D([b // a for a, b in pairs], name=name_of(node))(x)
+        return layers.UpSampling2D([b // a for a, b in pairs], name=name_of(node))(x)
     # Keras's own computes in float32.
     rows, columns = (constant(node.spec.matrix(*pair)) for pair in pairs)
     x = ops.einsum("oh,bhwc->bowc", rows, x)
@@ -350,3 +309,131 @@ def _resize(build: Build, node: Node, x: Tensor) -> Tensor:
 def constant(value: np.ndarray) -> Tensor:
     """An array that an operation of the model has in itself."""
     return np.asarray(value, keras.config.floatx())
+
+
+@register(spec.Embedding)
+def _embedding(build: Build, node: Node, x: Tensor) -> Tensor:
+    layer = layers.Embedding(node.spec.vocabulary, node.spec.features, name=name_of(node))
+    return build.put(layer, [build.own(node)["embedding"]], x)
+
+
+@register(spec.TiedEmbedding)
+def _tied(build: Build, node: Node, x: Tensor) -> Tensor:
+    own, beside = build.own(node), len(node.spec.beside)
+    layer = layers.ReversibleEmbedding(node.spec.vocabulary, node.spec.features, name=name_of(node))
+    y = build.put(layer, [own["embedding"]], x)
+    for child in node.children[:beside]:
+        y = y + build(child, x)
+    y = layer(build.chain(node.children[beside:], y), reverse=True)
+    return y + constant(own["output_bias"]) if "output_bias" in own else y
+
+
+def _row(build: Build, node: Node, numbers: Tensor) -> Tensor:
+    """Rows of a node's table; its numbers are computed, not given."""
+    table = build.own(node)["embedding"]
+    rows, features = table.reshape(-1, table.shape[-1]).shape
+    layer = layers.Embedding(rows, features, name=name_of(node))
+    return build.put(layer, [table.reshape(rows, features)], numbers)
+
+
+@register(spec.PositionEmbedding)
+def _positions(build: Build, node: Node, x: Tensor) -> Tensor:
+    numbers = ops.cumsum(ops.ones_like(x[..., 0], dtype="int32"), axis=1) - 1
+    return x + _row(build, node, numbers)
+
+
+@register(spec.SinusoidalPositions)
+def _sinusoidal(build: Build, node: Node, x: Tensor) -> Tensor:
+    return x + constant(node.spec.table(node.input_shape))
+
+
+@register(spec.SegmentEmbedding)
+def _segments(build: Build, node: Node, x: Tensor) -> Tensor:
+    if node.spec.separator_id is None:
+        return _row(build, node, ops.zeros_like(x, dtype="int32"))
+    separators = ops.cast(ops.equal(x, node.spec.separator_id), "int32")
+    before = ops.cumsum(separators, axis=1) - separators
+    return _row(build, node, ops.minimum(before, node.spec.types - 1))
+
+
+@register(spec.ClassToken)
+def _class_token(build: Build, node: Node, x: Tensor) -> Tensor:
+    first = _row(build, node, ops.zeros_like(x[:, :1, 0], dtype="int32"))
+    return layers.Concatenate(axis=1)([first, x])
+
+
+@register(spec.SelfAttention)
+def _self_attention(build: Build, node: Node, x: Tensor) -> Tensor:
+    if node.spec.rotary:
+        raise missing(node, "rotary positions")
+    return _attention(build, node, x, x, node.spec.causal)
+
+
+@register(spec.CrossAttention)
+def _cross_attention(build: Build, node: Node, x: Tensor) -> Tensor:
+    return _attention(build, node, x, build.chain(node.children, x), False)
+
+
+def _attention(build: Build, node: Node, x: Tensor, memory: Tensor, causal: bool) -> Tensor:
+    layer, own = node.spec, build.own(node)
+    if ("query_bias" in own) != ("output_bias" in own):
+        raise missing(node, "a bias of the output alone, or of all but it")
+    size, inner = layer.size(node.input_shape), layer.heads * layer.size(node.input_shape)
+    common = {"use_bias": layer.use_bias, "dropout": layer.dropout, "name": name_of(node)}
+    if layer.groups == layer.heads:
+        made = layers.MultiHeadAttention(layer.heads, size, **common)
+    else:
+        made = layers.GroupQueryAttention(size, layer.heads, layer.groups, **common)
+    values = []
+    for part, heads in (("query", layer.heads), ("key", layer.groups), ("value", layer.groups)):
+        values.append(own[f"{part}_kernel"].reshape(-1, heads, size))
+        if f"{part}_bias" in own:
+            values.append(own[f"{part}_bias"].reshape(heads, size))
+    values.append(own["output_kernel"].reshape(layer.heads, inner // layer.heads, -1))
+    values.append(own.get("output_bias"))
+    masked: dict[str, Any] = {"use_causal_mask": causal}
+    if layer.masked and build.kept is not None:
+        masked["attention_mask"] = ops.expand_dims(build.kept, 1)
+    return build.put(made, values, x, value=memory, **masked)
+
+
+@register(spec.LSTM, spec.GRU, spec.SimpleRNN)
+def _recurrent(build: Build, node: Node, x: Tensor) -> Tensor:
+    layer, own = node.spec, build.own(node)
+    both = layer.direction == "both"
+    mask = build.kept if layer.masked else None
+    if mask is not None and layer.return_sequences and layer.zero_padded != both:
+        raise missing(node, f"padded_outputs {layer.padded_outputs}")
+    kind: Any = {
+        spec.LSTM: layers.LSTM,
+        spec.GRU: layers.GRU,
+        spec.SimpleRNN: layers.SimpleRNN,
+    }[type(layer)]
+    more = {"reset_after": layer.reset == "after"} if isinstance(layer, spec.GRU) else {}
+    made: layers.Layer = kind(
+        layer.units,
+        return_sequences=layer.return_sequences,
+        use_bias=layer.use_bias,
+        go_backwards=layer.direction == "backward",
+        name=name_of(node),
+        **more,
+    )
+    if both:
+        merge = "concat" if layer.merge == "concatenate" else "sum"
+        made = layers.Bidirectional(made, merge_mode=merge, name=f"{name_of(node)}.both")
+    values = [value for prefix, _ in layer.ways for value in _cell(layer, own, prefix)]
+    y = build.put(made, values, x, **({} if mask is None else {"mask": mask}))
+    if mask is not None and layer.return_sequences:
+        # An operation leaves behind the mask that Keras would hand on to layers that are to see padding.
+        y = ops.copy(y)
+    # Keras leaves outputs in the order of their making.
+    return ops.flip(y, axis=1) if layer.direction == "backward" and layer.return_sequences else y
+
+
+def _cell(layer: Any, own: State, prefix: str) -> list[np.ndarray | None]:
+    """Kernel, recurrent kernel and bias of one direction."""
+    bias, second = own.get(f"{prefix}bias"), own.get(f"{prefix}recurrent_bias")
+    if second is not None:
+        # Keras has two in a GRU alone; in the others they are added, and one sum does.
+        bias = np.stack([bias, second]) if isinstance(layer, spec.GRU) else bias + second
+    return [own[f"{prefix}kernel"], own[f"{prefix}recurrent_kernel"], bias]

@@ -16,7 +16,7 @@ from parity.common.spec import Placement
 from parity.tf_impl import runtime
 from parity.tf_impl.strategy.base import Strategy
 from parity.tf_impl.strategy.loopback import accept_only_this_machine
-from parity.tf_impl.strategy.rendezvous import WorkerRendezvous
+from parity.tf_impl.strategy.rendezvous import meeting
 from parity.tf_impl.strategy.watchdog import listens
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class MultiWorker(Strategy):
         if placement.processes == 1:
             os.environ.pop("TF_CONFIG", None)
             return _native(placement, options)
-        with WorkerRendezvous(placement, self.place) as self._workers:
+        with meeting(placement, self.place) as self._workers:
             task = {"type": "worker", "index": self.rank}
             handler = signal.getsignal(signal.SIGTERM)
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": self._workers}, "task": task})

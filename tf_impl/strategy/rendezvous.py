@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from parity.common.base.errors import RunError
@@ -18,49 +20,38 @@ from parity.tf_impl.strategy import watchdog
 _POLL_SECONDS = 0.02
 
 
-class WorkerRendezvous:
-    """The workers' addresses in rank order, and a limit to waiting for them. Use as a context manager."""
-
-    def __init__(self, placement: Placement, place: ProcessContext) -> None:
-        self._place = place
-        self._seconds = placement.timeout_seconds
-        self._port: socket.socket | None = None
-        self._watchdog: subprocess.Popen | None = None
-
-    def __enter__(self) -> list[str]:
-        known = self._place.workers
-        workers = list(known) if known else self._exchange()
-        limits = [os.getpid(), self._place.rank, self._seconds]
-        self._watchdog = subprocess.Popen(
+@contextmanager
+def meeting(placement: Placement, place: ProcessContext) -> Iterator[list[str]]:
+    """The workers' addresses in rank order, and within it a limit to waiting for them."""
+    with ExitStack() as held:
+        workers = list(place.workers or _exchanged(placement, place, held))
+        limits = [os.getpid(), place.rank, placement.timeout_seconds]
+        limiting = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, *map(str, limits), *workers],
             stdin=subprocess.PIPE,
             # Not descriptor 2, which may lead to a log that ends with this process.
             stderr=sys.stderr,
         )
-        return workers
+        held.callback(limiting.communicate, b"met")
+        yield workers
 
-    def __exit__(self, *_: object) -> None:
-        if self._watchdog is not None:
-            self._watchdog.communicate(b"met")
-        if self._port is not None:
-            self._port.close()
 
-    def _exchange(self) -> list[str]:
-        """On one machine: each takes a free port, writes it beside the rendezvous, and reads the others'."""
-        if self._place.rendezvous is None:
-            raise RunError(
-                f"rank {self._place.rank} knows no addresses of workers; the launcher must give them, in rank order"
-            )
-        self._port = _held_port()
-        files = [Path(f"{self._place.rendezvous}.worker_{rank}") for rank in range(self._place.processes)]
-        with replacing(files[self._place.rank]) as temporary:
-            temporary.write_text(f"127.0.0.1:{self._port.getsockname()[1]}")
-        deadline = time.monotonic() + self._seconds
-        while missing := [f"rank {rank}" for rank, file in enumerate(files) if not file.exists()]:
-            if time.monotonic() > deadline:
-                raise RunError(watchdog.waited(self._place.rank, self._seconds, missing))
-            time.sleep(_POLL_SECONDS)
-        return [file.read_text() for file in files]
+def _exchanged(placement: Placement, place: ProcessContext, held: ExitStack) -> list[str]:
+    """On one machine: each takes a free port, writes it beside the rendezvous, and reads the others'."""
+    if place.rendezvous is None:
+        raise RunError(
+            f"rank {place.rank} knows no addresses of workers; the launcher must give them, in rank order"
+        )
+    port = held.enter_context(_held_port())
+    files = [Path(f"{place.rendezvous}.worker_{rank}") for rank in range(place.processes)]
+    with replacing(files[place.rank]) as temporary:
+        temporary.write_text(f"127.0.0.1:{port.getsockname()[1]}")
+    deadline = time.monotonic() + placement.timeout_seconds
+    while missing := [f"rank {rank}" for rank, file in enumerate(files) if not file.exists()]:
+        if time.monotonic() > deadline:
+            raise RunError(watchdog.waited(place.rank, placement.timeout_seconds, missing))
+        time.sleep(_POLL_SECONDS)
+    return [file.read_text() for file in files]
 
 
 def _held_port() -> socket.socket:

@@ -8,6 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 
+def own_variable(shape: tuple[int, ...], dtype: Any) -> tf.Variable:
+    """A variable of zeros of which each replica has its own; read from outside the replicas, it is the first one's."""
+    return tf.Variable(
+        tf.zeros(shape, dtype),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
 class ReplicaValues:
     """One value for each local replica, put together and taken apart. native: the tf.distribute strategy."""
 

@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import lightning.fabric
+from lightning.fabric.plugins.environments import TorchElasticEnvironment
 from lightning.fabric.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 
+from parity.common.execution.process_context import ProcessContext
 from parity.common.spec import Placement
-from parity.torch_impl.engines.environment import RankEnvironment
-from parity.torch_impl.engines.joining import quiet
+from parity.torch_impl.engines.joining import describe_group, quiet
 from parity.torch_impl.strategy.all_reduce import timeout_of
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.blocks import checkpoint_blocks
@@ -20,6 +21,21 @@ from parity.torch_impl.strategy.sharded import FSDP2
 
 if TYPE_CHECKING:
     from parity.torch_impl.model import Model
+
+
+class RankEnvironment(TorchElasticEnvironment):
+    """One rank of a run whose processes are started, for Fabric and the Trainer; what the launcher said, nothing guessed.
+
+    Lightning's other environments compute ranks from node numbers, or ask the first scheduler that they
+    detect. This one reads the variables that `describe_group` sets.
+    """
+
+    def __init__(self, place: ProcessContext, placement: Placement) -> None:
+        describe_group(place, placement)
+        self._node = place.node
+
+    def node_rank(self) -> int:
+        return self._node
 
 
 class Fabric(Strategy):
@@ -94,6 +110,4 @@ class FabricFSDP2(Fabric, FSDP2):
             del self._model
 
 
-def strategy_of(placement: Placement) -> type[Strategy]:
-    """The class that works a placement through Fabric."""
-    return FabricFSDP2 if placement.strategy == "fsdp2" else Fabric
+STRATEGIES = {"single": Fabric, "ddp": Fabric, "fsdp2": FabricFSDP2}

@@ -31,7 +31,7 @@ from parity.common.execution.process_context import process_context
 from parity.common.execution.step import LocalGradients
 from parity.common.spec import Placement, RunOptions, TrainSpec
 from parity.torch_impl import runtime
-from parity.torch_impl.engines.environment import RankEnvironment
+from parity.torch_impl.engines.fabric import RankEnvironment
 from parity.torch_impl.engines.joining import local_store, quiet
 from parity.torch_impl.sharding.tensors import local
 from parity.torch_impl.strategy import STRATEGIES
@@ -60,7 +60,7 @@ def spawn(spec: TrainSpec, placement: Placement, run_options: RunOptions, begin:
             trainer.fit(_Training(placement, begin))
         except (ProcessExitedException, ProcessRaisedException) as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            said = re.sub(r"^common\.errors\.\w+: ", "", lines[-1])
+            said = re.sub(r"^parity\.common\.base\.errors\.\w+: ", "", lines[-1])
             raise RunError(
                 f"rank {error.error_index} of those that Lightning started ended: {said}"
             ) from None
@@ -130,7 +130,7 @@ class _Training(pl.LightningModule):
         return _Update(self.network.parameters(), self._update)
 
     def train_dataloader(self) -> Any:
-        return _Epochs(self._run, self._placement)
+        return _Epochs(self._run)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return batch  # where it is already
@@ -189,7 +189,7 @@ class _Update(torch.optim.Optimizer):
 class _Epochs:
     """The micro-batches of one epoch after the other, each time it is asked: (step, micro-batch, ids)."""
 
-    def __init__(self, run: Any, placement: Placement) -> None:
+    def __init__(self, run: Any) -> None:
         self._run, self._next = run, 0
         self._batches: Iterator[tuple[int, Any]] = run.batches()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.common.external.process.calling import ALONE, arrange
+from parity.common.external.process.calling import ALONE, arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 
 
@@ -27,7 +28,7 @@ def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None)
     named = inputs if isinstance(inputs, dict) else {ALONE: inputs}
     tensors = {name: tensor_of(array) for name, array in named.items()}
     args, kwargs = arrange(tensors, inspect.signature(model.forward), "forward")
-    return model(*args, **kwargs)
+    return called(partial(model, **kwargs), args)
 
 
 def tensor_of(array: Array) -> Tensor:

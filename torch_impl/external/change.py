@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from parity.common.external.process.changes import FORCED, force, numbers, set_attribute, sides
 from parity.torch_impl.external import names
+from parity.torch_impl.external.readers import ACTIVATIONS
 from parity.torch_impl.external.settings import kind_of, settings_of
 
 
@@ -30,7 +31,10 @@ def read(layer: nn.Module) -> dict[str, Any]:
     """Return the canonical settings of one of `layers`, as they are now."""
     own = list(layer.parameters())
     trainable = {"trainable": any(parameter.requires_grad for parameter in own)} if own else {}
-    return {**settings_of(layer, []), **trainable, **layer.__dict__.get(FORCED, {})}
+    settings = settings_of(layer)
+    if "transpose" in kind_of(layer):
+        settings["cropping"] = _cropping(layer)
+    return {**settings, **trainable, **layer.__dict__.get(FORCED, {})}
 
 
 def write(layer: Any, setting: str, value: Any) -> None:
@@ -41,10 +45,12 @@ def write(layer: Any, setting: str, value: Any) -> None:
             parameter.requires_grad_(bool(value))
     elif setting == "padding" and kind.startswith(("conv", "depthwise_conv", "max_pool", "average_pool")):
         _pad(layer, kind, value)
+    elif setting == "cropping" and "transpose" in kind:
+        _force(layer, setting, value, None if value == _cropping(layer) else partial(_cropped, sides=value))
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_biased_variance if value == "biased" else None)
     elif setting == "function" and kind == "activation":
-        own = settings_of(layer, [])["function"] == value
+        own = settings_of(layer)["function"] == value
         function = None if own else _FUNCTIONS[value]
         _force(layer, setting, value, None if function is None else lambda forward: function)
     else:
@@ -57,40 +63,26 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "epsilon": ("eps", float),
     "decay": ("momentum", lambda value: None if value is None else 1.0 - value),
     "rate": ("p", float),
-    "negative_slope": ("negative_slope", float),
-    "alpha": ("alpha", float),
-    "beta": ("beta", float),
-    "threshold": ("threshold", float),
+    **{name: (name, float) for name in ("negative_slope", "alpha", "beta", "threshold", "dropout")},
     "low": ("min_val", float),
     "high": ("max_val", float),
     "approximate": ("approximate", lambda value: "tanh" if value else "none"),
     "axis": ("dim", int),
     "strides": ("stride", tuple),
     "dilation": ("dilation", tuple),
-    "ceil_mode": ("ceil_mode", bool),
+    **{name: (name, bool) for name in ("ceil_mode", "align_corners")},
     "count_padding": ("count_include_pad", bool),
     "divisor": ("divisor_override", lambda value: value),
+    "groups": ("num_groups", int),  # of a norm: those of a convolution say what its weights are
     "between_dropout": ("dropout", float),
-    "dropout": ("dropout", float),
     "statistics": ("track_running_stats", lambda value: value == "moving"),
     "interpolation": ("mode", lambda value: value),
-    "align_corners": ("align_corners", bool),
 }
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "linear": lambda x: x,
-    "relu": F.relu,
-    "relu6": F.relu6,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "mish": F.mish,
-    "selu": F.selu,
-    "elu": F.elu,
-    "sigmoid": F.sigmoid,
-    "tanh": F.tanh,
-    "softplus": F.softplus,
-    "softsign": F.softsign,
-    "hard_sigmoid": F.hardsigmoid,
-    "hard_swish": F.hardswish,
+# Functions that one without settings may become.
+_PIECEWISE = ("relu", "relu6", "hard_sigmoid", "hard_swish")
+_SMOOTH = ("gelu", "silu", "mish", "selu", "elu", "sigmoid", "tanh", "softplus", "softsign")
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"linear": nn.Identity()} | {
+    name: module() for module, (name, _) in ACTIVATIONS.items() if name in (*_PIECEWISE, *_SMOOTH)
 }
 
 
@@ -99,7 +91,7 @@ def _pad(module: Any, kind: str, value: Any) -> None:
     if "transpose" in kind:
         raise KeyError("padding")
     rank, own = int(kind[-2]), module.padding
-    if value == settings_of(module, [])["padding"]:
+    if value == settings_of(module)["padding"]:
         _force(module, "padding", value, None)
         return
     if getattr(module, "padding_mode", "zeros") != "zeros" or getattr(module, "ceil_mode", False):
@@ -130,6 +122,31 @@ def _pad(module: Any, kind: str, value: Any) -> None:
         return padded
 
     _force(module, "padding", value, make)
+
+
+def _cropping(layer: Any) -> tuple[int, ...]:
+    """(before, behind) of all axes: what a transposed convolution cuts off its whole output."""
+    pairs = zip(layer.padding, layer.output_padding, strict=True)
+    return tuple(side for cut, kept in pairs for side in (cut, cut - kept))
+
+
+def _cropped(forward: Any, sides: tuple[int, ...]) -> Any:
+    """A transposed convolution of whose whole output another part is cut off: (before, behind) of all axes."""
+    module = forward.__self__
+    own = module.padding, module.output_padding
+
+    def cropped(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        rank = len(sides) // 2
+        module.padding = module.output_padding = (0,) * rank
+        try:
+            whole: Tensor = forward(x, *args, **kwargs)
+        finally:
+            module.padding, module.output_padding = own
+        # F.pad takes the last axis first, and cuts off where a number is negative.
+        cut = [-side for axis in reversed(range(rank)) for side in sides[2 * axis : 2 * axis + 2]]
+        return F.pad(whole, cut)
+
+    return cropped
 
 
 def _with_biased_variance(forward: Any) -> Any:

@@ -17,17 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.files import replacing
-from parity.common.external.checkpoints import (
-    CheckpointContents,
-    State,
-    check_fit,
-    check_kind,
-    check_slots,
-    counts_batches,
-    precision_of,
-    rate_to_carry,
-    slots_of_class,
-)
+from parity.common.external import checkpoints as both
 from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external import names
@@ -39,6 +29,8 @@ _MODEL = ("model", "model_state_dict", "state_dict")
 _OPTIMIZER = ("optimizer", "optimizer_state_dict")
 _STEP = ("step", "global_step")
 
+_MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
+_ADAM = ("adam", _MOMENTS | {"largest_second_moment": "max_exp_avg_sq"})
 # Class -> kind, and by canonical slot what the state calls it; see `_present` for those that settings switch.
 _SLOTS: dict[type[torch.optim.Optimizer], tuple[str, dict[str, str]]] = {
     torch.optim.SGD: ("sgd", {"momentum_velocity": "momentum_buffer"}),
@@ -49,18 +41,9 @@ _SLOTS: dict[type[torch.optim.Optimizer], tuple[str, dict[str, str]]] = {
     torch.optim.Adagrad: ("adagrad", {"accumulator": "sum"}),
     torch.optim.Adadelta: ("adadelta", {"second_moment": "square_avg", "squared_change": "acc_delta"}),
     torch.optim.Adamax: ("adamax", {"first_moment": "exp_avg", "infinity_norm": "exp_inf"}),
+    torch.optim.Adam: _ADAM,
+    torch.optim.AdamW: _ADAM,
 }
-_SLOTS |= dict.fromkeys(
-    (torch.optim.Adam, torch.optim.AdamW),
-    (
-        "adam",
-        {
-            "first_moment": "exp_avg",
-            "second_moment": "exp_avg_sq",
-            "largest_second_moment": "max_exp_avg_sq",
-        },
-    ),
-)
 # Slots that there are only with a setting: canonical slot, kind -> setting.
 _SWITCHED = {
     ("momentum_velocity", "sgd"): "momentum",
@@ -70,7 +53,7 @@ _SWITCHED = {
 }
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> CheckpointContents:
+def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> both.CheckpointContents:
     """What a .pt, .pth or .safetensors file holds.
 
     Args:
@@ -84,9 +67,9 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     weights, state, step = _parts(path, _loaded(path))
     tensors = {name: _array(path, name, value) for name, value in weights.items()}
     if weights_only:
-        return CheckpointContents(tensors)
+        return both.CheckpointContents(tensors)
     if state is None:
-        return CheckpointContents(tensors, step=step)
+        return both.CheckpointContents(tensors, step=step)
     if optimizer is None or model is None:
         raise ExternalModelError(
             f"{path}: holds the state of an optimizer: name yours with --torch-optimizer, and the model with"
@@ -94,7 +77,7 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
         )
     built = _built(model, tensors)
     live = build_optimizer(Target.of(optimizer), built)
-    kind, table = slots_of_class(live, _SLOTS)
+    kind, table = both.slots_of_class(live, _SLOTS)
     numbered = _numbered(path, state, live, _names(built))
     slots, steps = _slots(path, state, numbered, table)
     if len(steps) > 1:
@@ -117,11 +100,13 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
         _scale(slots, kind, lambda name: rate)
     # Slots that are not there yet, of an optimizer that has done no update, are left to Keras.
     if slots:
-        check_slots(slots, _present(live.param_groups[0], table, kind), type(live).__name__)
-    return CheckpointContents(tensors, slots, kind, steps.pop() if steps else step, rate)
+        both.check_slots(slots, _present(live.param_groups[0], table, kind), type(live).__name__)
+    return both.CheckpointContents(tensors, slots, kind, steps.pop() if steps else step, rate)
 
 
-def write(path: Path, model: str | None, optimizer: str | None, contents: CheckpointContents) -> list[str]:
+def write(
+    path: Path, model: str | None, optimizer: str | None, contents: both.CheckpointContents
+) -> list[str]:
     """Write a .pt, .pth or .safetensors file: a state_dict, or where slots are held a dict of it and the others.
 
     Args:
@@ -225,8 +210,8 @@ def _array(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
     return array_of(tensor)
 
 
-def _built(model: str, tensors: State) -> torch.nn.Module:
-    precision = precision_of({array.dtype for array in tensors.values()})
+def _built(model: str, tensors: both.State) -> torch.nn.Module:
+    precision = both.precision_of({array.dtype for array in tensors.values()})
     prepare(precision)
     return build(Target.of(model), precision, 0)
 
@@ -257,10 +242,10 @@ def _numbered(
 
 def _slots(
     path: Path, state: dict[str, Any], numbered: dict[Any, str], table: dict[str, str]
-) -> tuple[dict[str, State], set[int]]:
+) -> tuple[dict[str, both.State], set[int]]:
     """By canonical slot and name, in torch's meaning; and how often parameters were updated."""
     canonical = {theirs: ours for ours, theirs in table.items()}
-    slots: dict[str, State] = {}
+    slots: dict[str, both.State] = {}
     steps: set[int] = set()
     for number, contents in state["state"].items():
         if number not in numbered:
@@ -287,7 +272,7 @@ def _present(group: dict[str, Any], table: dict[str, str], kind: str) -> set[str
     return {slot for slot in table if (slot, kind) not in _SWITCHED or group.get(_SWITCHED[slot, kind])}
 
 
-def _scale(slots: dict[str, State], kind: str, rate: Callable[[str], float], back: bool = False) -> None:
+def _scale(slots: dict[str, both.State], kind: str, rate: Callable[[str], float], back: bool = False) -> None:
     """Momentum from torch's meaning to Keras's, or back."""
     sign = -1 if kind == "sgd" else 1
     for name, value in slots.get("momentum_velocity", {}).items():
@@ -300,11 +285,11 @@ def _completed(
 ) -> dict[str, torch.Tensor]:
     """In the model's own order, with what the mapping leaves out as the model has it."""
     live = names.tensors(model)
-    check_fit("torch", live, tensors, notes)
+    both.check_fit("torch", live, tensors, notes)
     found = {}
     for name, tensor in live.items():
         found[name] = tensors[name] if name in tensors else tensor.detach().clone()
-        if name not in tensors and counts_batches(name):
+        if name not in tensors and both.counts_batches(name):
             found[name].fill_(step or 0)
     return found
 
@@ -312,17 +297,17 @@ def _completed(
 def _optimizer_state(
     live: torch.optim.Optimizer,
     model: torch.nn.Module,
-    contents: CheckpointContents,
+    contents: both.CheckpointContents,
     target: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    kind, table = slots_of_class(live, _SLOTS)
-    check_kind(contents, kind, live, f"--torch-optimizer {target}")
+    kind, table = both.slots_of_class(live, _SLOTS)
+    both.check_kind(contents, kind, live, f"--torch-optimizer {target}")
     named = _names(model)
     rates = {float(group["lr"]) for group in live.param_groups}
     if len(rates) > 1:
         notes.append(f"{target} has groups of several learning rates, which stay; Keras has one")
-    rate = rate_to_carry(contents, *rates, target, notes) if len(rates) == 1 else None
+    rate = both.rate_to_carry(contents, *rates, target, notes) if len(rates) == 1 else None
     if rate is not None:
         for group in live.param_groups:
             group["lr"] = rate
@@ -339,7 +324,7 @@ def _optimizer_state(
             )
     _scale(slots, kind, rate_of.__getitem__, back=True)
     expected = [_present(group, table, kind) for group in live.param_groups]
-    check_slots(slots, set().union(*expected), type(live).__name__)
+    both.check_slots(slots, set().union(*expected), type(live).__name__)
     found = live.state_dict()
     parameters = [parameter for group in live.param_groups for parameter in group["params"]]
     for number, parameter in enumerate(parameters):

@@ -6,8 +6,10 @@ import random
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made
 from parity.common.spec.external.target import Target
 
@@ -52,8 +54,7 @@ def build_optimizer(target: Target, model: nn.Module) -> torch.optim.Optimizer:
     """
     cls = torch.optim.Optimizer
     first = (list(model.parameters()),)
-    optimizer: torch.optim.Optimizer = made(target, "torch", cls, "a torch.optim.Optimizer", model, first)
-    return optimizer
+    return made(target, "torch", cls, "a torch.optim.Optimizer", model, first)
 
 
 def seed_all(seed: int) -> None:
@@ -80,6 +81,33 @@ def convert(model: nn.Module, precision: str) -> None:
     model._apply(converted)
 
 
-def exact_constants(on: bool) -> None:
-    """Nothing to do: torch takes Python's numbers as they are. See the twin."""
-    del on
+def exact_constants(on: bool) -> list[str]:
+    """Whether constants of float64 models are in float64 too, from now on.
+
+    Stock torch takes a sixth through float32 in the backward passes of two functions, and no other constant.
+
+    Returns:
+        What it would have rounded since it was switched on, each once.
+    """
+    return EXACT.switch(on)
+
+
+EXACT = ExactFunctions()
+_hardsigmoid, _hardswish = F.hardsigmoid, F.hardswish
+
+
+def _exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    if input.dtype != torch.float64:
+        return _hardsigmoid(input, inplace)
+    EXACT.note("the gradient of hardsigmoid")
+    return F.relu6(input + 3) / 6
+
+
+def _exact_hardswish(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    if input.dtype != torch.float64:
+        return _hardswish(input, inplace)
+    EXACT.note("the gradient of hardswish")
+    return input * (F.relu6(input + 3) / 6)
+
+
+EXACT.replacements = ((F, "hardsigmoid", _exact_hardsigmoid), (F, "hardswish", _exact_hardswish))

@@ -5,27 +5,44 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import nn, optim
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, qualified
 from parity.common.external.process.pass_result import tensors_in
-from parity.common.spec.external.outline import Outline, Shape
+from parity.common.spec.external.outline import OptimizerInfo, Outline, Setting, Settings, Shape
 from parity.torch_impl.external import names, settings
 from parity.torch_impl.external.calling import call, is_tensor
-from parity.torch_impl.external.functions import function_of
-from parity.torch_impl.external.optimizers import describe
-from parity.torch_impl.external.settings import is_stochastic, kind_of
+from parity.torch_impl.external.settings import function_of, kind_of
 
 # Holders of tensors or layers that no one calls.
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+# Class -> canonical kind; by canonical name of a number the group's key for it; settings that are always so.
+_KINDS: dict[type[optim.Optimizer], tuple[str, dict[str, str], Settings]] = {
+    optim.SGD: ("sgd", {"momentum": "momentum", "dampening": "dampening"}, {"momentum_form": "buffer"}),
+    optim.Adam: ("adam", {"epsilon": "eps"}, {"epsilon_place": "inside"}),
+    optim.AdamW: ("adamw", {"epsilon": "eps"}, {"epsilon_place": "inside"}),
+    optim.RMSprop: (
+        "rmsprop",
+        {"rho": "alpha", "epsilon": "eps", "momentum": "momentum"},
+        {"epsilon_place": "after_root", "momentum_form": "buffer"},
+    ),
+    optim.Adagrad: (
+        "adagrad",
+        {"initial_accumulator": "initial_accumulator_value", "epsilon": "eps", "rate_decay": "lr_decay"},
+        {"epsilon_place": "after_root"},
+    ),
+    optim.Adadelta: ("adadelta", {"rho": "rho", "epsilon": "eps"}, {}),
+    optim.Adamax: ("adamax", {"epsilon": "eps"}, {"epsilon_place": "norm"}),
+    optim.NAdam: ("nadam", {"epsilon": "eps", "momentum_decay": "momentum_decay"}, {}),
+}
+_SWITCHES = ("nesterov", "amsgrad", "centered")
 
 
 def outline(model: nn.Module, target: str, inputs: Any = None, optimizer: Any = None) -> Outline:
@@ -40,52 +57,27 @@ def outline(model: nn.Module, target: str, inputs: Any = None, optimizer: Any = 
         optimizer: of torch.optim, over any tensors.
 
     Raises:
-        ExternalModelError: what was built is no model; it needs inputs to be built; it takes other inputs. What the
+        ExternalModelError: it needs inputs to be built; it takes other inputs. What the
             model's own code raises comes through as it is.
     """
-    if not isinstance(model, nn.Module):
-        raise ExternalModelError(f"{target}: expects an nn.Module, received {type(model).__name__}")
     began = time.perf_counter()
     layers = layers_of(model)
     calls = Calls(layers, settings, [path for path, layer in layers.items() if not list(layer.children())])
-    given: dict[str, Shape] = {}
-    outputs: dict[str, Shape] = {}
-    touched: set[int] = set()
     if inputs is not None:
-        named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-        given = {name: np.shape(value) for name, value in named.items()}
-        with _traced(model, calls, touched):
-            result = call(model, inputs, training=False)
-        outputs = {name: tuple(value.shape) for name, value in tensors_in(result, is_tensor).items()}
-    state = names.tensors(model)
-    for name, tensor in state.items():
+        with _traced(model, calls):
+            calls.end(inputs, tensors_in(call(model, inputs, training=False), is_tensor))
+    for name, tensor in names.tensors(model).items():
         if nn.parameter.is_lazy(tensor):
             raise ExternalModelError(
                 f"{target}: {name} has no shape yet; give inputs, so that lazy layers are built"
             )
-    tensors = calls.tensors(owned(model), _purpose)
-    infos = calls.placed(tensors)
-    dropped = [info.path for info in infos if is_stochastic(layers[info.path])]
-    dropped += [info.path for info in calls.operations if info.kind == "dropout" and info.settings["rate"]]
-    return Outline(
+    return calls.outline(
+        model,
+        owned(model),
+        _purpose,
         framework="torch",
         target=target,
-        type=qualified(type(model)),
         versions={"torch": torch.__version__},
-        layers=infos,
-        operations=tuple(calls.operations),
-        order=tuple(calls.order),
-        tensors=tensors,
-        inputs=given,
-        outputs=outputs,
-        stochastic=tuple(dropped),
-        unused=tuple(
-            info.name
-            for info in tensors
-            if inputs is not None
-            and info.role != "num_batches_tracked"
-            and id(state[info.name]) not in touched
-        ),
         optimizer=None if optimizer is None else describe(optimizer),
         seconds=time.perf_counter() - began,
     )
@@ -102,8 +94,7 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
         is_leaf = not isinstance(module, _LISTS) and not list(module.children())
         if kind_of(module):
             inside.append(f"{path}." if path else "")
-            found[path] = module
-        elif owned_here or is_leaf:
+        if kind_of(module) or owned_here or is_leaf:
             found[path] = module
     return found
 
@@ -127,13 +118,13 @@ def _purpose(layer: nn.Module, tensor: torch.Tensor) -> tuple[bool, bool]:
 
 
 @contextmanager
-def _traced(model: nn.Module, calls: Calls, touched: set[int]) -> Iterator[None]:
-    """One pass in inference, reported to `calls`; `touched` gathers the ids of the tensors it was given."""
+def _traced(model: nn.Module, calls: Calls) -> Iterator[None]:
+    """One pass in inference, reported to `calls`, with the ids of the tensors that functions are given."""
     training = {module: module.training for module in model.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         for path, module in model.named_modules():
-            enter, leave = partial(_entering, calls, path), partial(_leaving, calls, path)
+            enter, leave = _hooks(calls, path)
             stack.callback(module.register_forward_pre_hook(enter).remove)
             stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
         # The fast path of transformers does not call the layers inside.
@@ -143,16 +134,15 @@ def _traced(model: nn.Module, calls: Calls, touched: set[int]) -> Iterator[None]
             stack.callback(setattr, module, "training", mode)
         model.eval()
         stack.enter_context(torch.no_grad())
-        stack.enter_context(_Functions(calls, touched))
+        stack.enter_context(_Functions(calls))
         yield
 
 
-def _entering(calls: Calls, path: str, module: nn.Module, args: Any) -> None:
-    calls.enter(path)
-
-
-def _leaving(calls: Calls, path: str, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-    calls.leave(path, shapes((args, kwargs)), shapes(result))
+def _hooks(calls: Calls, path: str) -> tuple[Any, Any]:
+    return (
+        lambda module, args: calls.enter(path),
+        lambda module, args, kwargs, result: calls.leave(path, shapes((args, kwargs)), shapes(result)),
+    )
 
 
 def shapes(values: Any) -> tuple[Shape, ...]:
@@ -163,13 +153,13 @@ def shapes(values: Any) -> tuple[Shape, ...]:
 class _Functions(TorchFunctionMode):
     """Reports the functions that compute tensors."""
 
-    def __init__(self, calls: Calls, touched: set[int]) -> None:
+    def __init__(self, calls: Calls) -> None:
         super().__init__()
-        self.calls, self.touched = calls, touched
+        self.calls = calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.touched.update(id(v) for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+        self.calls.touched.update(id(v) for v in tree_leaves((args, kwargs)) if is_tensor(v))
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", str(func))
         # Reading or setting an attribute computes nothing.
@@ -178,6 +168,61 @@ class _Functions(TorchFunctionMode):
         self.calls.function()
         found = function_of(func, args, kwargs, result)
         if found is not None:
+            called, kind, settled = found
             type_ = f"{getattr(func, '__module__', None) or 'torch.Tensor'}.{name}"
-            self.calls.operation(found[0], type_, *found[1:], shapes((args, kwargs)), shapes(result))
+            ends = {"inputs": shapes((args, kwargs)), "outputs": shapes(result)}
+            self.calls.operation(called, kind=kind, type=type_, settings=settled, **ends)
         return result
+
+
+def describe(optimizer: Any) -> OptimizerInfo:
+    """The settings of an optimizer of torch.optim; of another class, '' as kind and none.
+
+    Clipping is no part of a torch optimizer: the loop does it, and nothing here tells how.
+    """
+    cls = type(optimizer)
+    name = qualified(cls)
+    groups = getattr(optimizer, "param_groups", [])
+    if cls not in _KINDS or not groups:
+        return OptimizerInfo(kind="", type=name)
+    kind, numbers, always = _KINDS[cls]
+    each = [{**_of_group(group, numbers), **always} for group in groups]
+    counts = [len(group["params"]) for group in groups]
+    settings = {setting: _together([one[setting] for one in each], counts) for setting in each[0]}
+    decays = [one["weight_decay"] for one in each]
+    if len(set(decays)) == 2 and 0.0 in decays:
+        # Biases and norms without decay: one decay, over some of the tensors.
+        settings["weight_decay"] = next(decay for decay in decays if decay)
+        number = sum(count for count, decay in zip(counts, decays, strict=True) if decay)
+        settings["decay_mask"] = f"{number} of {sum(counts)} tensors"
+    if kind == "adam" and groups[0].get("decoupled_weight_decay"):
+        kind = "adamw"
+    return OptimizerInfo(kind=kind, type=name, settings=settings)
+
+
+def _together(values: list[Setting], counts: list[int]) -> Setting:
+    """One value for all groups, or what each of them has."""
+    if all(value == values[0] for value in values):
+        return values[0]
+    return ", ".join(f"{value} for {count} tensors" for value, count in zip(values, counts, strict=True))
+
+
+def _of_group(group: dict[str, Any], numbers: dict[str, str]) -> Settings:
+    """The settings of one parameter group."""
+    found: Settings = {
+        "learning_rate": float(group["lr"]),
+        "schedule": f"a scheduler, from {group['initial_lr']:g}" if "initial_lr" in group else None,
+        "weight_decay": float(group["weight_decay"]),
+        "weight_decay_mode": "decoupled" if group.get("decoupled_weight_decay") else "coupled",
+        "decay_mask": "all",
+        "clip_global_norm": None,
+        "clip_norm": None,
+        "clip_value": None,
+        "ema": None,
+        "accumulation": 1,
+        "maximize": bool(group.get("maximize", False)),
+    }
+    if "betas" in group:
+        found |= {"beta_1": float(group["betas"][0]), "beta_2": float(group["betas"][1])}
+    found |= {canonical: float(group[key]) for canonical, key in numbers.items()}
+    return found | {switch: bool(group[switch]) for switch in _SWITCHES if switch in group}

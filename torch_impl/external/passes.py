@@ -11,13 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from parity.common.execution.pass_context import Context
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.tapping import Tapped
-from parity.common.spec.losses import LossBase
 from parity.torch_impl.external import load, names
-from parity.torch_impl.external.calling import array_of, call, is_tensor, tensor_of
-from parity.torch_impl.losses import loss_sum_and_count
+from parity.torch_impl.external.calling import array_of, call, is_tensor
 
 
 class LiveTaps(Tapped):
@@ -62,7 +59,12 @@ def visited(model: nn.Module, taps: Tapped) -> Iterator[None]:
     """Have `taps.visit` called at the end of each call of a module below the model."""
 
     def hook_of(path: str) -> Any:
-        return lambda module, args, kwargs, output: taps.visit(path, output)
+        def visit(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            # What a tap computes is no call of the model's.
+            with torch._C.DisableTorchFunction():
+                return taps.visit(path, output)
+
+        return visit
 
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(taps.differentiable))
@@ -94,7 +96,11 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
     Yields:
         The buffers that the pass changed by name, with their new values; filled at its end.
     """
-    before = {name: buffer.detach().clone() for name, buffer in model.named_buffers() if not _lazy(buffer)}
+    before = {
+        name: buffer.detach().clone()
+        for name, buffer in model.named_buffers()
+        if not nn.parameter.is_lazy(buffer)
+    }
     changes: Arrays = {}
     load.seed_all(seed)
     try:
@@ -111,13 +117,9 @@ def prepared(model: nn.Module, training: bool, seed: int, keep: bool) -> Iterato
                         buffer.copy_(before[name])
 
 
-def _lazy(tensor: Tensor) -> bool:
-    return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
-
-
 def finish(model: nn.Module, inputs: Array | Arrays) -> None:
     """Build what is built by its first call, by one pass in inference on `inputs` (batch, ...); nothing where all is built."""
-    if any(_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
         load.seed_all(0)
         with torch.no_grad(), _mode(model, False):
             call(model, inputs)
@@ -127,14 +129,6 @@ def penalty(model: nn.Module) -> float:
     """Return what a model itself adds to the mean loss of the latest pass: torch's add nothing."""
     del model
     return 0.0
-
-
-def loss_of(loss: LossBase, output: Tensor, target: Array, training: bool) -> tuple[Tensor, Tensor]:
-    """Return the loss sum and what it counts, scalars, of an output and a target (batch, ...)."""
-    tensor = tensor_of(target)
-    if not tensor.is_floating_point():
-        tensor = tensor.to(torch.int64)
-    return loss_sum_and_count(loss, output, tensor, Context(training=training))
 
 
 def unregistered_parameters(model: nn.Module, inputs: Array | Arrays) -> list[str]:

@@ -12,9 +12,7 @@ from torch import nn
 
 from parity.common.external.lint.initial import drawn
 from parity.common.external.process.changes import numbers
-from parity.common.spec.external.outline import Setting
-
-Settings = dict[str, Setting]
+from parity.common.spec.external.outline import Setting, Settings
 
 # The function's canonical name, and how its settings are read off the module.
 ACTIVATIONS: dict[type[nn.Module], tuple[str, Callable[[Any], Settings]]] = {
@@ -124,19 +122,11 @@ def _batch_norm(m: Any) -> Settings:
     }
 
 
-def _layer_norm(m: nn.LayerNorm) -> Settings:
-    return {"epsilon": float(m.eps), "axes": len(m.normalized_shape), **_affine(m)}
-
-
 def _rms_norm(m: nn.RMSNorm) -> Settings:
     epsilon: Setting = "machine" if m.eps is None else float(m.eps)
     affine = _affine(m)
     del affine["center"]
     return {"epsilon": epsilon, "axes": len(m.normalized_shape), **affine}
-
-
-def _group_norm(m: nn.GroupNorm) -> Settings:
-    return {"epsilon": float(m.eps), "groups": m.num_groups, **_affine(m)}
 
 
 def _instance_norm(m: Any) -> Settings:
@@ -267,23 +257,18 @@ READERS: dict[str, Callable[[Any], Settings]] = {
     **{f"average_pool{rank}d": partial(_average_pool, rank) for rank in (1, 2, 3)},
     "dense": _dense,
     "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
+    "layer_norm": lambda m: {"epsilon": float(m.eps), "axes": len(m.normalized_shape), **_affine(m)},
     "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
+    "group_norm": lambda m: {"epsilon": float(m.eps), "groups": m.num_groups, **_affine(m)},
     "instance_norm": _instance_norm,
     "embedding": _embedding,
-    "adaptive_average_pool": _adaptive,
-    "adaptive_max_pool": _adaptive,
-    "global_average_pool": lambda m: {},
-    "global_max_pool": lambda m: {},
+    **dict.fromkeys(("adaptive_average_pool", "adaptive_max_pool"), _adaptive),
+    **dict.fromkeys(("global_average_pool", "global_max_pool", "identity"), lambda m: {}),
     "dropout": _dropout,
     "alpha_dropout": lambda m: {"rate": float(m.p)},
     "prelu": _prelu,
     "flatten": lambda m: {"order": "chw", "first": m.start_dim, "last": m.end_dim},
-    "identity": lambda m: {},
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "simple_rnn": _recurrent,
+    **dict.fromkeys(("lstm", "gru", "simple_rnn"), _recurrent),
     "attention": _attention,
     "resize": _resize,
     "zero_pad": lambda m: {"padding": _outer_first(m.padding)},

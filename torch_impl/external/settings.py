@@ -1,14 +1,15 @@
-"""PyTorch's layers in canonical kinds, roles and settings; see `common/external/lint/settings.py`."""
+"""PyTorch's layers and functions in canonical kinds, roles and settings; see `common/external/lint/settings.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import nn
 
 from parity.common.external.process.changes import numbers
-from parity.common.spec.external.outline import TensorInfo
-from parity.torch_impl.external.readers import ACTIVATIONS, READERS, Settings
+from parity.common.spec.external.outline import Settings
+from parity.torch_impl.external.readers import ACTIVATIONS, READERS
 
 # By kind; {} stands for the number of spatial axes: 1 for the first class of a row, then 2, then 3.
 _CLASSES: dict[str, tuple[type[nn.Module], ...]] = {
@@ -58,6 +59,34 @@ _ROLES = {
         "running_mean": "moving_mean",
         "running_var": "moving_variance",
     },
+}
+# Canonical names of those without settings; the functions' have no underscores.
+_SMOOTH = ("silu", "mish", "selu", "sigmoid", "log_sigmoid", "tanh", "softsign")
+_PLAIN = ("relu", "relu6", "hard_sigmoid", "hard_swish", *_SMOOTH)
+# By name: the module that does the same, and what follows the input in the function's signature.
+_MODULES: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    **{name.replace("_", ""): (cls, ()) for cls, (name, _) in ACTIVATIONS.items() if name in _PLAIN},
+    "relu_": (nn.ReLU, ()),
+    "gelu": (nn.GELU, ("approximate",)),
+    "elu": (nn.ELU, ("alpha",)),
+    "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
+    "softplus": (nn.Softplus, ("beta", "threshold")),
+    "softmax": (nn.Softmax, ("dim",)),
+    "log_softmax": (nn.LogSoftmax, ("dim",)),
+    "dropout": (nn.Dropout, ("p",)),
+}
+# By a name before the rank, as the functions have it, and a name before it, as the modules have it.
+_OF_A_RANK: dict[tuple[str, str], tuple[str, ...]] = {
+    ("max_pool", "MaxPool"): ("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+    ("avg_pool", "AvgPool"): ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"),
+    ("adaptive_avg_pool", "AdaptiveAvgPool"): ("output_size",),
+    ("adaptive_max_pool", "AdaptiveMaxPool"): ("output_size",),
+    ("dropout", "Dropout"): ("p",),
+}
+_MODULES |= {
+    f"{function}{rank}d": (getattr(nn, f"{module}{rank}d"), names)
+    for (function, module), names in _OF_A_RANK.items()
+    for rank in (1, 2, 3)
 }
 
 
@@ -127,15 +156,12 @@ def _recurrent_role(name: str) -> str:
     return role if number == "0" else f"{role}_{number}"
 
 
-def settings_of(layer: nn.Module, tensors: Sequence[TensorInfo]) -> Settings:
+def settings_of(layer: nn.Module) -> Settings:
     """The canonical settings of a layer of a known kind; none of others."""
     reader = READERS.get(kind_of(layer))
     if reader is None:
         return {}
     found = reader(layer)
-    parameters = [info for info in tensors if not info.buffer]
-    if parameters:
-        found["trainable"] = any(info.trainable for info in parameters)
     if is_overridden(layer):
         found.pop("running_variance", None)
     return found
@@ -144,3 +170,63 @@ def settings_of(layer: nn.Module, tensors: Sequence[TensorInfo]) -> Settings:
 def argument_of(layer: nn.Module) -> Settings | None:
     """The function of a layer's `activation` argument: torch's layers have none."""
     del layer
+
+
+def function_of(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> tuple[str, str, Settings] | None:
+    """(its name, its kind, its settings) of a function of tensors that stands for a layer; else None."""
+    name = getattr(function, "__name__", "")
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, torch.Tensor):
+        return None
+    if name in _MODULES:
+        cls, names = _MODULES[name]
+        module = cls(**_named(names, args, kwargs))
+        kind = kind_of(module)
+        return name, kind, READERS[kind](module)
+    if name == "interpolate":
+        names = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+        arguments = _named(names, args, kwargs)
+        mode, corners = arguments.get("mode", "nearest"), arguments.get("align_corners")
+        settings = READERS["resize"](nn.Upsample(scale_factor=1, mode=mode, align_corners=corners))
+        if arguments.get("antialias"):
+            settings["antialias"] = True
+            settings |= {"cubic_coefficient": -0.5} if mode == "bicubic" else {}
+        return name, "resize", settings
+    if name == "pad":
+        return _padded(given, args, kwargs)
+    return _shaped(name, given, args, kwargs, result)
+
+
+def _named(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of these names, of a call whose first is the input."""
+    given = dict(zip(names, args[1:], strict=False)) | kwargs
+    return {name: given[name] for name in names if name in given}
+
+
+def _padded(
+    given: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, str, Settings] | None:
+    """Zeros around all axes but those of batch and channels."""
+    arguments = _named(("pad", "mode", "value"), args, kwargs)
+    pads = tuple(int(side) for side in arguments["pad"])
+    zeros = arguments.get("mode", "constant") == "constant" and not arguments.get("value")
+    if not zeros or given.dim() < 3 or any(pads[2 * (given.dim() - 2) :]):
+        return None
+    pads = (*pads, *(0,) * (2 * (given.dim() - 2)))[: 2 * (given.dim() - 2)]
+    return "pad", "zero_pad", READERS["zero_pad"](nn.ZeroPad2d(pads))
+
+
+def _shaped(
+    name: str, given: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
+) -> tuple[str, str, Settings] | None:
+    """Flattening and global pooling, however they are written."""
+    if name in ("flatten", "view", "reshape"):
+        flat = result.dim() == 2 and given.dim() > 2 and len(result) == len(given)
+        return (name, "flatten", {"order": "chw", "first": 1, "last": -1}) if flat else None
+    if name in ("mean", "amax") and given.dim() == 4:
+        axes = args[1] if len(args) > 1 else kwargs.get("dim")
+        if isinstance(axes, tuple | list) and sorted(axis % 4 for axis in axes) == [2, 3]:
+            return name, f"global_{'average' if name == 'mean' else 'max'}_pool", {}
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
 from parity.torch_impl.external import load, names
+from parity.torch_impl.external.calling import is_tensor
 from parity.torch_impl.layers.registry import Contextual
 
 
@@ -59,11 +61,13 @@ class ImportedModel(Contextual):
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
+        exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
         try:
-            result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
+            with exact():
+                result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
         except Exception as error:
             raise blame(error, str(self.target)) from None
-        output = chosen(tensors_in(result, _is_tensor), self.layer.torch_output, "torch_output", self.target)
+        output = chosen(tensors_in(result, is_tensor), self.layer.torch_output, "torch_output", self.target)
         return output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
 
     def tensors(self) -> dict[str, tuple[nn.Module, str, bool]]:
@@ -178,7 +182,3 @@ def _unused(root: ImportedModel, spec: TrainSpec) -> list[tuple[nn.Module, str]]
             if name in kept:
                 tensor.copy_(kept[name])
     return [place for place, gradient in zip(found.values(), gradients, strict=True) if gradient is None]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)

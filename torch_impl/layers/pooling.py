@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +18,9 @@ def _for_f_pad(pads: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     return tuple(cells for pad in reversed(pads) for cells in pad)
 
 
-def _max_pool(node: Node, pool: Callable[..., Tensor]) -> nn.Module:
-    layer = node.spec
+@register(spec.MaxPool2D, spec.MaxPool1D)
+def max_pool(node: Node) -> nn.Module:
+    layer, pool = node.spec, F.max_pool1d if node.spec.rank == 1 else F.max_pool2d
     pads = layer.pads(node.input_shape)
     # PyTorch's own padding is symmetric and at most half a window.
     own = all(a == b and 2 * a <= k for (a, b), k in zip(pads, layer.window(), strict=True))
@@ -35,23 +35,15 @@ def _max_pool(node: Node, pool: Callable[..., Tensor]) -> nn.Module:
     return Function(apply)
 
 
-@register(spec.MaxPool2D)
-def max_pool2d(node: Node) -> nn.Module:
-    return _max_pool(node, F.max_pool2d)
-
-
-@register(spec.MaxPool1D)
-def max_pool1d(node: Node) -> nn.Module:
-    return _max_pool(node, F.max_pool1d)
-
-
-class _AveragePool(nn.Module):
+@register(spec.AveragePool2D, spec.AveragePool1D)
+class AveragePool(nn.Module):
     """Mean over padded windows, put right where fewer cells count."""
 
-    def __init__(self, node: Node, pool: Callable[..., Tensor]) -> None:
+    def __init__(self, node: Node) -> None:
         super().__init__()
         layer = node.spec
-        self.pool, self.window, self.steps = pool, layer.window(), layer.steps()
+        self.pool = F.avg_pool1d if layer.rank == 1 else F.avg_pool2d
+        self.window, self.steps = layer.window(), layer.steps()
         pads = layer.pads(node.input_shape)
         self.padding = _for_f_pad(pads) if any(map(any, pads)) else None
         counts = layer.counts(node.input_shape)
@@ -65,16 +57,6 @@ class _AveragePool(nn.Module):
             x = F.pad(x, self.padding)
         y = self.pool(x, self.window, self.steps).movedim(1, -1)
         return y if self.correction is None else y * self.correction.to(y)
-
-
-@register(spec.AveragePool2D)
-def average_pool2d(node: Node) -> nn.Module:
-    return _AveragePool(node, F.avg_pool2d)
-
-
-@register(spec.AveragePool1D)
-def average_pool1d(node: Node) -> nn.Module:
-    return _AveragePool(node, F.avg_pool1d)
 
 
 @register(spec.GlobalAveragePool)

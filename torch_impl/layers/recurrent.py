@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,51 +16,8 @@ from parity.torch_impl.layers.random import keep_mask
 from parity.torch_impl.layers.registry import Contextual, NodeLayer, register
 
 Gates = Sequence[Tensor]
-
-
-@dataclass(frozen=True)
-class Product:
-    """Of a hidden state (batch, units) with the recurrent kernel, for `gates` neighbouring gates."""
-
-    project: Callable[[Tensor, Tensor], Tensor]
-    gates: int
-    kernels: Gates  # one a gate where the state has dropout's masks, else one for all
-    masks: Gates  # (batch, units) one a gate, or none
-    bias: Tensor | None
-
-    def __call__(self, hidden: Tensor) -> Gates:
-        """(batch, units) for each gate."""
-        if self.masks:
-            pairs = zip(self.masks, self.kernels, strict=True)
-            products = torch.cat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
-        else:
-            products = self.project(hidden, self.kernels[0])
-        if self.bias is not None:
-            products = products + self.bias
-        return products.chunk(self.gates, -1)
-
-
-def split_products(
-    project: Callable[[Tensor, Tensor], Tensor],
-    sizes: tuple[int, ...],
-    kernel: Tensor,
-    bias: Tensor | None,
-    kept: Tensor | None,
-) -> list[Product]:
-    """One Product for each size, a number of gates. Splits here, once, and not at every token.
-
-    kept: (batch, gates, units), dropout's mask of the state, or None.
-    """
-    widths = [size * kernel.shape[0] for size in sizes]
-    kernels = kernel.split(widths, -1)
-    biases = [None] * len(sizes) if bias is None else bias.split(widths, -1)
-    masks = [] if kept is None else list(kept.unbind(1))
-    products = []
-    for size, part, shift in zip(sizes, kernels, biases, strict=True):
-        own, masks = masks[:size], masks[size:]
-        parts = part.chunk(size, -1) if own else (part,)
-        products.append(Product(project, size, parts, tuple(own), shift))
-    return products
+# Of a hidden state (batch, units) with the recurrent kernel: (batch, units) for each of some neighbouring gates.
+Product = Callable[[Tensor], Gates]
 
 
 class Recurrent(Products, Contextual, NodeLayer):
@@ -70,6 +27,8 @@ class Recurrent(Products, Contextual, NodeLayer):
     states = 1
     # How many gates share a product of the state with the recurrent kernel.
     products: tuple[int, ...] = (1,)
+    # PyTorch's own for a whole sequence; None where it has none that computes the same.
+    native_kernel: Callable | None = None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         spec = self.node.spec
@@ -100,7 +59,7 @@ class Recurrent(Products, Contextual, NodeLayer):
             shape = (spec.gates if drops_state else 1, x.shape[-1])
             kept = keep_mask(x, context, f"{path}input", shape, spec.input_dropout)
             inputs = [x * one[:, None] for one in kept.unbind(1)]
-        if self.has_native_kernel and not drops_state and self.low is None:
+        if self.native_kernel is not None and not drops_state and self.low is None:
             return self._native(inputs[0], prefix)
         kernels = self._tensor(prefix, "kernel").chunk(len(inputs), -1)
         pairs = zip(inputs, kernels, strict=True)
@@ -111,19 +70,43 @@ class Recurrent(Products, Contextual, NodeLayer):
         if drops_state:
             shape = (spec.gates, spec.units)
             kept = keep_mask(x, context, f"{path}recurrent", shape, spec.recurrent_dropout)
-        recur = split_products(
-            self.project,
-            self.products,
-            self._tensor(prefix, "recurrent_kernel"),
-            self._tensor(prefix, "recurrent_bias"),
-            kept,
-        )
+        recur = self._recurrent_products(prefix, kept)
         state = (x.new_zeros(len(x), spec.units),) * self.states
         outputs = []
         for token in products.unbind(1):
             state = self._step(token.chunk(spec.gates, -1), state, recur)
             outputs.append(state[0])
         return torch.stack(outputs, 1)
+
+    def _recurrent_products(self, prefix: str, kept: Tensor | None) -> list[Product]:
+        """A function for each of `products`. Splits here, once, and not at every token.
+
+        kept: (batch, gates, units), dropout's mask of the state, or None.
+        """
+        kernel, bias = self._tensor(prefix, "recurrent_kernel"), self._tensor(prefix, "recurrent_bias")
+        widths = [size * kernel.shape[0] for size in self.products]
+        kernels = kernel.split(widths, -1)
+        biases = [None] * len(widths) if bias is None else bias.split(widths, -1)
+        masks = [] if kept is None else list(kept.unbind(1))
+        found = []
+        for size, part, shift in zip(self.products, kernels, biases, strict=True):
+            own, masks = masks[:size], masks[size:]
+            parts = part.chunk(size, -1) if own else (part,)
+            found.append(functools.partial(self._product, parts, own, shift, size))
+        return found
+
+    def _product(
+        self, kernels: Gates, masks: Gates, bias: Tensor | None, gates: int, hidden: Tensor
+    ) -> Gates:
+        """Of a state with the recurrent kernel: one kernel a gate where it has dropout's masks, else one for all."""
+        if masks:
+            pairs = zip(masks, kernels, strict=True)
+            products = torch.cat([self.project(hidden * one, kernel) for one, kernel in pairs], -1)
+        else:
+            products = self.project(hidden, kernels[0])
+        if bias is not None:
+            products = products + bias
+        return products.chunk(gates, -1)
 
     def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         """The state after a token, given that token's products with the kernel, biases added."""
@@ -132,14 +115,7 @@ class Recurrent(Products, Contextual, NodeLayer):
     def _tensor(self, prefix: str, name: str) -> Tensor | None:
         return getattr(self, prefix + name, None)
 
-    @property
-    def has_native_kernel(self) -> bool:
-        return True
-
     def _native(self, x: Tensor, prefix: str) -> Tensor:
-        raise NotImplementedError
-
-    def _run_native(self, kernel: Callable, x: Tensor, prefix: str) -> Tensor:
         spec = self.node.spec
         names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
         tensors = [self._tensor(prefix, name) for name in names]
@@ -149,7 +125,9 @@ class Recurrent(Products, Contextual, NodeLayer):
         zero = x.new_zeros(1, len(x), spec.units)
         state = zero if self.states == 1 else (zero,) * self.states
         # Has biases, layers, dropout, training, bidirectional, batch first.
-        return kernel(x, state, weights, spec.use_bias, 1, 0.0, torch.is_grad_enabled(), False, True)[0]
+        return self.native_kernel(
+            x, state, weights, spec.use_bias, 1, 0.0, torch.is_grad_enabled(), False, True
+        )[0]
 
     def _native_order(self, tensor: Tensor) -> Tensor:
         """Columns (..., gates * units) with the gates as PyTorch orders them."""
@@ -177,15 +155,13 @@ class LSTM(Recurrent):
 
     states = 2
     products = (4,)
+    native_kernel = torch._VF.lstm
 
     def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         hidden, cell = state
         i, f, c, o = (a + b for a, b in zip(token, recur[0](hidden), strict=True))
         cell = f.sigmoid() * cell + i.sigmoid() * c.tanh()
         return o.sigmoid() * cell.tanh(), cell
-
-    def _native(self, x: Tensor, prefix: str) -> Tensor:
-        return self._run_native(torch._VF.lstm, x, prefix)
 
 
 @register(spec.GRU)
@@ -194,11 +170,8 @@ class GRU(Recurrent):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self.products = (3,) if node.spec.reset == "after" else (2, 1)
-
-    @property
-    def has_native_kernel(self) -> bool:
-        return self.node.spec.reset == "after"
+        after = node.spec.reset == "after"
+        self.products, self.native_kernel = ((3,), torch._VF.gru) if after else ((2, 1), None)
 
     def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         (hidden,) = state
@@ -213,9 +186,6 @@ class GRU(Recurrent):
             new = (token[2] + h).tanh()
         return (z * hidden + (1 - z) * new,)
 
-    def _native(self, x: Tensor, prefix: str) -> Tensor:
-        return self._run_native(torch._VF.gru, x, prefix)
-
     def _native_order(self, tensor: Tensor) -> Tensor:
         z, r, h = tensor.chunk(3, -1)
         return torch.cat([r, z, h], -1)
@@ -225,9 +195,8 @@ class GRU(Recurrent):
 class SimpleRNN(Recurrent):
     """h' = tanh(x W + h U + b)."""
 
+    native_kernel = torch._VF.rnn_tanh
+
     def _step(self, token: Gates, state: tuple[Tensor, ...], recur: list[Product]) -> tuple[Tensor, ...]:
         (product,) = recur[0](state[0])
         return ((token[0] + product).tanh(),)
-
-    def _native(self, x: Tensor, prefix: str) -> Tensor:
-        return self._run_native(torch._VF.rnn_tanh, x, prefix)

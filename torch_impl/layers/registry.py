@@ -7,12 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from parity.common.base.registry import Registry
 from parity.common.execution.hooks import around
 from parity.common.execution.pass_context import Context
 from parity.common.spec import Node
 from parity.torch_impl.native.layouts import LAYOUTS
 
-_BUILDERS: dict[type, Callable[[Node], nn.Module]] = {}
+_BUILDERS: Registry[Callable[[Node], nn.Module]] = Registry()
 
 
 def register(*spec_classes: type, **layout: tuple[str, tuple[int, ...]]) -> Callable:
@@ -20,13 +21,8 @@ def register(*spec_classes: type, **layout: tuple[str, tuple[int, ...]]) -> Call
 
     `layout` is needed only for tensors whose native name or layout is not the canonical one.
     """
-
-    def remember(builder: Callable[[Node], nn.Module]) -> Callable:
-        _BUILDERS.update(dict.fromkeys(spec_classes, builder))
-        LAYOUTS.update(dict.fromkeys(spec_classes, layout))
-        return builder
-
-    return remember
+    LAYOUTS.update(dict.fromkeys(spec_classes, layout))
+    return _BUILDERS.register(*spec_classes)
 
 
 def build_layer(node: Node) -> nn.Module:

@@ -3,15 +3,5 @@
 # The rules register themselves.
 from parity.torch_impl.optimizers import adam, adaptive, descent, matrix
 from parity.torch_impl.optimizers.base import Optimizer, build_optimizer
-from parity.torch_impl.wrapped.rule import RuleOptimizer, groups_of
 
-__all__ = [
-    "Optimizer",
-    "RuleOptimizer",
-    "adam",
-    "adaptive",
-    "build_optimizer",
-    "descent",
-    "groups_of",
-    "matrix",
-]
+__all__ = ["Optimizer", "adam", "adaptive", "build_optimizer", "descent", "matrix"]

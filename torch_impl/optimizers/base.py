@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from parity.common.base.registry import Registry
 from parity.common.reference import AVERAGE
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slots_of
@@ -50,17 +51,8 @@ class Update:
 
 # What is added to the decayed weights; may be a slot itself.
 Rule = Callable[[Update], list[Tensor]]
-_RULES: dict[type[OptimizerBase], Rule] = {}
-
-
-def register(*kinds: type[OptimizerBase]) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some optimizers."""
-
-    def take(rule: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return take
+_RULES: Registry[Rule] = Registry()
+register = _RULES.register
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,10 @@ class Optimizer(JoinedTensors):
         if strategy.joins and elementwise and all(w.device.type == "cpu" for w in self._weights):
             self._runs = [places for _, places in alike.values()]
             if strategy.moves_parameters:
-                self._move_weights()
+                self._long = self.join(self._weights)
+                self._weights = self.apart(self._long)
+                for tensor, weight in zip(self._tensors, self._weights, strict=True):
+                    tensor.live.data = weight
         self._groups = [
             _Group(rule, places if self._runs is None else [number], self._made(initial, places, shapes))
             for number, (rule, places) in enumerate(alike.values())
@@ -112,12 +107,6 @@ class Optimizer(JoinedTensors):
         }
         averages = [piece for group in self._groups for piece in group.slots.pop(AVERAGE, [])]
         self._average = averages if self._runs else self._averages()
-
-    def _move_weights(self) -> None:
-        self._long = self.join(self._weights)
-        self._weights = self.apart(self._long)
-        for tensor, weight in zip(self._tensors, self._weights, strict=True):
-            tensor.live.data = weight
 
     def _made(
         self, initial: list[dict[str, Any]], places: list[int], shapes: dict[str, tuple[int, ...]]

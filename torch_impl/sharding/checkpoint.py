@@ -26,7 +26,8 @@ class ShardWriter:
         self._model, self._optimizer, self._rank = model, optimizer, strategy.rank
         parts = list(state._parts(model, optimizer))
         names = [name for name, _, _ in parts]
-        mine = [(name, box) for name, tensor, part in parts for box in canonical_boxes(tensor, part)]
+        held = [(name, *native_boxes(tensor, part)[1:]) for name, tensor, part in parts]
+        mine = [(name, _canonical(box, axes)) for name, axes, boxes in held for box in boxes]
         everyone = [mine] if not dist.is_initialized() else _gathered(mine, names, strategy.device)
         # A replica's own buffers differ where the spec lets them; a state has those of the first.
         buffers = [name for name in names if name.startswith("buffers/")]
@@ -70,12 +71,6 @@ def native_boxes(
     shape, start = compute_local_shape_and_global_offset(live.shape, live.device_mesh, live.placements)
     box = Box(tuple(start), tuple(shape))
     return tuple(live.shape), tensor.axes, [box] if box.size else []
-
-
-def canonical_boxes(tensor: CanonicalTensor | None, part: torch.Tensor) -> list[Box]:
-    """The blocks of a tensor in canonical layout that this rank's part of it is."""
-    _, axes, boxes = native_boxes(tensor, part)
-    return [_canonical(box, axes) for box in boxes]
 
 
 def _canonical(box: Box, axes: tuple[int, ...] | None) -> Box:

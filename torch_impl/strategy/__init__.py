@@ -5,7 +5,7 @@ from __future__ import annotations
 from parity.common.spec import Placement
 from parity.torch_impl.strategy.base import Strategy
 from parity.torch_impl.strategy.deepspeed import DeepSpeed
-from parity.torch_impl.strategy.replicated import DDP, DataParallel, Manual, ZeroRedundancy
+from parity.torch_impl.strategy.replicated import DDP, DataParallel, Manual
 from parity.torch_impl.strategy.sharded import FSDP1, FSDP2
 from parity.torch_impl.strategy.tensor_parallel import TensorParallel
 
@@ -15,7 +15,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "single": Strategy,
     "manual": Manual,
     "ddp": DDP,
-    "zero_redundancy": ZeroRedundancy,
+    # Its slots alone are divided over the ranks, by its optimizer.
+    "zero_redundancy": DDP,
     "fsdp1": FSDP1,
     "fsdp2": FSDP2,
     "deepspeed": DeepSpeed,
@@ -29,5 +30,5 @@ def open_strategy(placement: Placement) -> Strategy:
     from parity.torch_impl import engines  # which builds on these strategies
 
     if placement.engine != "own" and not placement.engine_owns_loop:
-        return engines.engine_of(placement).strategy_of(placement)(placement)
+        return engines.engine_of(placement).STRATEGIES[placement.strategy](placement)
     return STRATEGIES[placement.strategy](placement)

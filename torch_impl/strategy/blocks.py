@@ -1,8 +1,9 @@
-"""The model's blocks: what a strategy wraps one by one, and what a backward pass can compute anew."""
+"""A model's passes: blocks that a strategy wraps one by one, or that a backward pass computes anew; torch.compile."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
@@ -68,3 +69,24 @@ class Checkpointed(Contextual):
 
         # Masks are keyed: there is no generator whose state would have to be put back.
         return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile finds a C++ compiler for the CPU's kernels."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
+
+
+def compile_passes(placement: Placement, module: nn.Module) -> None:
+    """Have a model's forward and backward pass compiled, the first time that it is called."""
+    if placement.compile:
+        # As for everything else, one thread a rank, and no processes besides.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        # In place: names, tensors and children stay where everything else looks for them.
+        module.compile(dynamic=None)

@@ -28,7 +28,6 @@ class Part:
     start, count: where in the partition. master: the weights that the rule updates.
     """
 
-    wrapper: Any
     parameter: nn.Parameter
     partition: Tensor
     start: int
@@ -133,17 +132,17 @@ def _make_slots(rule: RuleOptimizer, group: dict[str, Any], partition: Tensor) -
 def _part(wrapper: Any, parameter: nn.Parameter) -> Part:
     mapping = parameter._hp_mapping
     if mapping is None:  # all of it lies on other ranks
-        return Part(wrapper, parameter, wrapper.single_partition_of_fp32_groups[0], 0, 0)
+        return Part(parameter, wrapper.single_partition_of_fp32_groups[0], 0, 0)
     partition = wrapper.single_partition_of_fp32_groups[mapping.param_group_index]
     address = mapping.hp_fragment_address
-    return Part(wrapper, parameter, partition, address.start, address.numel)
+    return Part(parameter, partition, address.start, address.numel)
 
 
 def _part_of_stage_3(wrapper: Any, parameter: nn.Parameter) -> Part:
     group, start, length = wrapper.grad_position[wrapper.get_param_id(parameter)]
     first = torch.distributed.get_rank() * length
     count = max(0, min(length, parameter.ds_numel - first))
-    return Stage3Part(wrapper, parameter, wrapper.fp32_partitioned_groups_flat[group], start, count)
+    return Stage3Part(parameter, wrapper.fp32_partitioned_groups_flat[group], start, count)
 
 
 class DeepSpeedOptimizer(Optimizer):

@@ -71,10 +71,6 @@ class DDP(Strategy):
         return model.module.no_sync()
 
 
-class ZeroRedundancy(DDP):
-    """DDP whose optimizer slots are divided over the ranks, parameter by parameter."""
-
-
 class DataParallel(Strategy):
     """nn.DataParallel: one process that gives each of its GPUs a part of every batch, in threads.
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -40,14 +39,10 @@ class Sharded(Strategy):
     def __init__(self, placement: Placement) -> None:
         super().__init__(placement)
         self.averages_over = placement.replicas
-        self.mesh = self._mesh(getattr(placement.options, "shard_group", None))
-
-    def _mesh(self, shard_group: int | None) -> DeviceMesh:
-        """(ranks,), or where groups are asked for (copies, ranks that share one)."""
-        ranks = self.placement.replicas
-        if shard_group is None:
-            return self.mesh_of(shard=ranks)
-        return self.mesh_of(replicate=ranks // shard_group, shard=shard_group)
+        ranks, shared = placement.replicas, getattr(placement.options, "shard_group", None)
+        # (ranks,), or where groups are asked for (copies, ranks that share one).
+        sizes = {"shard": ranks} if shared is None else {"replicate": ranks // shared, "shard": shared}
+        self.mesh = self.mesh_of(**sizes)
 
     def begin_sum_shards(self, values: list[Tensor]) -> PendingSums:
         if not self.sharded:

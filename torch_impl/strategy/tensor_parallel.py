@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from parity.common.spec import Node, Placement
+from parity.common.spec import Placement
 from parity.common.spec.tensor_parallel import division
 from parity.torch_impl.layers.attention import AllHeads
 from parity.torch_impl.sharding.tensors import CanonicalTensor
@@ -40,7 +39,7 @@ class TensorParallel(Strategy):
     def wrap(self, model: Model) -> None:
         tree, mesh = model.spec.model.tree(), self.mesh["tensor"]
         styles = {"columns": ColwiseParallel, "rows": RowwiseParallel}
-        layers = dict(_layers(tree, model.module))
+        layers = {getattr(layer, "canonical_path", None): layer for layer in model.module.modules()}
         for path, cut in division(tree, mesh.size()).items():
             if cut == "heads":
                 _divide_heads(layers[path], mesh)
@@ -106,12 +105,6 @@ class DividedHeads(AllHeads):
 
     def own(self, values: Tensor) -> Tensor:
         return values.chunk(self.mesh.size(), 1)[self.mesh.get_local_rank()]
-
-
-def _layers(node: Node, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    yield node.path, layer
-    for child, child_layer in zip(node.children, getattr(layer, "layers", ()), strict=True):
-        yield from _layers(child, child_layer)
 
 
 def _divide_heads(attention: nn.Module, mesh: DeviceMesh) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, TypeVar, cast
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +20,19 @@ from parity.common.state.canonical import State
 from parity.common.state.zero_gradient import zero_gradient_directions
 
 R = TypeVar("R")
+
+
+class TracedStep(NamedTuple):
+    """A step that was traced. ref: the reference's trace of it; made: the suspect's, which was given that."""
+
+    step: int
+    ref: Trace
+    made: Trace
+
+    @property
+    def given(self) -> Mapping[str, Array]:
+        """The reference's tensors by name, in their shapes, as that of the case."""
+        return self.ref.replicas[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +154,17 @@ class Case:
         """Whether a tensor of a step, by its whole name, belongs to one of these."""
         return tensor_of(name) in self.zero_gradients
 
-    def traced(self) -> Iterable[tuple[int, Trace, Trace]]:
-        """(step, given, made) of the other traced steps."""
-        for step, ref, injected in self.others:
-            yield step, ref, injected if self.suspect == "candidate" else ref
+    @cached_property
+    def steps(self) -> list[TracedStep]:
+        """All traced steps, the finding's own first."""
+        here = [] if self.step is None else [(self.step, self.ref, self.injected)]
+        own = self.suspect == "candidate"
+        return [TracedStep(step, ref, made if own else ref) for step, ref, made in (*here, *self.others)]
+
+    def in_a_row(self) -> Iterator[tuple[TracedStep, TracedStep]]:
+        """Traced steps and those traced next, of which the finding's step is one."""
+        pairs = pairwise(sorted(self.steps, key=lambda traced: traced.step))
+        return (pair for pair in pairs if self.step in (pair[0].step, pair[1].step))
 
 
 def once(compute: Callable[..., R]) -> Callable[..., R]:

@@ -16,16 +16,15 @@ the cause would make, and None otherwise; add a line to `CATALOGUE`, before thos
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.common.base.errors import ParityError
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.experiments import Outcome, by_size, formula, replay
 from parity.common.diagnosis.explain.signatures import (
-    attention,
-    backward,
     clipping,
     data,
     layers,
@@ -33,15 +32,93 @@ from parity.common.diagnosis.explain.signatures import (
     masks,
     optimizer,
     reduction,
-    rounding,
     schedule,
     state,
     variants,
 )
-from parity.common.diagnosis.explain.signatures.base import Match
-from parity.common.diagnosis.result import Explanation
+from parity.common.diagnosis.explain.signatures.base import Match, Tensors
+from parity.common.diagnosis.result import Confidence, Explanation
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.record.trace import INJECTABLE, stage_of
+from parity.common.state.canonical import State
 
 _LOG = logging.getLogger(__name__)
+
+# How a cause is confirmed or refuted: what it says must make the divergence go away.
+
+# What an experiment says of a cause, and what was seen.
+Outcome = tuple[Confidence, str]
+
+
+def formula(case: Case, match: Match) -> Outcome:
+    """The signature has computed it already: what the cause makes is what was made, and what is due is not."""
+    if match.after <= max(case.allowed, limits.FITS) < match.before:
+        return ("confirmed", match.tried)
+    return by_size(case, match)
+
+
+def by_size(_: Case, match: Match) -> Outcome:
+    """Nothing but the size of the deviation speaks for the cause."""
+    fits = match.after <= limits.UNEXPLAINED * match.before
+    return ("confirmed" if fits else "likely", match.tried)
+
+
+def replay(case: Case, match: Match) -> Outcome:
+    """Repeat the step with the reference's tensors up to the place, and there what the candidate should have made.
+
+    What it then makes by itself of the corrected tensors has to be the reference's.
+    """
+    if case.suspect == "reference" or not match.corrected:
+        return formula(case, match)
+    try:
+        trace = case.experiments.corrected(case.step, _injections(case, match))
+    except ParityError as error:
+        return ("likely", f"{match.tried}; the step could not be repeated: {error}")
+    names = _next(case, match)
+    if not names:
+        return formula(case, match)
+    after = _farthest(case, trace.replicas, names)
+    before = _farthest(case, case.as_trained.replicas, names) if case.as_trained else float("nan")
+    what = "the new state" if names[0].startswith("after") else names[0].partition("/")[0]
+    if after <= max(limits.FITS_READ_OFF, 10 * case.allowed):
+        agrees = f"the repeated step's {what} agrees to {after:.0e} (before: {before:.0e})"
+        return ("confirmed", f"{match.tried}; with that put right, {agrees}")
+    own = {n: v for n, v in match.corrected[0].items() if n.startswith("gradient/") and n in case.given}
+    if any(tensor_deviation(case.given[name], value) > 10 * case.allowed for name, value in own.items()):
+        # They are made of the run's own tensors, which are wrong by another defect: what follows of them is not the
+        # reference's, however right it is.
+        return formula(case, match)
+    return ("likely", f"{match.tried}; with that put right, {what} is still {after:.0e} off")
+
+
+def _injections(case: Case, match: Match) -> list[State]:
+    """Everything of the reference before the corrected tensors, and these."""
+    place = min(_place(name) for tensors in match.corrected for name in tensors)
+    return [
+        {name: value for name, value in given.items() if _place(name) < place or name == "ids"}
+        | {name: np.asarray(value) for name, value in corrected.items()}
+        for given, corrected in zip(case.injections, match.corrected, strict=True)
+    ]
+
+
+def _place(name: str) -> int:
+    """Where a tensor that can be injected stands in a step; scalars are injected first but change the last."""
+    head = name.partition("/")[0]
+    return INJECTABLE.index(head) if head in INJECTABLE else len(INJECTABLE)
+
+
+def _next(case: Case, match: Match) -> list[str]:
+    """The tensors that are made of the corrected ones, those that come first."""
+    after = {"inputs": "gradient/", "backward": "gradient/", "total": "gradient/", "gradient": "clipped/"}
+    wanted = after.get(stage_of(next(iter(match.corrected[0]))), "after/parameters/")
+    return [n for n in case.given if n.startswith(wanted) and not case.is_zero_gradient(n)]
+
+
+def _farthest(case: Case, states: Iterable[Tensors], names: list[str]) -> float:
+    """How far the replicas' tensors are from the reference's."""
+    each = [tensor_deviation(case.given[n], state[n]) for n in names for state in states if n in state]
+    return max(each, default=float("nan"))
+
 
 Signature = Callable[[Case], Match | None]
 Experiment = Callable[[Case, Match], Outcome]
@@ -170,16 +247,16 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("padding_side", LAYER, variants.padding_side, formula,
           "Layer {layer} ({kind}) puts the odd cell of its padding on the other side",
           "pad explicitly, the odd cell at the end, as TensorFlow's SAME does"),
-    Cause("attention_scale", LAYER, attention.attention, formula,
+    Cause("attention_scale", LAYER, variants.attention, formula,
           "The attention of layer {layer} is {words}",
           "scale queries by 1 / sqrt(head size)"),
-    Cause("mask_off_by_one", LAYER, attention.attention, formula,
+    Cause("mask_off_by_one", LAYER, variants.attention, formula,
           "The attention of layer {layer} runs {words}",
           "let a token attend to itself and to what is before it: the diagonal of the causal mask is 0"),
-    Cause("mask_missing", LAYER, attention.attention, formula,
+    Cause("mask_missing", LAYER, variants.attention, formula,
           "The attention of layer {layer} runs {words}",
           "give attention the masks that the spec names"),
-    Cause("softmax_axis", LAYER, attention.attention, formula,
+    Cause("softmax_axis", LAYER, variants.attention, formula,
           "Layer {layer} ({kind}) runs {words}",
           "take the softmax over the last axis: over the keys, or over the classes"),
     Cause("penalty_missing", LAYER, variants.activity_missing, formula,
@@ -219,13 +296,13 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("scaled_by_constant", LAYER, variants.output_scaled, formula,
           "Layer {layer} ({kind}) gives its output {words}",
           "find where the layer multiplies by {factor}, and drop it"),
-    Cause("gradient_transposed", TRAINED, backward.gradients_transposed, formula,
+    Cause("gradient_transposed", TRAINED, layers.gradients_transposed, formula,
           "The backward pass of layer {layer} ({kind}) goes {words}",
           "transpose the gradient of the kernel as the kernel itself"),
-    Cause("rounded_gradients", TRAINED, backward.gradients_rounded, by_size,
+    Cause("rounded_gradients", TRAINED, layers.gradients_rounded, by_size,
           "The gradients of layer {layer} are rounded to {type} before they are added over samples and replicas",
           "keep gradients of weights in the type of the weights: out of the autocast region"),
-    Cause("rounded_gradients", ("local_gradient", "gradient"), rounding.local_rounded, by_size,
+    Cause("rounded_gradients", ("local_gradient", "gradient"), reduction.local_rounded, by_size,
           "Each replica's own gradients are rounded to {type}",
           "keep gradients of weights in the type of the weights: out of the autocast region"),
     # The loss
@@ -237,7 +314,7 @@ CATALOGUE: tuple[Cause, ...] = (
           "sum the losses of all replicas and divide once, by the count of the global batch"),
     *_ratios(("backward",), loss.scaled, replay, "The gradient of the loss"),
     *_ratios(("local_gradient",), reduction.local_scaled, formula, "Each replica's own gradient"),
-    *_ratios(TRAINED, backward.gradients_scaled, formula, "What flows back through layer {layer}"),
+    *_ratios(TRAINED, layers.gradients_scaled, formula, "What flows back through layer {layer}"),
     _setting(LOSS, loss.other_setting, formula, "The loss is taken with", "the loss"),
     Cause("penalty_missing", LOSS + TOTAL, loss.activity_missing, formula,
           "The loss is the due one {times} the penalties on activations",
@@ -284,13 +361,13 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("setting:*", GRADIENT, reduction.other_penalty, replay,
           "The gradients are {times} the penalties on the weights",
           "set {field} of the loss to {own}; the gradient of l2 sum w^2 is 2 l2 w"),
-    Cause("rounded_gradients", GRADIENT, rounding.rounded_after, by_size,
+    Cause("rounded_gradients", GRADIENT, reduction.rounded_after, by_size,
           "Gradients are rounded to {type} after the reduction",
           "keep reduced gradients in the type of the weights"),
-    Cause("reduced_in_low_precision", GRADIENT, rounding.in_low_precision, by_size,
+    Cause("reduced_in_low_precision", GRADIENT, reduction.in_low_precision, by_size,
           "Gradients are reduced in {type}",
           "reduce in the type of the weights: no compression hook, reduce_dtype as wide as the weights"),
-    Cause("float32_leak", GRADIENT, rounding.leaks_float32, by_size,
+    Cause("float32_leak", GRADIENT, reduction.leaks_float32, by_size,
           "Something in {what} is computed in float32",
           "keep factors and sums of the reduction in float64"),
     # Clipping
@@ -379,7 +456,10 @@ def explain(case: Case) -> Explanation | None:
             match = _match(cause, suspected) if case.finding.stage in cause.stages else None
             if match is None or match.cause not in ("", cause.key):
                 continue
-            found = _explanation(cause, match, cause.experiment(suspected, match), suspected.culprit)
+            confidence, seen = cause.experiment(suspected, match)
+            key = cause.key.replace("*", match.facts.get("field", "*"))
+            text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
+            found = Explanation(key, text[:1].upper() + text[1:], confidence, fix, seen, suspected.culprit)
             if found.confidence == "confirmed":
                 return found
             likely = likely or found
@@ -395,9 +475,3 @@ def _match(cause: Cause, case: Case) -> Match | None:
         # Tensors that are missing, or of other shapes than the signature takes for granted.
         _LOG.debug("%s could not be held against %s", cause.key, case.finding.name, exc_info=True)
         return None
-
-
-def _explanation(cause: Cause, match: Match, outcome: Outcome, culprit: str) -> Explanation:
-    key = cause.key.replace("*", match.facts.get("field", "*"))
-    text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
-    return Explanation(key, text[:1].upper() + text[1:], outcome.confidence, fix, outcome.seen, culprit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,6 +55,7 @@ class Variant:
         return found | {f"tensor/{name}": value for name, value in self.tensors.items()}
 
 
+@dataclass(eq=False)
 class Counterfactuals:
     """Replays on request. Each takes a second or more, so ask for what a signature has made likely.
 
@@ -62,18 +63,13 @@ class Counterfactuals:
     which injected the steps found in its folder `injected`.
     """
 
-    def __init__(
-        self,
-        replayer: Workers,
-        folder: Path,
-        spec: TrainSpec,
-        placements: tuple[Placement, Placement],
-        contexts: tuple[str | None, str | None],
-        replay: Replay,
-    ) -> None:
-        self._replayer, self._folder, self._spec = replayer, folder, spec
-        self._placements, self._contexts, self._replay = placements, contexts, replay
-        self._numbers = itertools.count()
+    replayer: Workers
+    folder: Path
+    spec: TrainSpec
+    placements: tuple[Placement, Placement]
+    contexts: tuple[str | None, str | None]
+    replay: Replay
+    numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def trial(self, variants: Sequence[Variant], side: Side = "reference") -> list[State | None]:
         """What each layer makes of its input: `y`, `dx`, `gradient/NAME`, `after/buffers/...`.
@@ -91,7 +87,7 @@ class Counterfactuals:
             for name, value in variant.arrays().items()
         }
         save_state(folder / "trials.safetensors", arrays)
-        self._replayer.trial(self._placements[side == "candidate"].framework, folder)
+        self.replayer.trial(self.placements[side == "candidate"].framework, folder)
         found: list[State] = [{} for _ in variants]
         for name, value in load_state(folder / "results.safetensors").items():
             number, _, rest = name.partition("/")
@@ -107,8 +103,8 @@ class Counterfactuals:
         folder = self._new_folder("corrected")
         inject = folder / "feed"
         inject.mkdir()
-        assert self._replay.forced is not None
-        given, here = Path(self._replay.forced), step_folder(inject, step)
+        assert self.replay.forced is not None
+        given, here = Path(self.replay.forced), step_folder(inject, step)
         for path in sorted(given.glob("step_*")):
             # What was injected before may have left something behind in the process.
             if path.name < here.name:
@@ -118,14 +114,14 @@ class Counterfactuals:
         for replica, tensors in enumerate(injections):
             write_replica(here, replica, tensors)
         changes = {"states": (), "trace": (), "forced": str(inject), "evaluation": False}
-        placement, replay = self._placements[1], Replay.parse({**self._replay.to_dict(), **changes})
-        instrumentation = Instrumentation(replay=replay, context=self._contexts[1])
-        record = self._replayer.train(self._spec, placement, folder / "run", instrumentation=instrumentation)
+        placement, replay = self.placements[1], Replay.parse({**self.replay.to_dict(), **changes})
+        instrumentation = Instrumentation(replay=replay, context=self.contexts[1])
+        record = self.replayer.train(self.spec, placement, folder / "run", instrumentation=instrumentation)
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
 
     def _new_folder(self, what: str) -> Path:
-        folder = self._folder / f"{what}_{next(self._numbers)}"
+        folder = self.folder / f"{what}_{next(self.numbers)}"
         folder.mkdir(parents=True)
         return folder

@@ -61,7 +61,7 @@ def neighbours(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
             continue
         present = getattr(spec, name)
         tried: list[Any] = [present]
-        for value in [*_conventional(spec, name), *_choices(info.annotation), *_numbers(name, present)]:
+        for value in [*spec.conventions.get(name, ()), *_choices(info.annotation), *_numbers(name, present)]:
             if any(value == other and type(value) is type(other) for other in tried):
                 continue
             tried.append(value)
@@ -88,15 +88,16 @@ def changed_to(spec: Spec, name: str, value: Any) -> Any:
         return None
 
 
+def setting(spec: Spec, field: str, value: Any, where: str) -> dict[str, str]:
+    """What a cause's text says of another value of a field: the facts of a match. where: the spec, in words."""
+    return {"field": field, "value": said(value), "own": said(getattr(spec, field)), "where": where}
+
+
 def said(value: Any) -> str:
     """A value of a field, for people."""
     if isinstance(value, float):
         return f"{value:.10g}"
     return "none" if value is None else str(value)
-
-
-def _conventional(spec: Spec, name: str) -> list[Any]:
-    return list(spec.conventions.get(name, ()))
 
 
 def _choices(annotation: Any) -> list[Any]:

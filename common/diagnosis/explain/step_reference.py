@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.common import reference
-from parity.common.diagnosis.explain.case import Case
+from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.signatures.base import Tensors, below
 from parity.common.record.taps import layers_of
 from parity.common.record.trace import Array
@@ -17,30 +17,28 @@ from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.canonical import slot_name
 
 
-def penalties(case: Case, state: Tensors | None = None) -> dict[str, Array]:
+def penalties(case: Case, state: Tensors) -> dict[str, Array]:
     """The gradient of the loss's penalties, by parameter in its shape, for the weights in a state before a step."""
-    weights = below(case.given if state is None else state, "before/parameters/")
+    weights = below(state, "before/parameters/")
     return {name: penalty_gradient(case.spec.loss, weight) for name, weight in weights.items()}
 
 
-def has_local_gradients(case: Case) -> bool:
-    """Whether each replica's own gradients are known."""
-    return all(any(n.startswith("local_gradient/") for n in state) for state in case.made.replicas)
+def local_gradients(step: TracedStep) -> list[dict[str, Array]] | None:
+    """Of each replica its share of the global mean's gradient, by parameter in its shape, without penalties.
+
+    None where replicas have none to show.
+    """
+    count = float(step.given["total/count"])
+    each = [below(state, "local_gradient/") for state in step.made.replicas]
+    return [{name: value / count for name, value in own.items()} for own in each] if all(each) else None
 
 
-def local_gradients(case: Case) -> list[dict[str, Array]]:
-    """Of each replica its share of the global mean's gradient, by parameter in its shape, without penalties."""
-    return [
-        {name: value / case.count for name, value in below(tensors, "local_gradient/").items()}
-        for tensors in case.made.replicas
-    ]
-
-
-def due_gradients(case: Case) -> dict[str, Array]:
+def due_gradients(case: Case, step: TracedStep) -> dict[str, Array]:
     """The global mean gradient by parameter, in its shape: of the suspect's own local ones, else the reference's."""
-    if not has_local_gradients(case):
-        return below(case.given, "gradient/")
-    added, local = penalties(case), local_gradients(case)
+    local = local_gradients(step)
+    if local is None:
+        return below(step.given, "gradient/")
+    added = penalties(case, step.given)
     return {name: np.sum([own[name] for own in local], axis=0) + added[name] for name in local[0]}
 
 

@@ -93,29 +93,28 @@ _HEADS += ("local_gradient", "total", "gradient", "clipped", "scalar", "updated"
 _AFTER = ("slots", "parameters", "buffers", "step")
 
 
-class Order:
-    """The names of a model's tensors in the order in which a step makes them."""
+def order_of(spec: TrainSpec) -> Callable[[str], tuple[int, int, int, str]]:
+    """What sorts the names of a model's tensors into the order in which a step makes them."""
+    places: dict[str, int] = {}
+    for place, layer in enumerate(taps.layers_of(spec.model.tree())):
+        # The loss and what it does to the last layer's output come before all else that flows back.
+        places |= {f"forward/{layer.path}": place, f"backward/{layer.path}": -place}
+    for place, name in enumerate(parameter_specs(spec)):
+        path = name.partition("/")[2]
+        places[f"local_gradient/{path}"] = -place
+        places |= {f"{head}/{path}": place for head in ("gradient", "clipped")}
 
-    def __init__(self, spec: TrainSpec) -> None:
-        self._places: dict[str, int] = {}
-        for place, layer in enumerate(taps.layers_of(spec.model.tree())):
-            # The loss and what it does to the last layer's output come before all else that flows back.
-            self._places |= {f"forward/{layer.path}": place, f"backward/{layer.path}": -place}
-        for place, name in enumerate(parameter_specs(spec)):
-            path = name.partition("/")[2]
-            self._places[f"local_gradient/{path}"] = -place
-            self._places |= {f"{head}/{path}": place for head in ("gradient", "clipped")}
-
-    def key(self, name: str) -> tuple[int, int, int, str]:
-        """What sorts names."""
+    def key(name: str) -> tuple[int, int, int, str]:
         head, _, rest = name.partition("/")
         kind = rest.partition("/")[0]
         return (
             _HEADS.index(head) if head in _HEADS else len(_HEADS),
             _AFTER.index(kind) if head == "after" and kind in _AFTER else 0,
-            self._places.get(name, 0),
+            places.get(name, 0),
             name,
         )
+
+    return key
 
 
 class StepComparer:
@@ -126,7 +125,7 @@ class StepComparer:
 
     def __init__(self, spec: TrainSpec, ref: Trace, layers: Mapping[str, str]) -> None:
         self.spec, self.ref, self.layers = spec, ref, layers
-        self._order = Order(spec)
+        self._order = order_of(spec)
         self._null = set(zero_gradient_directions(spec))
 
     def as_trained(
@@ -223,7 +222,7 @@ class StepComparer:
         if not all(np.all(other.replicas[0].get("updated", True)) for other in (self.ref, trace)):
             # Where gradients have overflowed, the optimizer is given none.
             names = [name for name in names if not name.startswith("clipped/")]
-        return sorted((n for n in names if _parameter(n) not in self._null), key=self._order.key)
+        return sorted((n for n in names if _parameter(n) not in self._null), key=self._order)
 
     def _copies(
         self, name: str, trace: Trace, allowed: float, expected: Array | None = None

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, Order, consumers
-from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.diagnosis.isolate.comparison import OF_REFERENCE, consumers, order_of
+from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.record import taps
 from parity.common.record.trace import tensor_of
 from parity.common.spec import TrainSpec
@@ -36,7 +36,7 @@ class Grouping:
     """Groups the deviations of the steps of one spec. layers: of each layer's path the name of its input."""
 
     def __init__(self, spec: TrainSpec, layers: Mapping[str, str]) -> None:
-        self._layers, self._order = layers, Order(spec)
+        self._layers, self._order = layers, order_of(spec)
         self._paths = [layer.path for layer in taps.layers_of(spec.model.tree())]
 
     def of_step(self, step: int | None, injected: Sequence[TensorComparison]) -> list[KeyedFinding]:
@@ -49,7 +49,7 @@ class Grouping:
         self._absorb_containers(groups)
         self._join_gradients(groups, injected)
         found = [KeyedFinding(key, self._finding(step, group, injected)) for key, group in groups.items()]
-        return sorted(found, key=lambda grouped: self._order.key(grouped.finding.name))
+        return sorted(found, key=lambda grouped: self._order(grouped.finding.name))
 
     def _key(self, compared: TensorComparison, deviating: Sequence[TensorComparison]) -> Key:
         stage, rest = compared.stage, compared.name.partition("/")[2]
@@ -133,7 +133,7 @@ class Grouping:
     def _finding(
         self, step: int | None, group: list[TensorComparison], injected: Sequence[TensorComparison]
     ) -> Finding:
-        group = sorted(group, key=lambda compared: self._order.key(compared.name))
+        group = sorted(group, key=lambda compared: self._order(compared.name))
         first = group[0]
         before = injected[: next(place for place, c in enumerate(injected) if c.name == first.name)]
         agreeing = [c for c in before if c.agrees][-limits.AGREEING_SHOWN :]
@@ -154,7 +154,10 @@ def over_steps(found: Iterable[KeyedFinding]) -> list[Finding]:
         start = first.get(("before", ""))
         if start is not None and grouped.finding.step is None and _follows(start, grouped):
             continue
-        if any(_in_reference(finding) for finding in first.values()) and _drifted(grouped):
+        # What its replicas have drifted apart by since, as trained.
+        drifted = grouped.key == ("before", "") and _in_reference(grouped.finding)
+        drifted = drifted or (grouped.finding.step is None and grouped.key[0] == "layer")
+        if drifted and any(_in_reference(finding) for finding in first.values()):
             continue
         first.setdefault(grouped.key, grouped.finding)
     return list(first.values())
@@ -163,14 +166,6 @@ def over_steps(found: Iterable[KeyedFinding]) -> list[Finding]:
 def _in_reference(finding: Finding) -> bool:
     """Whether the reference's replicas are not alike."""
     return any(tensor.where.endswith(OF_REFERENCE) for tensor in finding.tensors)
-
-
-def _drifted(grouped: KeyedFinding) -> bool:
-    """Whether this is what its replicas have drifted apart by since, as trained."""
-    finding = grouped.finding
-    return (grouped.key == ("before", "") and _in_reference(finding)) or (
-        finding.step is None and grouped.key[0] == "layer"
-    )
 
 
 def _follows(start: Finding, grouped: KeyedFinding) -> bool:
@@ -184,21 +179,15 @@ def _follows(start: Finding, grouped: KeyedFinding) -> bool:
 
 def merged(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that have the same explanation, as one: every GELU of a net is approximated by one defect."""
-    result: list[Finding] = []
-    for finding in findings:
+    result: dict[object, Finding] = {}
+    for number, finding in enumerate(findings):
         why = finding.explanation
-        place = next((at for at, kept in enumerate(result) if why and _alike(why, kept.explanation)), None)
-        if place is None:
-            result.append(finding)
-            continue
-        same = result[place]
-        result[place] = replace(
-            same,
-            replicas=tuple(sorted({*same.replicas, *finding.replicas})),
-            tensors=(*same.tensors, *finding.tensors) if same.step == finding.step else same.tensors,
-        )
-    return result
-
-
-def _alike(one: Explanation, other: Explanation | None) -> bool:
-    return other is not None and (one.cause, one.fix) == (other.cause, other.fix)
+        key: object = number if why is None else (why.cause, why.fix)
+        same = result.setdefault(key, finding)
+        if same is not finding:
+            result[key] = replace(
+                same,
+                replicas=tuple(sorted({*same.replicas, *finding.replicas})),
+                tensors=(*same.tensors, *finding.tensors) if same.step == finding.step else same.tensors,
+            )
+    return list(result.values())

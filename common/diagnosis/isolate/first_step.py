@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from parity.common.data.plan import BatchPlan
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import FINAL_STATE, When
-from parity.common.parity.budget import FLOAT64, Budget
+from parity.common.parity.budget import CURVES, FLOAT64, Budget
 from parity.common.parity.compare import count_rounding, unequal_replicas
 from parity.common.parity.deviation import column_deviation, state_deviations, tensor_deviation
 from parity.common.parity.sample_ids import audit, first_unequal_step
@@ -19,12 +19,7 @@ from parity.common.spec import TrainSpec
 from parity.common.state.canonical import State, tensor_of
 from parity.common.state.zero_gradient import zero_gradient_directions
 
-_CURVES = {
-    "loss_sum": "loss",
-    "gradient_norm": "gradient norm",
-    "parameter_norm": "parameter norm",
-    "update_norm": "update norm",
-}
+_TITLES = {"loss_sum": "loss"}
 
 
 def first_outside(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> When | None:
@@ -56,45 +51,37 @@ def _by_step(reference: RunRecord, candidate: RunRecord, budget: Budget | None) 
     unequal = first_unequal_step(reference, candidate)
     if unequal is not None:
         yield int(unequal.split()[1]), "sample ids differ"
-    exact = {"count": "count", "learning_rate": "learning rate"}
+    exact = {"count": count_rounding(reference), "learning_rate": 0.0}
     if reference.spec.loss_scale is not None:
-        exact["loss_scale"] = "loss scale"
-    for column, title in exact.items():
-        limit = count_rounding(reference) if column == "count" else 0.0
-        yield from _first_over(reference, candidate, column, title, np.full(len(reference.steps), limit))
+        exact["loss_scale"] = 0.0
+    for column, limit in exact.items():
+        yield from _first_over(reference, candidate, column, np.full(len(reference.steps), limit))
     if budget is None:
         return
-    for column, title in _CURVES.items():
-        yield from _first_over(reference, candidate, column, title, budget.curves[column])
-    gradients = _worst(
-        reference.state("first_gradients"),
-        candidate.state("first_gradients"),
-        budget.states["first_gradients"],
-        zero_gradient_directions(reference.spec),
-    )
+    for column in CURVES:
+        yield from _first_over(reference, candidate, column, budget.curves[column])
+    ours, theirs = (record.state("first_gradients") for record in (reference, candidate))
+    ledger = zero_gradient_directions(reference.spec)
+    gradients = _worst(ours, theirs, budget.states["first_gradients"], ledger)
     if gradients:
         yield 0, f"first gradients: {gradients}"
 
 
 def _first_over(
-    reference: RunRecord, candidate: RunRecord, column: str, title: str, allowed: np.ndarray
+    reference: RunRecord, candidate: RunRecord, column: str, allowed: np.ndarray
 ) -> Iterator[tuple[int, str]]:
     deviation = column_deviation(column, reference, candidate)
     over = np.flatnonzero(~(deviation <= allowed))
     if len(over):
-        row = int(over[0])
+        row, title = int(over[0]), _TITLES.get(column, column.replace("_", " "))
         yield int(reference.steps[row]), f"{title} off by {deviation[row]:.2g}, allowed {allowed[row]:.2g}"
 
 
 def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> str:
     if budget is None:
         return ""
-    final = _worst(
-        reference.state("final"),
-        candidate.state("final"),
-        budget.states["final"],
-        zero_gradient_directions(reference.spec),
-    )
+    ledger = zero_gradient_directions(reference.spec)
+    final = _worst(reference.state("final"), candidate.state("final"), budget.states["final"], ledger)
     if final:
         return f"{FINAL_STATE}: {final}"
     ours, theirs = reference.summary, candidate.summary
@@ -110,14 +97,13 @@ def _at_the_end(reference: RunRecord, candidate: RunRecord, budget: Budget | Non
 
 
 def _worst(
-    ours: State, theirs: State, allowed: float | Mapping[str, float], ledger: Mapping[str, str] | None = None
+    ours: State, theirs: State, allowed: float | Mapping[str, float], ledger: Collection[str] = ()
 ) -> str:
     """The tensor farthest outside, in words; nothing where all are inside."""
-    left_out = set(ledger or ())
     over = {}
     for name, deviation in state_deviations(ours, theirs).items():
         limit = allowed if isinstance(allowed, float) else allowed.get(name, 0.0)
-        if not deviation <= limit and tensor_of(name) not in left_out:
+        if not deviation <= limit and tensor_of(name) not in ledger:
             over[name] = deviation
     if not over:
         return ""
@@ -149,10 +135,8 @@ def states_differ(spec: TrainSpec, reference: State, candidate: State) -> bool:
     return bool(_worst(reference, candidate, limit, zero_gradient_directions(spec)))
 
 
-def narrowed(
-    first: int, stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]]
-) -> tuple[int, int] | None:
-    """The step in first..stop-1 that makes the states differ, and how many rounds it took to find it.
+def narrowed(stop: int, differ: Callable[[int, Sequence[int]], Mapping[int, bool]]) -> tuple[int, int] | None:
+    """The step before `stop` that makes the states differ, and how many rounds it took to find it.
 
     Until they differ, the points lie ever farther apart: most defects show early, and one that shows late
     costs no more for it, since every round goes on from states that agree.
@@ -160,9 +144,14 @@ def narrowed(
     differ(begin, points): whether the states before the steps `points` differ, replayed from those before
     `begin`, which agree. None where they differ nowhere.
     """
-    low, high, rounds = first, None, 0
+    low, high, rounds = 0, None, 0
     while high is None or high - low > 1:
-        points = _growing(first, low, stop) if high is None else _even(low, high)
+        if high is None:  # twice as far from the beginning each
+            points = sorted({min(stop, max(1, 2 * low) * 2**power) for power in range(limits.SECTIONS)})
+        else:
+            points = sorted(
+                {*np.linspace(low, high, limits.SECTIONS + 1).round()[1:].astype(int).tolist()} - {low}
+            )
         found = differ(low, points)
         rounds += 1
         over = next((point for point in points if found[point]), None)
@@ -171,13 +160,3 @@ def narrowed(
         low = max([low, *(point for point in points if over is None or point < over)])
         high = high if over is None else over
     return low, rounds
-
-
-def _growing(first: int, low: int, stop: int) -> list[int]:
-    """The next points after `low`: twice as far from `first` each, the last of all being `stop`."""
-    start = max(1, 2 * (low - first))
-    return sorted({min(stop, first + start * 2**power) for power in range(limits.SECTIONS)})
-
-
-def _even(low: int, high: int) -> list[int]:
-    return sorted({int(point) for point in np.linspace(low, high, limits.SECTIONS + 1).round()[1:]} - {low})

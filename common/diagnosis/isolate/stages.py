@@ -7,25 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from parity.common.diagnosis.result import StageSummary, Status, StepComparison, TensorComparison
-from parity.common.record.trace import STAGES
+from parity.common.record.trace import TITLES
 
-TITLES = {
-    "ids": "sample ids",
-    "inputs": "inputs and targets",
-    "before": "state before the step",
-    "forward": "forward",
-    "loss": "loss sum and count",
-    "backward": "backward",
-    "local_gradient": "each replica's own gradients",
-    "total": "sums over the replicas",
-    "gradient": "reduced gradients",
-    "clipped": "gradients after clipping",
-    "scalar": "learning rate and other scalars",
-    "slots": "optimizer slots",
-    "update": "updated parameters",
-    "buffers": "buffers",
-    "evaluation": "evaluation",
-}
 _WORST_FIRST: tuple[Status, ...] = ("differs", "inherits", "agrees")
 
 
@@ -72,7 +55,7 @@ def stages_of(step: StepComparison) -> list[StageComparison]:
                 for tensors in (step.injected, step.as_trained)
             ),
         )
-        for stage in [*STAGES, *sorted(found.difference(STAGES))]
+        for stage in [*TITLES, *sorted(found.difference(TITLES))]
         if stage in found
     ]
 

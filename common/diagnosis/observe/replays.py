@@ -1,17 +1,22 @@
-"""The replays of a diagnosis, and the steps traced in them."""
+"""The replays of a diagnosis, the steps traced in them, and what is injected into the candidate's.
+
+That is the reference's tensors of a step, shared out anew. The shares are those of the batch plan, computed here
+whatever the candidate's own loader does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parity.common.base import rng
-from parity.common.data.plan import BatchPlan
+from parity.common.data.plan import BatchPlan, Ids
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate import first_step
 from parity.common.diagnosis.isolate.comparison import (
@@ -21,14 +26,24 @@ from parity.common.diagnosis.isolate.comparison import (
     rough_tolerances,
 )
 from parity.common.diagnosis.isolate.findings import Grouping, KeyedFinding
-from parity.common.diagnosis.observe.injection import injections_of, state_before, write_injections
-from parity.common.diagnosis.result import TensorComparison
+from parity.common.diagnosis.result import StepComparison
 from parity.common.execution.checks import feeds_back
 from parity.common.execution.session import MINIMUM_MEMBERS
 from parity.common.execution.worker import Workers
 from parity.common.parity.budget import FLOOR_MULTIPLE
 from parity.common.record import RunRecord, read_record
-from parity.common.record.trace import FORCED, TRACE, Trace, read_layers, state_file, step_folder
+from parity.common.record.trace import (
+    FORCED,
+    INJECTABLE,
+    TRACE,
+    Trace,
+    is_of_samples,
+    read_injected,
+    read_layers,
+    state_file,
+    step_folder,
+    write_replica,
+)
 from parity.common.spec import Instrumentation, Placement, Replay, RunOptions, TrainSpec
 from parity.common.spec.capabilities import DIVIDING
 from parity.common.state.canonical import State, initial_state, load_state, save_state
@@ -57,6 +72,9 @@ def traceable(placement: Placement) -> tuple[Placement, list[str]]:
     return Placement.parse(fields), [what for what, is_left_out in left_out.items() if is_left_out]
 
 
+_NOT_COMPARED = StepComparison(None, (), ())
+
+
 @dataclass(frozen=True)
 class StepTrace:
     """One step traced: what both runs made of it, and the comparisons.
@@ -73,32 +91,29 @@ class StepTrace:
     layers: Mapping[str, str]
     state: State | None
     replay: Replay
-    compared_as_trained: Sequence[TensorComparison] = ()
-    compared_injected: Sequence[TensorComparison] = ()
+    compared: StepComparison = _NOT_COMPARED
     findings: Sequence[KeyedFinding] = ()
 
 
+@dataclass(eq=False)
 class Replays:
-    """Replays of a reference and a candidate, of one spec, in sub-folders of `folder`."""
+    """Replays of a reference and a candidate, of one spec, in sub-folders of `folder`.
 
-    def __init__(
-        self,
-        replayer: Workers,
-        folder: Path,
-        spec: TrainSpec,
-        placements: tuple[Placement, Placement],
-        inside: Contexts,
-        say: Callable[[str], None],
-    ) -> None:
-        self.spec, self.placements = spec, placements
-        self._replayer, self._folder, self._inside, self._say = replayer, folder, inside, say
-        self._count = 0
-        # Before which steps the states of both runs are known, and the files of these.
-        self._known: dict[int, tuple[Path, Path]] = {}
+    known: before which steps the states of both runs are known, and the files of these.
+    """
+
+    replayer: Workers
+    folder: Path
+    spec: TrainSpec
+    placements: tuple[Placement, Placement]
+    contexts: Contexts
+    say: Callable[[str], None]
+    known: dict[int, tuple[Path, Path]] = field(default_factory=dict, init=False)
+    numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def trained(self, steps: int) -> tuple[RunRecord, RunRecord]:
         """Both runs, made again."""
-        self._say(f"training both runs in {self.spec.precision}, {steps} steps")
+        self.say(f"training both runs in {self.spec.precision}, {steps} steps")
         runs = self._both((None, None), RunOptions(stop_at_step=steps))
         return read_record(runs[0]), read_record(runs[1])
 
@@ -110,10 +125,10 @@ class Replays:
         """
         placement, begun = self.placements[which], initial_state(self.spec)
         count = MINIMUM_MEMBERS + 1
-        self._say(f"training {count} runs of {placement.label} that round differently, {steps} steps")
+        self.say(f"training {count} runs of {placement.label} that round differently, {steps} steps")
         runs = []
         for seed in range(count):
-            path = self._folder / f"begin_{which}_{seed}.safetensors"
+            path = self.folder / f"begin_{which}_{seed}.safetensors"
             save_state(path, {name: _last_bit_drawn(name, value, seed) for name, value in begun.items()})
             replay = Replay.parse({"stop": steps, "begin": str(path)})
             ordered = placement.model_copy(update={"sample_order_seed": seed})
@@ -130,7 +145,7 @@ class Replays:
             return self._traced(first_step.chosen_steps(self.spec, plan, steps, outside), evaluates)
         early = self._traced(first_step.chosen_steps(self.spec, plan, steps, None), evaluates)
         around = tuple(step for step in range(outside - 1, outside + 2) if step < steps)
-        self._say(f"going to step {around[0]}")
+        self.say(f"going to step {around[0]}")
         self._find_states((around[0],))
         late = self._traced(around, False, around[0])
         before = [step for step in early if step.step is not None and step.step < around[0]]
@@ -138,10 +153,10 @@ class Replays:
 
     def states_differ(self, begin: int, points: Sequence[int]) -> dict[int, bool]:
         """Whether the states before some steps differ; from those before `begin` on, which are known."""
-        self._say(f"searching steps {begin} to {points[-1]}")
+        self.say(f"searching steps {begin} to {points[-1]}")
         self._find_states(points, begin)
         return {
-            point: first_step.states_differ(self.spec, *map(load_state, self._known[point]))
+            point: first_step.states_differ(self.spec, *map(load_state, self.known[point]))
             for point in points
         }
 
@@ -155,20 +170,15 @@ class Replays:
         run = self._run(placement, replay, 1)
         return Trace.read(step_folder(run / TRACE, step), 1)
 
-    def _out(self) -> Path:
-        self._count += 1
-        return self._folder / f"run_{self._count:02d}"
+    def _new(self, what: str) -> Path:
+        """A folder that nothing else is in."""
+        return self.folder / f"{what}_{next(self.numbers):02d}"
 
     def _run(
-        self,
-        placement: Placement,
-        replay: Replay | None,
-        which: int,
-        run_options: RunOptions = RunOptions(),
-        folder: Path | None = None,
+        self, placement: Placement, replay: Replay | None, which: int, run_options: RunOptions = RunOptions()
     ) -> Path:
-        instrumentation = Instrumentation(replay=replay, context=self._inside[which])
-        return self._replayer.train(self.spec, placement, folder or self._out(), run_options, instrumentation)
+        instrumentation = Instrumentation(replay=replay, context=self.contexts[which])
+        return self.replayer.train(self.spec, placement, self._new("run"), run_options, instrumentation)
 
     def _both(
         self, replays: tuple[Replay | None, Replay | None], run_options: RunOptions = RunOptions()
@@ -176,7 +186,7 @@ class Replays:
         """Both at once, where they have workers of their own."""
         with ThreadPoolExecutor(2) as threads:
             runs = [
-                threads.submit(self._run, placement, replay, which, run_options, self._out())
+                threads.submit(self._run, placement, replay, which, run_options)
                 for which, (placement, replay) in enumerate(zip(self.placements, replays, strict=True))
             ]
             first, second = [run.result() for run in runs]
@@ -184,11 +194,11 @@ class Replays:
 
     def _beginning(self, which: int, step: int) -> dict[str, Any]:
         """The fields of a replay that begins before a step, whose state is known."""
-        return {"first_step": step, "begin": str(self._known[step][which])} if step else {}
+        return {"first_step": step, "begin": str(self.known[step][which])} if step else {}
 
     def _find_states(self, points: Sequence[int], begin: int = 0) -> None:
         """Have the states before some steps known."""
-        if all(point in self._known for point in points):
+        if all(point in self.known for point in points):
             return
         if feeds_back(self.spec):
             begin = 0  # the schedule must have seen all steps
@@ -196,15 +206,15 @@ class Replays:
         first, second = (Replay.parse(fields | self._beginning(which, begin)) for which in (0, 1))
         runs = self._both((first, second))
         for point in points:
-            self._known[point] = (state_file(runs[0], point), state_file(runs[1], point))
+            self.known[point] = (state_file(runs[0], point), state_file(runs[1], point))
 
     def _traced(self, chosen: Sequence[int], evaluates: bool, begin: int = 0) -> list[StepTrace]:
         """Replay both runs, trace the chosen steps, and compare."""
         plan, stop = BatchPlan.of(self.spec, self.placements[1]), chosen[-1] + 1
         common = {"stop": stop, "trace": tuple(chosen), "states": (stop,), "evaluation": evaluates}
-        self._say(f"replaying {self.placements[0].label}, {stop - begin} steps")
+        self.say(f"replaying {self.placements[0].label}, {stop - begin} steps")
         first = self._run(self.placements[0], Replay.parse(common | self._beginning(0, begin)), 0)
-        parent = self._folder / f"injections_{self._count:02d}"
+        parent = self._new("injections")
         steps: list[int | None] = [*chosen, *([None] if evaluates else [])]
         refs: dict[int | None, Trace] = {}
         injections: dict[int | None, list[State]] = {}
@@ -213,7 +223,7 @@ class Replays:
             ref = refs[step] = Trace.read(step_folder(first / TRACE, step), self.placements[0].replicas)
             before = evaluated if step is None else state_before(ref, step)
             injections[step] = write_injections(parent, step, injections_of(ref, plan, step), before)
-        self._say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
+        self.say(f"replaying {self.placements[1].label}, and each of {len(chosen)} steps by itself")
         history = str(first) if feeds_back(self.spec) else None
         fields = {**common, **self._beginning(1, begin), "forced": str(parent), "history": history}
         replay = Replay.parse(fields)
@@ -223,7 +233,10 @@ class Replays:
                 step,
                 refs[step],
                 tuple(injections[step]),
-                self._injected(second, step, injections[step]),
+                replace(
+                    Trace.read(step_folder(second / FORCED, step), self.placements[1].replicas),
+                    injected_ids=tuple(np.asarray(given["ids"], np.int64) for given in injections[step]),
+                ),
                 Trace.read(step_folder(second / TRACE, step), self.placements[1].replicas),
                 read_layers(step_folder(first / TRACE, step)),
                 state=evaluated if step is None else None,
@@ -240,12 +253,12 @@ class Replays:
 
     def _floors(self, refs: Mapping[int | None, Trace]) -> dict[str, float]:
         """What rounding does to each tensor: the reference's own steps, their samples in other orders."""
-        self._say(f"measuring what {self.spec.precision} rounds")
+        self.say(f"measuring what {self.spec.precision} rounds")
         traced = {step: ref for step, ref in refs.items() if step is not None}
         largest: dict[str, float] = {}
         for seed in range(MINIMUM_MEMBERS):
             placement = self.placements[0].model_copy(update={"sample_order_seed": seed})
-            plan, parent = BatchPlan.of(self.spec, placement), self._folder / f"floor_{seed}_{self._count}"
+            plan, parent = BatchPlan.of(self.spec, placement), self._new("floor")
             injections = {
                 step: write_injections(parent, step, injections_of(ref, plan, step), state_before(ref, step))
                 for step, ref in traced.items()
@@ -260,24 +273,70 @@ class Replays:
                         largest[tensor.name] = max(tensor.deviation, largest.get(tensor.name, 0.0))
         return {name: FLOOR_MULTIPLE * deviation for name, deviation in largest.items()}
 
-    def _injected(self, run: Path, step: int | None, injections: Sequence[State]) -> Trace:
-        return replace(
-            Trace.read(step_folder(run / FORCED, step), self.placements[1].replicas),
-            injected_ids=tuple(np.asarray(tensors["ids"], np.int64) for tensors in injections),
-        )
-
     def _compared(self, step: StepTrace, tolerances: Tolerances) -> StepTrace:
         """A traced step, with its comparisons and its findings."""
         injected = _begun_as(step.as_trained, step.injected) if step.step == 0 else step.injected
         comparer = StepComparer(self.spec, step.ref, step.layers)
-        compared = comparer.injected(step.injections, injected, tolerances)
-        return replace(
-            step,
-            injected=injected,
-            compared_as_trained=comparer.as_trained(step.as_trained, tolerances),
-            compared_injected=compared,
-            findings=Grouping(self.spec, step.layers).of_step(step.step, compared),
-        )
+        own = comparer.as_trained(step.as_trained, tolerances)
+        given = comparer.injected(step.injections, injected, tolerances)
+        compared = StepComparison(step.step, tuple(own), tuple(given))
+        findings = Grouping(self.spec, step.layers).of_step(step.step, given)
+        return replace(step, injected=injected, compared=compared, findings=findings)
+
+
+STATE = "state.safetensors"
+
+
+def injections_of(ref: Trace, plan: BatchPlan, step: int | None) -> list[State]:
+    """For each replica of a plan what is injected into it in a step; None is the first batch of the evaluation."""
+    own = np.concatenate(ref.each("ids"))
+    planned = ref.ids if step is None else plan.global_ids(step)
+    places = _places(own, planned)
+    common = {
+        name: value
+        for name, value in ref.replicas[0].items()
+        if name.partition("/")[0] in INJECTABLE and not is_of_samples(name)
+    }
+    rows = {
+        name: np.concatenate(ref.each(name))
+        for name in ref.names
+        if is_of_samples(name) and all(name in tensors for tensors in ref.replicas)
+    }
+    shares = [plan.share(places, replica) for replica in range(plan.replicas)]
+    return [{name: values[share] for name, values in rows.items()} | common for share in shares]
+
+
+def _places(own: Ids, planned: Ids) -> Ids:
+    """Where in the reference's batch the planned samples are, in the plan's order.
+
+    Where the reference did not have those samples: its own, in its own order.
+    """
+    order = np.argsort(own, kind="stable")
+    ranks = np.argsort(planned, kind="stable")
+    if not np.array_equal(own[order], planned[ranks]):
+        return np.arange(len(own))
+    places = np.empty(len(own), np.int64)
+    places[ranks] = order
+    return places
+
+
+def state_before(ref: Trace, step: int) -> State:
+    """The canonical state that the reference's step began with."""
+    state = {
+        name.removeprefix("before/"): value
+        for name, value in ref.replicas[0].items()
+        if name.startswith("before/")
+    }
+    return {**state, "step": np.array(step, np.int64)}
+
+
+def write_injections(parent: Path, step: int | None, injections: list[State], state: State) -> list[State]:
+    """Write what is injected into a step, and the state that it begins with; returns it, left in its files."""
+    folder = step_folder(parent, step)
+    for replica, tensors in enumerate(injections):
+        write_replica(folder, replica, tensors)
+    save_state(folder / STATE, state)
+    return read_injected(parent, step, range(len(injections)))
 
 
 def _last_bit_drawn(name: str, value: Any, seed: int) -> Any:

@@ -1,6 +1,6 @@
 """Canonical settings of layers and optimizers: what each changes, its row in DIFFERENCES, and where to set it.
 
-How a framework's own value becomes the canonical one stands in `{tf,torch}_impl/external/{settings,optimizers}.py`.
+How a framework's own value becomes the canonical one stands in `{tf,torch}_impl/external/{settings,outline}.py`.
 Canonical is Keras's meaning where the two differ: `decay` of batch normalisation is Keras's momentum, and one minus
 PyTorch's.
 """

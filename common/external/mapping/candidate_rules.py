@@ -15,6 +15,13 @@ from parity.common.spec.external.rules import parse_rule
 
 _LETTERS = "abcdefghij"
 _RANK_LIMIT = 5
+# Rules by which one Keras tensor becomes several of torch's: which of them fit, the shapes tell.
+_DIVIDED = [
+    *("(n o) -> n o", "(o n) -> n o"),
+    *("i n h k -> n (h k) i", "i h n k -> n (h k) i", "i n h k -> n i h k"),
+    *("n h k -> n (h k)", "n o -> n o", "o n -> n o"),
+    *("i (n o) -> n o i", "i (o n) -> n o i"),
+]
 # Of larger tensors it is not tried out whether two rules do the same.
 _COMPARED_SIZE = 4_000_000
 
@@ -72,7 +79,7 @@ def _by_kind(keras: ParameterGroup, torch: ParameterGroup, slot: str, flattened:
     if "embedding" in (keras.op, torch.op):
         return ["same", "transpose"]
     if len(ours) == len(theirs) > 2:
-        if len(ours) > 2 and ("depthwise" in keras.kind or "depthwise" in keras.parts[slot].info.role):
+        if len(ours) > 2 and ("depthwise" in keras.layer.kind or "depthwise" in keras.parts[slot].info.role):
             multiplier = ours[-1]
             return ["conv", "depthwise" if multiplier == 1 else f"depthwise({multiplier})"]
         if "conv" in (keras.op, torch.op):
@@ -116,7 +123,7 @@ def _is_settled(
         return False
     if keras.op == torch.op == "conv" or keras.op == torch.op == "embedding":
         return True
-    return keras.op == torch.op == "dense" and torch.kind != "" and flattened is None
+    return keras.op == torch.op == "dense" and torch.layer.kind != "" and flattened is None
 
 
 def arrangements(ours: Shape, theirs: Shape) -> tuple[str, ...]:
@@ -165,7 +172,7 @@ def _grouped(order: Sequence[tuple[str, int]], coarse: Shape) -> list[tuple[tupl
 
 def _recurrent(keras: ParameterGroup, torch: ParameterGroup, slot: str) -> tuple[str, ...]:
     ours, theirs = keras.parts[slot].shape, torch.parts[slot].shape
-    kinds = f"{keras.kind} {torch.kind} {torch.layer.type} {keras.layer.type}".lower()
+    kinds = f"{keras.layer.kind} {torch.layer.kind} {torch.layer.type} {keras.layer.type}".lower()
     gru = "gru" in kinds
     if slot in ("main", "recurrent"):
         rule, torch_shapes = "gru" if gru else "transpose", [theirs]
@@ -192,37 +199,21 @@ def joined(ours: Sequence[Part], theirs: Sequence[Part]) -> tuple[str, ...]:
     if ours[0].count > 1 and theirs[0].count > 1:
         return ()
     if theirs[0].count > 1:
-        rules = _joined(keras, theirs[0], len(theirs))
+        rules = _joined(keras[0], theirs[0])
         shapes = [part.info.shape for part in ours], [torch[0]]
     else:
-        rules = _divided(keras[0], ours[0], torch[0])
+        rules = _DIVIDED
         shapes = [keras[0]], [part.info.shape for part in theirs]
     return tuple(rule for rule in rules if fits(rule, *shapes))
 
 
-def _joined(shapes: Sequence[Shape], whole: Part, count: int) -> list[str]:
-    """Keras has several tensors, torch one."""
-    first = shapes[0]
+def _joined(first: Shape, whole: Part) -> list[str]:
+    """Keras has several tensors, the first of this shape, and torch one."""
     row = "{} i" if whole.axis == 0 else "i {}"
-    if len(whole.info.shape) == 1:
-        if len(first) == 1:
-            return ["n o -> (n o)", "n o -> (o n)"]
-        return [f"n h k -> ({order}); h={first[0]}" for order in ("n h k", "h n k")]
-    if len(first) == 3:
-        heads = first[1]
-        return [f"n i h k -> {row.format(order)}; h={heads}" for order in ("(n h k)", "(h n k)", "(h k n)")]
-    return [f"n i o -> {row.format(order)}" for order in ("(n o)", "(o n)")]
-
-
-def _divided(whole: Shape, part: Part, one: Shape) -> list[str]:
-    """Keras has one tensor, torch several."""
-    if len(whole) == 1:
-        return ["(n o) -> n o", "(o n) -> n o"]
-    if len(whole) == 4:
-        rules = ["i n h k -> n (h k) i", "i h n k -> n (h k) i"]
-        return rules if len(one) == 2 else [*rules, "i n h k -> n i h k"]
-    if len(whole) == 3 and len(one) == 1:
-        return ["n h k -> n (h k)"]
-    if len(whole) == 2 and len(one) == 1:
-        return ["n o -> n o", "o n -> n o"]
-    return ["i (n o) -> n o i", "i (o n) -> n o i"]
+    heads = first[-2:][0]
+    return [
+        *(f"n o -> ({order})" for order in ("n o", "o n")),
+        *(f"n h k -> ({order}); h={heads}" for order in ("n h k", "h n k")),
+        *(f"n i h k -> {row.format(order)}; h={heads}" for order in ("(n h k)", "(h n k)", "(h k n)")),
+        *(f"n i o -> {row.format(order)}" for order in ("(n o)", "(o n)")),
+    ]

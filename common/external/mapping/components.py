@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.common.external.mapping.graphs import connected
-from parity.common.external.process.layouts import back
+from parity.common.external.process.layouts import back, fitting
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.mapping import Pair
 from parity.common.spec.external.outline import Outline
@@ -67,7 +67,11 @@ def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Co
             for index, side in enumerate(sides)
         ]
         ends = [_outer(own, side) for own, side in zip(layers, sides, strict=True)]
-        inside = [_contains(*each) for each in zip(ends, layers, sides, strict=True)]
+        # Whether a layer contains owners of tensors that are not of its own component.
+        inside = [
+            any(_is_within(info.layer, end) for info in side.tensors if info.layer not in own)
+            for end, own, side in zip(ends, layers, sides, strict=True)
+        ]
         signature = tuple(
             (
                 pairs[place].rule,
@@ -92,11 +96,6 @@ def _outer(paths: Sequence[str], outline: Outline) -> str:
 
 def _is_within(path: str, outer: str) -> bool:
     return path == outer or not outer or path.startswith((f"{outer}/", f"{outer}."))
-
-
-def _contains(path: str, own: Sequence[str], outline: Outline) -> bool:
-    """Whether a layer contains owners of tensors that are not of its own component."""
-    return any(_is_within(info.layer, path) for info in outline.tensors if info.layer not in own)
 
 
 def taps_of(activations: Arrays, path: str) -> list[str]:
@@ -137,14 +136,9 @@ def _ways(keras: Array, torch: Array) -> list[str]:
         # Pooled pictures keep axes of size one in one framework, and not in the other.
         ends = [[size for size in array.shape if size != 1] for array in (keras, torch)]
         return [_RESHAPED] if ends[0] == ends[1] else []
-    shape = keras.shape
-    shapes = {"same": shape}
-    if keras.ndim > 2:
-        first = {"channels_first": (shape[0], shape[-1], *shape[1:-1])}
-        # Of square pictures both fit; torch has channels first in those, and in sequences last.
-        shapes = first | shapes if keras.ndim > 3 else shapes | first
-        shapes["time_first"] = (shape[1], shape[0], *shape[2:])
-    return [way for way, own in shapes.items() if own == torch.shape]
+    ways = [found.how for found in fitting(keras, torch)]
+    # Of square pictures both fit; torch has channels first in those, and in sequences last.
+    return sorted(ways, key=lambda way: way != "channels_first") if keras.ndim > 3 else ways
 
 
 def deviation(keras: Array, torch: Array) -> float:

@@ -42,18 +42,26 @@ def layer_pairs(
         and (pair.keras not in applies[0] or pair.torch in applies[1])
     ]
     orders = [{layer.path: place for place, layer in enumerate(side.layers)} for side in sides]
-    anchors = _rising([(orders[0][pair.keras], orders[1][pair.torch]) for pair in owners])
+    # The most of them that rise on both sides.
+    places = {(orders[0][pair.keras], orders[1][pair.torch]) for pair in owners}
+    ours, theirs = (sorted({place[index] for place in places}) for index in (0, 1))
+    rising = in_order(len(ours), len(theirs), lambda i, j: (ours[i], theirs[j]) in places)
+    anchors = [(ours[i], theirs[j]) for i, j in rising]
     settled = [taken[index] | {info.layer for info in side.tensors} for index, side in enumerate(sides)]
     for before, after in itertools.pairwise([(-1, -1), *anchors, (len(keras.layers), len(torch.layers))]):
         between = [
             [
-                layer
+                (_sort(layer), layer)
                 for layer in side.layers[before[index] + 1 : after[index]]
                 if layer.calls and layer.kind not in ("", *_PASSED_OVER) and layer.path not in settled[index]
             ]
             for index, side in enumerate(sides)
         ]
-        found += _in_order(between[0], between[1])
+        # Layers of one kind and size, where there are equally many of that kind.
+        for key in dict.fromkeys(key for key, _ in between[0]):
+            one, other = ([layer for kind, layer in side if kind == key] for side in between)
+            if len(one) == len(other):
+                found += [LayerPair(keras=a.path, torch=b.path) for a, b in zip(one, other, strict=True)]
     return tuple(sorted([*given, *found], key=lambda pair: orders[0].get(pair.keras, len(orders[0]))))
 
 
@@ -79,25 +87,6 @@ def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]
         for theirs in partners[0][name]
         if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]
     ]
-
-
-def _rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The most of them that rise on both sides."""
-    there = set(places)
-    ours, theirs = (sorted(set(side)) for side in zip(*places, strict=True)) if places else ([], [])
-    chain = in_order(len(ours), len(theirs), lambda i, j: (ours[i], theirs[j]) in there)
-    return [(ours[i], theirs[j]) for i, j in chain]
-
-
-def _in_order(ours: Sequence[LayerInfo], theirs: Sequence[LayerInfo]) -> list[LayerPair]:
-    """Layers of one kind and size, where there are equally many of that kind."""
-    found = []
-    sides = [[(_sort(layer), layer) for layer in side] for side in (ours, theirs)]
-    for key in dict.fromkeys(key for key, _ in sides[0]):
-        one, other = ([layer for kind, layer in side if kind == key] for side in sides)
-        if len(one) == len(other):
-            found += [LayerPair(keras=a.path, torch=b.path) for a, b in zip(one, other, strict=True)]
-    return found
 
 
 def _sort(layer: LayerInfo) -> tuple[object, ...]:

@@ -64,5 +64,4 @@ def connected(one: ArrayLike, other: ArrayLike, count: int) -> Indices:
 
     ends = np.asarray(one, np.int64), np.asarray(other, np.int64)
     graph = sparse.coo_array((np.ones(len(ends[0]), np.int8), ends), (count, count))
-    labels: Indices = sparse.csgraph.connected_components(graph, directed=False)[1]
-    return labels
+    return np.asarray(sparse.csgraph.connected_components(graph, directed=False)[1])

@@ -62,16 +62,6 @@ class ParameterGroup:
     numbers: tuple[int, ...]
     contains: bool = False
 
-    @property
-    def kind(self) -> str:
-        """The layer's kind."""
-        return self.layer.kind
-
-    @property
-    def moves(self) -> bool:
-        """Whether it has moving statistics."""
-        return "mean" in self.parts
-
 
 def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) -> list[ParameterGroup]:
     """In the order of first calls.
@@ -103,7 +93,7 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
 def holds_several(outline: Outline) -> bool:
     """Whether any tensor's name says that it holds several."""
     separator = "/" if outline.framework == "tensorflow" else "."
-    return any(_holds(_words(info, separator), info) for info in outline.tensors if len(info.shape) > 1)
+    return any(_holds(info, separator) for info in outline.tensors if len(info.shape) > 1)
 
 
 def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[str, TensorInfo]]:
@@ -136,12 +126,9 @@ def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
     kind = layer.kind
     if any(name in kind for name in _RECURRENT) or "recurrent" in slots:
         return "recurrent"
-    if kind.endswith("_norm"):
-        return "norm"
-    if "conv" in kind:
-        return "conv"
-    if "embedding" in kind:
-        return "embedding"
+    op = next((op for op in ("norm", "conv", "embedding") if op in kind), None)
+    if op is not None:
+        return op
     if kind in ("dense", "attention", "self_attention", "cross_attention", "einsum_dense"):
         return "dense"
     main = slots.get("main")
@@ -150,19 +137,15 @@ def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
     return ""
 
 
-def _words(info: TensorInfo, separator: str) -> frozenset[str]:
-    """Those of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'."""
-    holder = _ROLE.fullmatch(info.name.rpartition(separator)[2])
-    own = holder[1] or "" if holder else ""
-    before = info.name.split(separator)[:-1]
-    return frozenset(words_of(own or (before[-1] if before else ""))[0])
-
-
-def _holds(words: frozenset[str], info: TensorInfo) -> tuple[str, ...]:
+def _holds(info: TensorInfo, separator: str) -> tuple[str, ...]:
     """What a tensor of several holds by its name; () where it is a tensor like others."""
     if info.role in ("in_kernel", "in_bias"):
         return ("query", "key", "value")
-    return _FUSED.get(words, ())
+    # The words of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'.
+    before, _, last = info.name.rpartition(separator)
+    holder = _ROLE.fullmatch(last)
+    own = (holder[1] if holder else "") or before.rpartition(separator)[2]
+    return _FUSED.get(frozenset(words_of(own)[0]), ())
 
 
 def _groups(
@@ -171,7 +154,7 @@ def _groups(
     """The tensors of one stem: one group, or one for each of the parts that they hold."""
     op = _op(layer, stem, slots)
     first = slots.get("main") or next(iter(slots.values()))
-    names = _holds(_words(first, separator), first) if split and "main" in slots else ()
+    names = _holds(first, separator) if split and "main" in slots else ()
     sizes = _part_sizes(first.shape, len(names), layer, separator) if names else None
     words, numbers = words_of(first.name.rpartition(separator)[0] + separator + stem)
     if sizes is None or "mean" in slots:

@@ -6,7 +6,7 @@ Nothing is guessed silently: what only its order distinguishes from others of it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +37,8 @@ _STEP_COST = 0.01
 _TELLING = {"strides", "groups", "dilation"}
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
+# How many layers one may stand for.
+_MOST_FUSED = 4
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     )
     flattened = _flattened(keras)
     tensors = [*hints.tensors, *_pairs(_matched(ours, theirs, flattened), flattened, keras)]
+    tensors += _fused(keras, torch, tensors, {side: known[side] | ignored[side].keys() for side in outlines})
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
@@ -97,6 +100,46 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         unmapped=Names(**unmapped),
     )
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
+
+
+def _fused(
+    keras: Outline, torch: Outline, pairs: Sequence[Pair], settled: dict[str, set[str]]
+) -> Iterator[Pair]:
+    """Of layers that nothing fits: one of torch's whose outputs are those of some of Keras's, which follow each other."""
+    left = []
+    for side, outline in (("keras", keras), ("torch", torch)):
+        mapped = {name for pair in pairs for name in getattr(pair, side)} | settled[side]
+        groups = parameter_groups_of(outline, mapped, False)
+        left.append([group for group in groups if "main" in group.parts and not group.contains])
+    ours, theirs = left
+    for whole in theirs:
+        found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
+        sizes = "+".join(str(part.parts["main"].shape[-1]) for part in found)
+        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
+            if found and slot in whole.parts:
+                yield Pair(
+                    keras=tuple(part.parts[slot].info.name for part in found),
+                    torch=(whole.parts[slot].info.name,),
+                    rule=f"{rule}; o={sizes}",
+                    source="order",
+                    doubt=f"{len(found)} layers of Keras's in one of torch's, by shapes and order",
+                )
+        ours = [part for part in ours if part not in found]
+
+
+def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[ParameterGroup]:
+    """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it."""
+    shape, found = whole.parts["main"].shape, list[ParameterGroup]()
+    for part in ours[:_MOST_FUSED]:
+        one = part.parts["main"].shape
+        same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
+        if not same or part.parts.keys() != whole.parts.keys() or part.parts.keys() - {"main", "shift"}:
+            break
+        found.append(part)
+        if sum(each.parts["main"].shape[-1] for each in found) >= shape[0]:
+            break
+    whole_size = sum(each.parts["main"].shape[-1] for each in found)
+    return found if len(found) > 1 and whole_size == shape[0] else []
 
 
 def _needless(info: TensorInfo) -> str:
@@ -181,7 +224,9 @@ def _exchange(found: dict[int, int], fit: _Fit) -> None:
     """Exchange partners where their words say so, whatever the order: attributes have none."""
     groups: dict[object, list[int]] = {}
     for i in found:
-        groups.setdefault(fit.shape_of(i), []).append(i)
+        parts = fit.ours[i].parts.items()
+        key = tuple((slot, tuple(size for size in part.shape if size != 1)) for slot, part in parts)
+        groups.setdefault(key, []).append(i)
     for members in groups.values():
         if not 1 < len(members) <= _EXCHANGED:
             continue
@@ -235,11 +280,6 @@ class _Fit:
         """As `likeness`, of their words without numbers."""
         return likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
 
-    def shape_of(self, i: int) -> object:
-        """Equal for Keras's groups that could be exchanged."""
-        parts = self.ours[i].parts
-        return tuple((slot, tuple(size for size in part.shape if size != 1)) for slot, part in parts.items())
-
     def match(self, i: int, j: int) -> Match:
         """A pair that was chosen, with what speaks for it."""
         rows = [k for k in range(len(self.ours)) if self.score(k, j) is not None]
@@ -262,16 +302,20 @@ def _key(group: ParameterGroup) -> object:
     settings = tuple(group.layer.settings.get(name) for name in sorted(_TELLING))
     slots = tuple((slot, part.shape, part.count, part.index, part.axis) for slot, part in group.parts.items())
     role = next(iter(group.parts.values())).info.role
-    return group.op, group.kind, group.layer.type, settings, slots, role
+    return group.op, group.layer.kind, group.layer.type, settings, slots, role
 
 
 def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Shape]) -> float | None:
     """0.5 to 2 where groups can correspond, None where not."""
     if ours.op and theirs.op and ours.op != theirs.op and {ours.op, theirs.op} != {"dense", "conv"}:
         return None
-    if ours.moves != theirs.moves or ("recurrent" in ours.parts) != ("recurrent" in theirs.parts):
+    if any((slot in ours.parts) != (slot in theirs.parts) for slot in ("mean", "recurrent")):
         return None
-    if ours.kind and theirs.kind and ("transpose" in ours.kind) != ("transpose" in theirs.kind):
+    if (
+        ours.layer.kind
+        and theirs.layer.kind
+        and ("transpose" in ours.layer.kind) != ("transpose" in theirs.layer.kind)
+    ):
         return None
     shared = ours.parts.keys() & theirs.parts.keys()
     if not shared or (("main" in ours.parts) != ("main" in theirs.parts) and ours.op != "norm"):
@@ -283,7 +327,7 @@ def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Sh
     worth = 1.0 - 0.2 * len(only)
     if ours.op and ours.op == theirs.op:
         worth += 0.5
-    if ours.kind and ours.kind == theirs.kind:
+    if ours.layer.kind and ours.layer.kind == theirs.layer.kind:
         worth += 0.5
     settings = ours.layer.settings.keys() & theirs.layer.settings.keys() & _TELLING
     worth += sum(0.1 for name in settings if ours.layer.settings[name] == theirs.layer.settings[name])
@@ -326,7 +370,7 @@ def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline
     return sorted(found, key=lambda pair: places[pair.keras[0]] if pair.keras else len(places))
 
 
-def _pair(ours: Iterable[Part], theirs: Iterable[Part], rules: Sequence[str], match: Match) -> Pair:
+def _pair(ours: Sequence[Part], theirs: Sequence[Part], rules: Sequence[str], match: Match) -> Pair:
     """The tensors of parts by the first of the rules that fit."""
     doubt = match.doubt
     if len(rules) > 1:
@@ -334,4 +378,6 @@ def _pair(ours: Iterable[Part], theirs: Iterable[Part], rules: Sequence[str], ma
         doubt = f"{doubt}; {also}" if doubt else also
     names = [tuple(dict.fromkeys(part.info.name for part in parts)) for parts in (ours, theirs)]
     note = parse_rule(rules[0]).note or None
+    if rules[0] == "two_biases" and not all(part.info.trainable for part in theirs):
+        note = None  # the other takes its place
     return Pair(keras=names[0], torch=names[1], rule=rules[0], source=match.source, doubt=doubt, note=note)

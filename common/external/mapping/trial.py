@@ -6,6 +6,8 @@ isolation, whatever is wrong before it.
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, replace
@@ -13,17 +15,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.common.external.mapping.components import Views, components, deviation, moments, taps_of
-from parity.common.external.mapping.probe_values import constant_of, draw, levelled
+from parity.common.external.mapping.graphs import connected
 from parity.common.external.mapping.variants import Variants
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import Mapping, Pair
-from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.outline import Outline, TensorInfo
+from parity.common.spec.external.rules import Constant, parse_rule
 
 # Of float64: rounding through a deep model stays below this.
 AGREES = 1e-10
 # Below it relu, relu6, silu and gelu give nothing.
 _LOWEST = -0.3
+# Of larger tensors no orbits are computed: they get one value.
+_ORBIT_SIZE = 20_000_000
 
 Inputs = Array | Arrays
 
@@ -72,15 +77,7 @@ class Bench:
 
     def __enter__(self) -> Bench:
         self._own = [side.read() for side in self.sides]
-        self._neutralise()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for side, weights in zip(self.sides, self._own, strict=True):
-            side.write(weights)
-
-    def _neutralise(self) -> None:
-        """Give what is not mapped values that change little, so that they do not hide what is mapped."""
+        # What is not mapped gets values that change little, so that it does not hide what is mapped.
         left = self.mapping.unmapped.keras, self.mapping.unmapped.torch
         for side, outline, names in zip(self.sides, self.outlines, left, strict=True):
             state = {}
@@ -89,6 +86,11 @@ class Bench:
                 state[info.name] = np.full(info.shape, value, info.dtype.replace("bfloat16", "float32"))
             if state:
                 side.write(state)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for side, weights in zip(self.sides, self._own, strict=True):
+            side.write(weights)
 
     def _keras_values(self, pairs: Sequence[Pair], shared: bool) -> Arrays:
         """Values of every mapped Keras tensor; `shared`: equal ones for all components of a signature."""
@@ -185,7 +187,9 @@ class Bench:
             if one and other
         )
 
-    def try_out(self, pairs: Sequence[Pair], inject: bool, changed: Names[str, Array] | None = None) -> Trial:
+    def try_out(
+        self, pairs: Sequence[Pair], inject: bool = True, changed: Names[str, Array] | None = None
+    ) -> Trial:
         """How far the components and the outputs of the models are apart with tensors of their own.
 
         Args: as of `run`; `changed` in the shapes of torch's tensors.
@@ -201,7 +205,7 @@ class Bench:
                 deviations[place] = max(known)
         return Trial(deviations, _outputs_apart(views, expected.outputs, found.outputs))
 
-    def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool) -> Trial:
+    def spoiled(self, pairs: Sequence[Pair], indices: Sequence[int], inject: bool = True) -> Trial:
         """A trial with other values in the torch tensors of some pairs."""
         given, _ = self.expect(pairs, shared=False)
         changed: Arrays = {}
@@ -279,3 +283,61 @@ def _outputs_apart(views: Views, keras: Arrays, torch: Arrays) -> float:
         # What one model alone returns says nothing.
         far += [min(fitting)] if fitting else []
     return max(far, default=float("inf"))
+
+
+# --- Values to try a mapping with: random, of a size that keeps activations in bounds, and no two tensors alike ---
+
+
+def draw(info: TensorInfo, key: object) -> Array:
+    """Values for a tensor; equal keys and shapes give equal values."""
+    random = np.random.default_rng(zlib.crc32(repr(key).encode()))
+    role, shape = info.role, info.shape
+    positive: Array = random.uniform(0.5, 1.5, shape)
+    normal: Array = random.standard_normal(shape)
+    scale = random.uniform(0.8, 1.25)
+    one_weight = role.endswith("weight") and len(shape) == 1
+    if "var" in role or role.endswith(("gamma", "scale", "alpha")) or one_weight:
+        return positive
+    size = 1.3 / max(1.0, math.prod(shape[:-1])) ** 0.5
+    if len(shape) < 2 or role.endswith(("bias", "beta", "mean")):
+        size = 0.2
+    elif "embedding" in role:
+        size = 0.5
+    return np.asarray(normal * (scale * size))
+
+
+def constant_of(rule: str) -> float | None:
+    """What a tensor of one side must be by its rule, None where it is free."""
+    parsed = parse_rule(rule)
+    return parsed.value if isinstance(parsed, Constant) else None
+
+
+def levelled(arrays: Sequence[Array], rules: Sequence[str], count: int) -> list[Array]:
+    """The arrays with equal values wherever rules disagree, so that it does not matter which of them is right.
+
+    Args:
+        arrays: of Keras, of any shapes; those that are returned have the same.
+        rules: the first is the one that the others are compared with.
+        count: of torch tensors.
+    """
+    total = sum(array.size for array in arrays)
+    if total > _ORBIT_SIZE:
+        return [np.full(array.shape, array.flat[0]) for array in arrays]
+    indices = _divided(np.arange(total), arrays)
+    places = [
+        np.concatenate([part.ravel() for part in parse_rule(rule).to_torch(indices, count)]) for rule in rules
+    ]
+    # Equal for elements that any two rules put into the same place.
+    labels = np.arange(total)
+    for other in places[1:]:
+        labels = connected(labels[places[0]], labels[other], total)[labels]
+    flat = np.concatenate([np.asarray(array).ravel() for array in arrays])
+    sums, counts = np.bincount(labels, flat), np.bincount(labels)
+    # The mean of many is small; of the root of their number it is as large as one of them.
+    return _divided((sums / np.sqrt(np.maximum(counts, 1.0)))[labels], arrays)
+
+
+def _divided(flat: Array, arrays: Sequence[Array]) -> list[Array]:
+    """One row of values in the shapes of the arrays."""
+    parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
+    return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]

@@ -1,6 +1,6 @@
 """A proposed mapping put to the test: random weights on both sides, and layer by layer whether they agree.
 
-What a layer could also be is tried in all layers at once; see `trying`.
+What a layer could also be is tried in all layers at once; see `trial`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 from parity.common.external.mapping.components import deviation, moments, taps_of
 from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
 from parity.common.external.mapping.graphs import assign
-from parity.common.external.mapping.probe_values import constant_of
-from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial
+from parity.common.external.mapping.trial import AGREES, Bench, Inputs, Trial, constant_of
 from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import LayerPair, Mapping, Pair
+from parity.common.spec.external.mapping import Mapping, Pair
 
 # Another eps or another gelu is less than this, and a wrong tensor is more.
 WRONG = 1e-2
@@ -89,19 +88,15 @@ class _Search:
         whole = self.bench.try_out(self.pairs, inject=False)
         self.last, self.hidden = whole, whole.outputs
         if not self._is_good(whole):
-            alone = self._try()
+            alone = self.bench.try_out(self.pairs)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
                 whole = self.bench.try_out(self.pairs, inject=False)
-                alone = self._try()
+                alone = self.bench.try_out(self.pairs)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
             self.last = Trial(deviations, whole.outputs)
             self.hidden = min(whole.outputs, _worst(alone))
         self._show()
-
-    def _try(self) -> Trial:
-        """What the pairs give, each component judged in isolation."""
-        return self.bench.try_out(self.pairs, inject=True)
 
     def _search(self, total: float) -> None:
         best = list(self.pairs), total
@@ -110,12 +105,45 @@ class _Search:
             before = list(self.pairs)
             self._vary()
             self._order_siblings()
-            total = _total(self._try())
+            total = _total(self.bench.try_out(self.pairs))
             if _is_better(total, best[1]):
                 best = list(self.pairs), total
             if self.pairs == before or best[1] <= AGREES or self.is_over:
                 break
         self.pairs = best[0]
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Give components back what they were proposed with where another partner has made none of them agree.
+
+        Where models truly differ, nothing agrees, and what is a little nearer says nothing.
+        """
+        trial = self.bench.try_out(self.pairs)
+        # One without a tap is judged by all others.
+        worst = _worst(trial)
+        proposed = {
+            name: place
+            for place, part in enumerate(self.parts)
+            for index in part.pairs
+            for name in self.given[index].torch
+        }
+        left = {
+            place
+            for place, part in enumerate(self.parts)
+            if any(self.pairs[index] != self.given[index] for index in part.pairs)
+        }
+        while left:
+            together, open_ = set(), [left.pop()]
+            while open_:
+                place = open_.pop()
+                together.add(place)
+                names = (name for index in self.parts[place].pairs for name in self.pairs[index].torch)
+                more = {proposed[name] for name in names} & left
+                left -= more
+                open_ += more
+            if all(trial.deviations.get(place, worst) > WRONG for place in together):
+                for index in (index for place in together for index in self.parts[place].pairs):
+                    self.pairs[index] = self.given[index]
 
     def _is_good(self, trial: Trial) -> bool:
         """Whether all agrees: the outputs, which every tensor takes part in, or all that can be watched."""
@@ -169,22 +197,10 @@ class _Search:
 
     def _vary(self) -> None:
         """Try what each component that is wrong could also be, one thing in all of them at a time."""
-        trial = self._try()
+        trial = self.bench.try_out(self.pairs)
         best = dict(trial.deviations)
         wrong = [place for place, value in best.items() if value > WRONG and not self.is_fixed(place)]
         hidden = [place for place in range(len(self.parts)) if place not in best and not self.is_fixed(place)]
-        self._vary_all(wrong, best)
-        if trial.outputs > WRONG or any(value > WRONG for value in best.values()):
-            # A component without a tap is judged by all that come after it.
-            for place in hidden:
-                self._keep_better(self._with(place, self.pairs, other) for other in self._variants(place))
-            self._keep_better(
-                self._repaired(self.pairs, {one: other, other: one})
-                for one, other in itertools.combinations(hidden, 2)
-                if self.parts[one].signature == self.parts[other].signature
-            )
-
-    def _vary_all(self, wrong: list[int], best: dict[int, float]) -> None:
         choices = {place: self._variants(place) for place in wrong}
         while choices and not self.is_over:
             tried: dict[int, list[Pair]] = {}
@@ -199,20 +215,29 @@ class _Search:
             pairs = self.pairs
             for place, other in tried.items():
                 pairs = self._with(place, pairs, other)
-            trial = self.bench.try_out(pairs, inject=True)
+            varied = self.bench.try_out(pairs)
             for place, other in tried.items():
-                value = trial.deviations.get(place, float("inf"))
+                value = varied.deviations.get(place, float("inf"))
                 if value < best[place] / _CLEARLY:
                     best[place] = value
                     self.pairs = self._with(place, self.pairs, other)
+        if trial.outputs > WRONG or any(value > WRONG for value in best.values()):
+            # A component without a tap is judged by all that come after it.
+            for place in hidden:
+                self._keep_better(self._with(place, self.pairs, other) for other in self._variants(place))
+            self._keep_better(
+                self._repaired(self.pairs, {one: other, other: one})
+                for one, other in itertools.combinations(hidden, 2)
+                if self.parts[one].signature == self.parts[other].signature
+            )
 
     def _keep_better(self, choices: Iterable[list[Pair]]) -> None:
         """Try whole mappings one after another, and keep each with which the models are closer."""
-        worst = _total(self._try())
+        worst = _total(self.bench.try_out(self.pairs))
         for pairs in choices:
             if worst <= AGREES or self.is_over:
                 return
-            value = _total(self.bench.try_out(pairs, inject=True))
+            value = _total(self.bench.try_out(pairs))
             if _is_better(value, worst):
                 worst, self.pairs = value, pairs
 
@@ -220,7 +245,7 @@ class _Search:
         """Layers that are given the same and are alike: which is which shows in what comes after them."""
         siblings = self._siblings()
         for strict in (True, False):
-            trial = self._try()
+            trial = self.bench.try_out(self.pairs)
             wrong = [place for place, value in trial.deviations.items() if value > WRONG]
             for place in [*wrong, None]:
                 if self.is_over or not siblings:
@@ -250,7 +275,7 @@ class _Search:
             tried: list[tuple[float, int, list[Pair], Trial]] = []
             for partner in _orders(members):
                 pairs = self._repaired(self.pairs, partner)
-                now = self.bench.try_out(pairs, inject=True)
+                now = self.bench.try_out(pairs)
                 if far(now) < far(trial) / _CLEARLY:
                     tried.append((_total(now), len(tried), pairs, now))
             if tried and (not strict or _is_better(min(one[0] for one in tried), _total(trial))):
@@ -287,7 +312,7 @@ class _Search:
             changed = {
                 place: index for place, index in zip(watched, indices, strict=True) if index is not None
             }
-            trial = self.bench.spoiled(self.pairs, list(changed.values()), inject=True)
+            trial = self.bench.spoiled(self.pairs, list(changed.values()))
             for place, index in changed.items():
                 if trial.deviations.get(place, 0.0) > _CLEARLY * max(far[place], AGREES):
                     self.shown.add(index)
@@ -310,7 +335,12 @@ class _Search:
                 right = self.last.outputs <= AGREES and index in self.shown
                 refined[index] = self._judged(index, self.last.outputs if right else far)
         mapping = self.bench.mapping.model_copy(update={"tensors": tuple(refined)})
-        return mapping.model_copy(update={"layers": self._layers(mapping)})
+        # Layers by their tensors and order; and where other layers compute the same numbers, those.
+        by_hand = self.keep or any(pair.source == "hand" for pair in refined)
+        given = mapping.layers if by_hand else ()
+        static = layer_pairs(mapping, *self.bench.outlines, given)
+        layers = by_numbers(static, given, self.bench.outlines, *self.bench.every_layer(self.pairs))
+        return mapping.model_copy(update={"layers": layers})
 
     def _judged(self, index: int, far: float) -> Pair:
         pair = self.pairs[index]
@@ -329,14 +359,6 @@ class _Search:
                     )
                     doubt, note = _and(doubt, said), pair.note
         return pair.model_copy(update={"doubt": doubt, "note": note, "source": source})
-
-    def _layers(self, mapping: Mapping) -> tuple[LayerPair, ...]:
-        """Layers by their tensors and order; and where other layers compute the same numbers, those."""
-        by_hand = self.keep or any(pair.source == "hand" for pair in mapping.tensors)
-        given = self.bench.mapping.layers if by_hand else ()
-        static = layer_pairs(mapping, *self.bench.outlines, given)
-        expected, found = self.bench.every_layer(self.pairs)
-        return by_numbers(static, given, self.bench.outlines, expected, found)
 
 
 def _and(text: str | None, more: str) -> str:

@@ -30,11 +30,13 @@ from parity.common.external.pairs.bench import (
     Bench,
     PairTrace,
     compared,
+    decides,
     exact_constants,
     gradients,
     losses,
     of_stage,
     place_of,
+    rounded_constants,
 )
 from parity.common.external.pairs.explain import (
     Attribution,
@@ -44,16 +46,15 @@ from parity.common.external.pairs.explain import (
     explained,
     ways_of,
 )
-from parity.common.external.pairs.points import Segment, segments_of
+from parity.common.external.pairs.places import Places
+from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.structure import Structure
 from parity.common.external.pairs.updates import Updates
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
 _PASSES = ("forward", "evaluation")
-_NAMED = 4
-_RULE = "every stage of one step agrees by itself, and the rule says that an update does not"
-_ROUNDING_FIX = "none: it is rounding of Keras's own, below what float32 resolves; the port is right"
 _THERE = "it is where the two diverge"
 _STEP = 0
 
@@ -92,7 +93,8 @@ class PairSource(core.ObservationSource):
         self.bench, self.suspects = bench, list(suspects)
         self.updates, self.when = updates, when
         self.used: set[Difference] = set()
-        self.segments = segments_of(bench.outlines, bench.points)
+        self.places = Places(bench)
+        self.structure = Structure(bench)
         self.as_trained: list[TensorComparison] = []
         self.injected: list[TensorComparison] = []
         # What can be tried of the finding that is isolated now, whether what is found is kept, and what was.
@@ -104,8 +106,21 @@ class PairSource(core.ObservationSource):
 
     def observe(self) -> None:
         weights = self._weights()
-        first = self.bench.trace(True)
-        self.as_trained = [*weights, *self._as_trained(first)]
+        # Of the models as they are: what is put right later may use other constants.
+        rounded = rounded_constants(self.bench)
+        if rounded is not None:
+            self.notes.append(rounded)
+        # Constants that Keras takes through float32 are no fault of a port.
+        with exact_constants(self.bench):
+            self.places.pair_calls()
+            first, self.as_trained = self._passes(weights)
+            if all(tensor.agrees for tensor in self.as_trained if decides(tensor)):
+                off = {place_of(tensor) for tensor in self.as_trained if not tensor.agrees}
+                off |= {place_of(tensor) for tensor in first.tensors if not tensor.agrees}
+                if off:
+                    self.places.leave_out(sorted(off))
+                    first, self.as_trained = self._passes(weights)
+        self._first = first
         self.injected = [*weights]
         places = [(stage, place_of(tensor)) for stage in _PASSES for tensor in first.tensors]
         self._order = {f"{stage}/{place}": number for number, (stage, place) in enumerate(places)}
@@ -114,20 +129,16 @@ class PairSource(core.ObservationSource):
         off = [tensor for tensor in self.injected if not tensor.agrees]
         if off:
             yield _finding("before", off)
-        # Constants that Keras takes through float32 are no fault of a port.
         with exact_constants(self.bench):
-            first = self.bench.trace(True)
-            self.injected += first.tensors
-            last = yield from self._forward("forward", first)
+            last = yield from self._forward("forward", self._first)
             yield from self._loss(last)
+            yield from self._penalty(last)
             yield from self._backward(last)
             yield from self._buffers(last)
             evaluated = self.bench.trace(False)
             tensors = [of_stage(tensor, "evaluation") for tensor in evaluated.tensors]
             self._claim([tensor for tensor in tensors if not tensor.agrees])
             yield from self._forward("evaluation", evaluated)
-            self.injected += tensors
-        yield from self._float32()
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
         self._attributed = ()
@@ -135,7 +146,12 @@ class PairSource(core.ObservationSource):
             return [finding]
         self.say(f"{finding.stage}: {finding.name} deviates by {finding.deviation:.2g}; trying why")
         tensor, kept = self._trial
-        self._trial, self._attributed = None, explained(tensor)
+        self._trial = None
+        training = finding.stage != "evaluation"
+        self._attributed = explained(tensor)
+        if not self._attributed and finding.stage in _PASSES:
+            measure = self.places.around(place_of(finding), training)
+            self._attributed = self.structure.causes(tensor, training, measure)
         texts = {attribution.explanation.text for attribution in self._attributed}
         self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
         for attribution in self._attributed if kept else ():
@@ -146,12 +162,26 @@ class PairSource(core.ObservationSource):
     def conclude(self) -> Diagnosis:
         findings, when, updates = self.findings, self.when, self.updates
         findings.sort(key=lambda finding: (_STAGES.index(finding.stage), self._order.get(finding.name, 0)))
+        if self.bench.unshared is not None:
+            layers, confirmed = self.bench.unshared
+            text = f"Keras calls {layers[0]} several times with the same weights, and torch has {layers[1]}, each with its own"
+            fix = f"call one of {layers[1]} each time in torch"
+            evidence = "by experiment: with equal weights in these the outputs agree; each is trained by its own gradient"
+            if not confirmed:
+                evidence = "read from the live models: as many calls, and tensors of the same shapes"
+            why = Explanation(
+                "structure:unshared", text, "confirmed" if confirmed else "likely", fix, evidence
+            )
+            name = f"update/{layers[0]}"
+            findings.append(
+                _finding("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
+            )
         if updates is not None:
             self.injected += updates.tensors
             self.as_trained += updates.tensors
             findings += updates.findings
             self.notes += updates.notes
-        if when is not None and not findings:
+        if when is not None or findings:
             findings += self._by_rules()
         if when is not None and not findings:
             self.notes.append(
@@ -161,8 +191,14 @@ class PairSource(core.ObservationSource):
             self.notes.append(
                 "torch's outputs have the channels first, so that no loss was taken of them by itself"
             )
+        if self.places.left_out:
+            self.notes.append(
+                f"not compared by themselves, since the two models divide the work otherwise there: {', '.join(self.places.left_out)};"
+                " what is behind them agrees"
+            )
         self._note_the_rest()
-        diverge = bool(findings) or when is not None or any(not tensor.agrees for tensor in self.as_trained)
+        off = any(not tensor.agrees for tensor in self.as_trained if decides(tensor))
+        diverge = bool(findings) or when is not None or off
         keras, torch = self.bench.outlines
         return Diagnosis(
             "live models",
@@ -189,11 +225,15 @@ class PairSource(core.ObservationSource):
             for name, deviation in deviations.items()
         ]
 
-    def _as_trained(self, trace: PairTrace) -> list[TensorComparison]:
-        """The pass as it is, tensor by tensor."""
-        bench, reference, passed = self.bench, trace.reference, trace.as_trained
-        found = [*bench.activations(trace.expected, passed), *bench.outputs(reference, passed)]
-        return [*found, *losses(reference, passed), *gradients(bench, reference, passed)]
+    def _passes(self, weights: Sequence[TensorComparison]) -> tuple[PairTrace, list[TensorComparison]]:
+        """The trace in training; and the models as they are in training and in inference, tensor by tensor."""
+        bench, trace, evaluated = self.bench, self.bench.trace(True), self.bench.trace(False)
+        reference, passed = trace.reference, trace.as_trained
+        found = [*weights, *bench.activations(trace.expected, passed), *bench.outputs(reference, passed)]
+        found += [*losses(reference, passed), *gradients(bench, reference, passed)]
+        found += self._buffers_now(reference, passed)
+        outputs = bench.outputs(evaluated.reference, evaluated.as_trained)
+        return trace, found + [of_stage(tensor, "evaluation") for tensor in outputs]
 
     # What deviates by itself.
 
@@ -203,8 +243,15 @@ class PairSource(core.ObservationSource):
         for _ in range(limits.MOST_REPAIRS):
             off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
             number = next(off, None)
-            if number is None or self._blocked(trace, number, known):
-                return trace
+            if number is None:
+                break
+            apart = self.places.cut_otherwise(trace, number, stage == "forward")
+            if apart:
+                self.places.leave_out(apart)
+                trace = self.bench.trace(stage == "forward")
+                continue
+            if self._blocked(trace, number, known):
+                break
             tensor = of_stage(trace.tensors[number], stage)
             known.add(place_of(tensor))
             agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
@@ -212,10 +259,20 @@ class PairSource(core.ObservationSource):
             yield _finding(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self._attributed):
                 trace = self._repair_alike(stage, trace, known)
+                if self._attributed[0].explanation.cause.startswith("structure:"):
+                    trace = self._behind(trace, place_of(tensor), stage == "forward")
             else:
                 self._barrier = max(self._barrier, number)
                 self._barred = of_stage(trace.tensors[self._barrier], stage).name
+        self.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
+
+    def _behind(self, trace: PairTrace, place: str, training: bool) -> PairTrace:
+        """The trace without a place that is put right and shows it only in what is made of it."""
+        if all(row.agrees for row in trace.tensors if place_of(row) == place):
+            return trace
+        self.places.leave_out([place])
+        return self.bench.trace(training)
 
     def _blocked(self, trace: PairTrace, number: int, known: set[str]) -> bool:
         """Whether a layer before has another shape, so that what follows could not be given what is due."""
@@ -243,7 +300,7 @@ class PairSource(core.ObservationSource):
         if not tried:
             return trace
         repaired: set[Difference] = set()
-        for was, tensor, segment in zip(before.tensors, trace.tensors, self.segments, strict=True):
+        for was, tensor, segment in zip(before.tensors, trace.tensors, self.places.segments, strict=True):
             name = place_of(tensor)
             if was.agrees or not tensor.agrees or name in known:
                 continue
@@ -270,7 +327,7 @@ class PairSource(core.ObservationSource):
             return None
 
     def _deviating(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
-        segment, injections = self.segments[number], trace.injections
+        segment, injections = self.places.segments[number], trace.injections
         return DeviatingTensor(
             self.bench,
             segment,
@@ -309,13 +366,23 @@ class PairSource(core.ObservationSource):
             self._add_to(next(n for n, f in enumerate(self.findings) if f.name == self._barred), off)
         elif off:
             yield _finding("loss", off)
-        if trace.reference.penalty:
-            penalties = [s for s in self.suspects if s.setting.endswith("_regularizer")]
-            self.notes.append(
-                f"Keras's model adds {trace.reference.penalty:.3g} to its loss by regularizers or add_loss, which this"
-                " comparison leaves out" + "".join(f"; {s.text}: {s.fix}" for s in penalties)
-            )
-            self.used |= set(penalties)
+
+    def _penalty(self, trace: PairTrace) -> Iterator[Finding]:
+        """What Keras's model adds to its loss, and torch's does not."""
+        if not trace.reference.penalty:
+            return
+        penalties = [s for s in self.suspects if s.setting.endswith("_regularizer")]
+        self.used |= set(penalties)
+        what = "; ".join(s.text for s in penalties) or "add_loss or an activity regularizer"
+        text = (
+            f"Keras's model adds {trace.reference.penalty:.3g} to its mean loss, and torch's nothing: {what}"
+        )
+        fix = "add the same to the loss in torch, or leave it out in Keras"
+        evidence = (
+            "read from the live models: without it the losses were compared, with it they differ by this much"
+        )
+        why = Explanation("penalty", text, "confirmed", fix, evidence)
+        yield _finding("loss", [TensorComparison("penalty", None, math.inf, limits.LIVE_FLOAT64)], why=why)
 
     def _backward(self, trace: PairTrace) -> Iterator[Finding]:
         """What flows back to each layer's output, from the loss on, then the gradients of the parameters."""
@@ -327,9 +394,11 @@ class PairSource(core.ObservationSource):
                 continue
             flowing.append(compared(f"backward/{point.name}", due, own))
         self.injected += flowing
-        yield from self._first_of("backward", flowing)
         reduced = gradients(self.bench, trace.reference, trace.injected)
         self.injected += reduced
+        # What flows back to a place only locates.
+        if any(not tensor.agrees for tensor in reduced):
+            yield from self._first_of("backward", flowing)
         if not any(finding.stage == "backward" for finding in self.findings):
             yield from self._first_of("gradient", reduced)
 
@@ -376,6 +445,12 @@ class PairSource(core.ObservationSource):
                 by_layer.setdefault(self._layer_of(tensor), []).append(tensor)
         for layer, mine in by_layer.items():
             suspects = [s for s in self.suspects if s.changes == "training mode" and s.keras == layer]
+            # What a layer was given, or makes of it, is wrong in its buffers, too.
+            same = (n for n, f in enumerate(self.findings) if place_of(f).split("/before_act")[0] == layer)
+            number = next(same, None)
+            if number is not None and self._barrier >= 0 and not suspects:
+                self._add_to(number, mine)
+                continue
             torch = frozenset(s.torch for s in suspects if s.torch)
             segment = Segment(None, (), frozenset({layer}), torch)
             measure = partial(self._buffers_apart, trace, {tensor.name for tensor in mine})
@@ -399,37 +474,23 @@ class PairSource(core.ObservationSource):
         changed = set(ours.buffers) | {
             n for n, v in torch.items() if n in kept and not np.array_equal(v, kept[n])
         }
-        buffers = [info.name for info in bench.outlines[0].tensors if info.buffer and info.name in changed]
-        return [
-            compared(f"after/buffers/{name}", ours.buffers.get(name, kept[name]), torch.get(name))
-            for name in buffers
-            if name in torch
-        ]
-
-    def _float32(self) -> Iterator[Finding]:
-        """What deviates only by constants that Keras takes through float32."""
-        known = {finding.name for finding in self.findings if finding.explanation is None}
-        tensors = self.bench.trace(True).tensors
-        off = [tensor for tensor in tensors if not tensor.agrees and tensor.name not in known]
-        if not off or max(tensor.deviation for tensor in off) > limits.KERAS_FLOAT32:
-            return
-        segments = [self.segments[tensors.index(tensor)] for tensor in off[:_NAMED]]
-        # What computes before a point without being compared itself, else the point.
-        names = [
-            " or ".join(segment.unpaired[0]) or place_of(tensor)
-            for segment, tensor in zip(segments, off, strict=False)
-        ]
-        text = f"Keras takes constants of {', '.join(names)} through float32, which float64 shows"
-        evidence = (
-            f"by experiment: with Keras's constants kept in float64 it agrees; off by {off[0].deviation:.2g}, and a unit"
-            " in the last place of float32 is 6e-8"
-        )
-        if self.findings:
-            self.notes.append(f"{text}: {evidence}; no fault of the port")
-            return
-        yield _finding(
-            "forward", off, why=Explanation("float32_leak", text, "confirmed", _ROUNDING_FIX, evidence)
-        )
+        buffers = {
+            info.name: ours.buffers.get(info.name, kept[info.name])
+            for info in bench.outlines[0].tensors
+            if info.buffer and info.name in changed and info.name in torch
+        }
+        sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in buffers.items()}
+        # Of a layer: a mean that is zero but for rounding is no larger than rounding of what is beside it.
+        largest: dict[str, float] = {}
+        for name, size in sizes.items():
+            layer = name.rpartition("/")[0]
+            largest[layer] = max(size, largest.get(layer, 0.0))
+        found = []
+        for name, value in buffers.items():
+            share = limits.ROUNDING_SHARE * largest[name.rpartition("/")[0]]
+            allowed = limits.LIVE_FLOAT64 + (share / sizes[name] if sizes[name] else 0.0)
+            found.append(compared(f"after/buffers/{name}", value, torch[name], allowed))
+        return found
 
     def _note_the_rest(self) -> None:
         """Differences of settings that make no difference here, alike ones in one line."""
@@ -444,13 +505,22 @@ class PairSource(core.ObservationSource):
             )
 
     def _by_rules(self) -> Iterator[Finding]:
-        """Where one step agrees and a training does not: tensors of which one side has more than the other."""
+        """Tensors of which one side has more than the other, and whose gradients are not zero: training takes them apart."""
+        trained = {info.name for outline in self.bench.outlines for info in outline.tensors if info.trainable}
+        with exact_constants(self.bench):
+            passes = self.bench.reference(True), self.bench.torch_pass(True)
+        sizes = {n: float(np.abs(v).max(initial=0.0)) for p in passes for n, v in p.gradients.items()}
+        least = limits.ROUNDING_SHARE * max(sizes.values(), default=0.0) / limits.LIVE_FLOAT64
         for pair in self.bench.mapping.tensors:
-            if pair.note is None:
+            note = pair.parsed.note
+            frozen = pair.rule == "two_biases" and not trained.issuperset(pair.torch)
+            names = [name for name in (*pair.keras, *pair.torch) if sizes.get(name, 0.0) > least]
+            if not note or frozen or not names:
                 continue
-            text = f"{pair.label} (rule {pair.rule}): {pair.note}"
+            text = f"{pair.label} (rule {pair.rule}): {note}"
             fix = "freeze what only torch has (requires_grad_(False)), or give both sides the same tensors"
-            why = Explanation(f"rule:{pair.rule.partition('(')[0]}", text, "likely", fix, _RULE)
+            evidence = f"read from the live models: the gradient of {names[0]} is {sizes[names[0]]:.2g} at most, not zero"
+            why = Explanation(f"rule:{pair.rule.partition('(')[0]}", text, "confirmed", fix, evidence)
             name = f"update/{(pair.keras or pair.torch)[0]}"
             yield _finding("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from parity.common.external.pairs.points import Segment
 from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.rules import parse_rule
+
+
+class Reversible(Protocol):
+    """What can be changed on the live models, and back."""
+
+    def make(self, bench: Bench) -> Reversible:
+        """Change it, and return what takes it back; raise ExternalModelError where it cannot be changed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Attribution:
     """An explanation, and the changes of live settings that make good what it names."""
 
     explanation: Explanation
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Reversible, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class DeviatingTensor:
     reference: Arrays = field(default_factory=dict)
     inputs: Arrays = field(default_factory=dict)
 
-    def deviation_with(self, changes: Sequence[Change] = (), injections: Arrays | None = None) -> float:
+    def deviation_with(self, changes: Sequence[Reversible] = (), injections: Arrays | None = None) -> float:
         """Return its deviation with changes and injections; infinite where they cannot be made, or the pass fails."""
         with ExitStack() as stack:
             try:
@@ -82,7 +89,7 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
     """The causes of a deviation, all that it takes; none where no known cause fits."""
-    return _by_settings(tensor) or _by_weights(tensor) or _by_connections(tensor)
+    return _by_settings(tensor) or _by_weights(tensor) or _by_connections(tensor) or _by_inputs(tensor)
 
 
 def ways_of(suspect: Difference) -> list[Change]:
@@ -217,20 +224,46 @@ def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
         for tap in taps:
             layer = tap.partition("#")[0]
             what = f"{layer} ({kinds.get(layer, 'a layer')})"
-            for point in reversed(segment.before):
-                replaced, source = (point.torch, tap) if side == "keras" else (tap, point.keras)
-                deviation = _deviation_injected(tensor, replaced, source, like=point.torch)
+            places = [(point.torch, point.keras) for point in reversed(segment.before)]
+            # What torch alone has may be where Keras's output belongs, too.
+            places += [(other, "") for other in segment.unpaired[1] if side == "keras"]
+            for theirs, ours in places:
+                replaced, source = (theirs, tap) if side == "keras" else (tap, ours)
+                deviation = _deviation_injected(tensor, replaced, source, like=theirs)
                 if deviation > limits.LIVE_FLOAT64:
                     continue
                 if side == "keras":
                     cause, text = "left_out", f"torch's model leaves out what {what} of Keras's does"
-                    fix = f"do behind {point.torch} in torch what {what} does"
-                    how = f": the output of {layer} in place of that of {point.torch}"
+                    fix = f"do behind {theirs} in torch what {what} does"
+                    how = f": the output of {layer} in place of that of {theirs}"
                 else:
                     cause, text = "added", f"torch's model has {what}, of which Keras's has nothing"
                     fix, how = f"take {layer} out of torch", f": {layer} passed over"
                 evidence = tensor.by_experiment(deviation, how)
                 return [Attribution(Explanation(cause, text, "confirmed", fix, evidence))]
+    return []
+
+
+def _by_inputs(tensor: DeviatingTensor) -> list[Attribution]:
+    """A layer of Keras's at its input that torch leaves out: a scale, a normalisation."""
+    bench, segment = tensor.bench, tensor.segment
+    ours, theirs = bench.inputs
+    for tap in segment.unpaired[0] if not segment.before else ():
+        value = tensor.reference.get(tap)
+        for name, given in theirs.items():
+            layout = None if value is None else aligned(value, given)
+            if value is None or layout is None:
+                continue
+            bench.inputs = ours, {**theirs, name: back(value, layout.how)}
+            try:
+                deviation = tensor.deviation_with()
+            finally:
+                bench.inputs = ours, theirs
+            if deviation <= limits.LIVE_FLOAT64:
+                text = f"torch's model leaves out what {tap} of Keras's does to the input {name}"
+                evidence = tensor.by_experiment(deviation, f": the output of {tap} in place of the input")
+                fix = f"do in torch what {tap} does, or leave it to the samples on both sides"
+                return [Attribution(Explanation("left_out", text, "confirmed", fix, evidence))]
     return []
 
 

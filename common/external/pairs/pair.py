@@ -17,16 +17,24 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
-from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
-from parity.common.diagnosis.result import Diagnosis, TensorComparison, When
+from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import lint
-from parity.common.external.pairs.bench import LoadedPair, exact_constants
+from parity.common.external.pairs.bench import (
+    LoadedPair,
+    decides,
+    exact_constants,
+    penalty_of,
+    place_of,
+    rounded_constants,
+)
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
+    Unshared,
     bench_of,
     check_finite,
     check_mapped,
@@ -36,6 +44,7 @@ from parity.common.external.pairs.setup import (
     open_pair,
     spec_of,
     turn_off_dropout,
+    unshared,
 )
 from parity.common.external.pairs.steps import train_here
 from parity.common.external.pairs.updates import Updates, compare_updates
@@ -156,10 +165,16 @@ class _Flow:
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         self.bench = bench_of(asked, opened, mapping)
         check_finite(self.bench)
-        self.suspects = lint(*opened.outlines, mapping.layers)
+        if self.unshared is not None:
+            return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
+        self.suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
         self._show()
         self.updates = self._updates()
-        if not self._forward() or (self.updates is not None and self.updates.findings):
+        rounded = rounded_constants(self.bench)
+        if rounded is not None:
+            self._tell(rounded)
+        alike = self._forward() and not penalty_of(self.bench)
+        if not alike or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
         if len(asked.data.inputs) > 1:
             return Outcome(opened.outlines, None, self._trained_here())
@@ -201,8 +216,19 @@ class _Flow:
         pairs, doubts = len(mapping.tensors), doubts_of(mapping)
         self._tell(f"mapping: {pairs} pairs of tensors, {len(mapping.doubtful)} doubtful, {path}")
         self._list(doubts, f", in {path}")
-        check_mapped(mapping, opened.outlines, path)
+        self.unshared = unshared(mapping, opened.outlines)
+        if self.unshared is None:
+            check_mapped(mapping, opened.outlines, path)
         return mapping
+
+    def _without_sharing(self, found: Unshared) -> Diagnosis:
+        """Of layers that only Keras shares: whether that is all, and whatever else differs."""
+        state = self.bench.torch.read()
+        self.bench.torch.write({name: state[other] for name, other in found.copies.items()})
+        self.suspects = lint(*self.bench.outlines, known_layers(*self.bench.outlines, self.bench.mapping))
+        self.updates = None
+        self.bench.unshared = (found.keras, found.torch), self._forward()
+        return self._diagnosed(None)
 
     def _show(self) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
@@ -222,36 +248,26 @@ class _Flow:
         return updates
 
     def _forward(self) -> bool:
-        """Whether the forward passes of both agree, in inference and in training, layer by layer."""
-        agree = True
+        """Whether the outputs of both agree, in inference and in training; which layers do is told."""
+        bench, agree = self.bench, True
         for training in (False, True):
-            seen = self._passes(training)
-            first = next((one for one in seen if not one.agrees), None)
-            worst = max(one.deviation for one in seen)
-            said = f"forward in {'training' if training else 'inference'}: {len(seen)} layers and outputs"
-            if first is None:
-                self._tell(f"{said} agree, at most {worst:.2g} apart")
+            with exact_constants(bench):
+                seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
+            outputs = [one for one in seen if decides(one)]
+            rows = [one for one in seen if not decides(one)]
+            off = [one for one in rows if not one.agrees]
+            worst = max(one.deviation for one in outputs)
+            said = f"forward in {'training' if training else 'inference'}: the outputs"
+            if all(one.agrees for one in outputs):
+                more = f"; {len(off)} of {len(rows)} layers differ, which decides nothing" if off else ""
+                self._tell(f"{said} agree, at most {worst:.2g} apart{more}")
                 continue
-            name = first.name.partition("/")[2]
-            self._tell(f"{said}; the first that differs is {name}, by {first.deviation:.2g}")
-            agree = agree and self._is_rounding(training, worst)
-        return agree
-
-    def _passes(self, training: bool) -> list[TensorComparison]:
-        bench = self.bench
-        return bench.passes(bench.reference(training), bench.torch_pass(training), training)
-
-    def _is_rounding(self, training: bool, worst: float) -> bool:
-        """Whether all that differs is what Keras takes through float32, in a training that is float32 anyway."""
-        if self.asked.precision == "float64" or worst > limits.KERAS_FLOAT32:
-            return False
-        with exact_constants(self.bench):
-            exact = all(one.agrees for one in self._passes(training))
-        if exact:
+            agree = False
+            first = place_of((off or outputs)[0])
             self._tell(
-                "  that is constants which Keras takes through float32: rounding, in a training of float32"
+                f"{said} differ by {worst:.2g}; of {len(rows)} layers the first that differs is {first}"
             )
-        return exact
+        return agree
 
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
@@ -297,7 +313,8 @@ class _Flow:
             note = "several inputs: one step was compared, and no training"
             return replace(found, notes=(note, *found.notes))
         self._say(f"training both for {self.asked.steps} steps")
-        trained = train_here(self.bench, self.asked, self.asked.optimizer)
+        with exact_constants(self.bench):
+            trained = train_here(self.bench, self.asked, self.asked.optimizer)
         note = (
             f"several inputs: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
             f" optimizer: losses {trained.loss:.1e} apart at most, weights after the last step {trained.state:.1e};"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from parity.common.spec.external.mapping import Mapping
+from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import LayerInfo, Outline
 
 _CALL = "#"
+# In so many orders the calls of one layer are tried.
+_ORDERS = 24
 # Beside this a layer does nothing, so that its output is its function's.
 _ACTIVATION = "activation"
 # What they give has another order in the other layout.
@@ -69,19 +71,17 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
     that function, behind it too. Layers without tensors that stand between the same two points, as many of a
     kind on either side, are taken for the same in their order, whatever their settings are.
     """
-    ours, theirs = ({info.path: info for info in outline.layers} for outline in (keras, torch))
+    theirs = {info.path: info for info in torch.layers}
     fused = {found.owner for found in keras.operations if found.path == f"{found.owner}/activation"}
-    partners = _owners(keras, torch, mapping)
-    partners |= {
-        pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs
-    }
+    partners = {pair.keras: pair.torch for pair in known_layers(keras, torch, mapping)}
     partners |= _between(keras, torch, partners)
     taken = set(partners.values())
     order = [info.path for info in torch.layers]
     found: list[Point] = []
     for info in keras.layers:
         partner = partners.get(info.path)
-        if partner is None:
+        # A model itself, which may own tensors, has no tap.
+        if not partner:
             continue
         other = theirs[partner]
         before = info.path in fused and other.kind == info.kind
@@ -93,7 +93,30 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
             if behind.kind == _ACTIVATION and behind.calls and behind.path not in taken:
                 taken.add(behind.path)
                 found += [Point(*taps) for taps in _calls(info, behind)]
-    return found
+    return _uncrossed(found, keras, torch)
+
+
+def _uncrossed(points: list[Point], keras: Outline, torch: Outline) -> list[Point]:
+    """Without the layers that own no tensor and stand on the other side of one that does: they are others, or misplaced."""
+    owners = {info.layer for info in keras.tensors}
+    timelines = _timeline(keras), _timeline(torch)
+    placed = [(timelines[0][point.keras_layer], timelines[1][point.torch_layer], point) for point in points]
+    fixed = [(ours, theirs) for ours, theirs, point in placed if point.keras_layer in owners]
+    return [
+        point
+        for ours, theirs, point in placed
+        if point.keras_layer in owners or not any((ours < a) != (theirs < b) for a, b in fixed if a != ours)
+    ]
+
+
+def known_layers(keras: Outline, torch: Outline, mapping: Mapping) -> list[LayerPair]:
+    """The pairs of layers that a mapping names, and those that hold each other's tensors."""
+    ours, theirs = ({info.path for info in outline.layers} for outline in (keras, torch))
+    partners = _owners(keras, torch, mapping)
+    partners |= {
+        pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs
+    }
+    return [LayerPair(keras=left, torch=right) for left, right in partners.items()]
 
 
 def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
@@ -141,6 +164,28 @@ def _between(keras: Outline, torch: Outline, partners: dict[str, str]) -> dict[s
 def _crossed(anchor: tuple[int, int], anchors: list[tuple[int, int]]) -> bool:
     """Whether another pair is before it on one side and behind it on the other."""
     return any((ours < anchor[0]) != (theirs < anchor[1]) for ours, theirs in anchors if ours != anchor[0])
+
+
+def repaired_calls(points: Sequence[Point], equal: Callable[[Point], bool]) -> list[Point]:
+    """The points with calls of one layer paired anew where that makes them agree: the models may call it in other orders.
+
+    equal: whether both sides compute the same numbers at a point.
+    """
+    found = list(points)
+    groups: dict[tuple[str, str, bool], list[int]] = {}
+    for number, point in enumerate(found):
+        groups.setdefault((point.keras_layer, point.torch_layer, point.linear), []).append(number)
+    for members in groups.values():
+        if len(members) == 1 or all(equal(found[number]) for number in members):
+            continue
+        calls = [found[number].torch for number in members]
+        for order in itertools.islice(itertools.permutations(calls), 1, _ORDERS):
+            tried = [replace(found[number], torch=tap) for number, tap in zip(members, order, strict=True)]
+            if all(map(equal, tried)):
+                for number, point in zip(members, tried, strict=True):
+                    found[number] = point
+                break
+    return found
 
 
 def _calls(ours: LayerInfo, theirs: LayerInfo) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from parity.common.external.mapping.propose import propose
 from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.pair import both
+from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import bench_of, open_pair, turn_off_dropout
 from parity.common.parity.budget import proof_budget
@@ -58,7 +59,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         keras.write(weights)
         torch.write(mapping.to_torch(weights))
         bench = bench_of(asked, opened, mapping)
-        suspects = lint(*opened.outlines, mapping.layers)
+        suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
         return diagnose_pair(bench, suspects, None, when, console)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.zero_gradient import measured_zero_gradients
 
 _LISTED = 4
+# From so many samples at most, so many sets are drawn to see which gradients are zero.
+_LOOKED_AT, _SUBSETS = 256, 6
 _HELD_OUT = 5  # one sample of so many is evaluated on
 
 
@@ -150,6 +153,43 @@ def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path
         )
 
 
+@dataclass(frozen=True)
+class Unshared:
+    """A layer that Keras calls several times, and the layers that torch has for it.
+
+    copies: of torch's tensors that have no counterpart the one that is mapped to Keras's.
+    """
+
+    keras: str
+    torch: str
+    copies: dict[str, str]
+
+
+def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | None:
+    """Find what leaves torch's tensors without a counterpart: one layer of Keras's is several of torch's; None where it is not so."""
+    keras, torch = outlines
+    trained = {info.name: info for info in torch.tensors if info.trainable}
+    left = [trained[name] for name in mapping.unmapped.torch if name in trained]
+    ours = {info.name: info.layer for info in keras.tensors}
+    if not left or any(info.trainable for info in keras.tensors if info.name in mapping.unmapped.keras):
+        return None
+    calls = {info.path: info.calls for info in keras.layers}
+    copies: dict[str, str] = {}
+    shared: set[str] = set()
+    for info in left:
+        for pair in mapping.tensors:
+            other = trained.get(pair.torch[0]) if len(pair.torch) == len(pair.keras) == 1 else None
+            if other is None or (other.role, other.shape) != (info.role, info.shape):
+                continue
+            if calls.get(ours[pair.keras[0]], 0) > 1:
+                copies[info.name] = other.name
+                shared.add(ours[pair.keras[0]])
+    if len(copies) != len(left) or len(shared) != 1:
+        return None
+    layers = dict.fromkeys(trained[name].layer for pair in copies.items() for name in reversed(pair))
+    return Unshared(shared.pop(), " and ".join(layers), copies)
+
+
 def doubts_of(mapping: Mapping) -> list[str]:
     """A line for each pair of tensors that nothing has confirmed, and for what training cannot keep equal."""
     found = [f"{pair.label}: {pair.doubt}" for pair in mapping.tensors if pair.doubt is not None]
@@ -228,6 +268,10 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
     reference = bench.reference(training=True)
     (output,) = list(reference.outputs.values())[:1]
     null = measured_zero_gradients(reference.gradients)
+    for given, targets in _subsets(asked, bench):
+        # One that is zero whatever the samples is zero of any of them.
+        others = bench.keras.gradients(given, targets, bench.loss, taps=False).gradients
+        null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
     kinds = {info.kind for outline in bench.outlines for info in outline.layers}
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
@@ -246,6 +290,7 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
         sha256=hash_of(weights),
         statistics="per_replica" if "batch_norm" in kinds else "none",
         stochastic="off" if asked.without_dropout else "none",
+        constants="exact" if asked.precision == "float64" else "stock",
     )
     held_out = asked.data.samples // _HELD_OUT
     source = {
@@ -278,6 +323,17 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
             "precision": asked.precision,
         }
     ).resolved()
+
+
+def _subsets(asked: PairRequest, bench: Bench) -> Iterator[tuple[Arrays, Array]]:
+    """Keras's inputs and targets of some samples drawn from all, (batch, ...), several times."""
+    whole, targets = asked.data.rows(0, min(asked.data.samples, _LOOKED_AT), asked.loss.target_is_integer)
+    targets = _shaped(targets, asked, bench.outlines[0])
+    random = np.random.default_rng(asked.seed)
+    for _ in range(_SUBSETS):
+        some = random.permutation(len(targets))[: max(2, len(bench.targets) // 2)]
+        inputs = {name: array[some].astype(bench.inputs[0][name].dtype) for name, array in whole.items()}
+        yield inputs, targets[some]
 
 
 def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple[ExternalTensor, ...]:

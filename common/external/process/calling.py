@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError, SpecError
@@ -53,6 +53,19 @@ def arrange(
         f"the model's {function} takes ({', '.join(str(p) for p in given)[:200]}), received the inputs"
         f" {', '.join(inputs)}; name the inputs as its parameters"
     )
+
+
+def called(function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Call a model; where it is given several inputs in one dict and cannot take them so, as a tuple in their order."""
+    try:
+        return function(*args)
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        if len(args) != 1 or not isinstance(args[0], dict) or len(args[0]) < 2:
+            raise
+        try:
+            return function(tuple(args[0].values()))
+        except Exception:
+            raise error from None
 
 
 def chosen_outputs(outputs: Mapping[str, Any], targets: Array | Arrays) -> list[tuple[str, Array]]:

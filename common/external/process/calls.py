@@ -6,37 +6,29 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
-from parity.common.spec.external.outline import LayerInfo, OperationInfo, Setting, Shape, TensorInfo
+import numpy as np
+
+from parity.common.spec.external.outline import (
+    LayerInfo,
+    OperationInfo,
+    Outline,
+    Shape,
+    TensorInfo,
+)
 
 Tensor = TypeVar("Tensor")
 
 
 @dataclass
 class Call:
-    """count: how often. inputs, outputs: shapes of the first call. place: layers first called before it."""
+    """count: how often. inputs, outputs: shapes of the first call."""
 
-    place: int
     count: int = 0
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
-
-
-class LayerReader(Protocol):
-    """What a layer is, in canonical terms: the module `{tf,torch}_impl/external/settings.py`."""
-
-    def kind_of(self, layer: Any) -> str:
-        """Return the canonical kind, '' where it is none that we know."""
-
-    def settings_of(self, layer: Any, tensors: Sequence[TensorInfo]) -> dict[str, Setting]:
-        """Return the canonical settings; `tensors` are the layer's own."""
-
-    def is_overridden(self, layer: Any) -> bool:
-        """Return whether the class computes otherwise than the framework's own that it derives from."""
-
-    def role_of(self, layer: Any, name: str) -> str:
-        """Return the canonical role of a tensor by its name in the layer; that name where it has none."""
 
 
 # Path of the layer, name in the layer, name in the outline, the tensor.
@@ -48,13 +40,16 @@ class Calls:
 
     Functions are counted for the innermost layer, so that one that consists of a single known function can be taken
     for it. Calls inside of a layer of a known kind do not count.
+
+    touched: gathers the ids of the tensors that the pass reads. passed: whether there was one.
+    hidden: how many layers of a known kind what is called now belongs to.
     """
 
-    def __init__(self, layers: Mapping[str, Any], reader: LayerReader, leaves: Iterable[str]) -> None:
+    def __init__(self, layers: Mapping[str, Any], reader: ModuleType, leaves: Iterable[str]) -> None:
         """
         Args:
             layers: by path, those that the outline lists.
-            reader: says what they are.
+            reader: says what they are in canonical terms: the module `{tf,torch}_impl/external/settings.py`.
             leaves: paths of those that hold no other layers.
         """
         self._layers, self._reader, self._leaves = layers, reader, frozenset(leaves)
@@ -62,28 +57,27 @@ class Calls:
         self.calls: dict[str, Call] = {}
         self.operations: list[OperationInfo] = []
         self.order: list[str] = []
+        self.touched: set[int] = set()
+        self.passed = False
+        self._inputs: dict[str, Shape] = {}
+        self._outputs: dict[str, Shape] = {}
         self._functions: Counter[str] = Counter()
         self._stack: list[str] = []
-        self._inside = 0
-
-    @property
-    def hidden(self) -> bool:
-        """Whether what is called now belongs to a layer of a known kind."""
-        return bool(self._inside)
+        self.hidden = 0
 
     def enter(self, path: str) -> None:
         """A layer or model begins."""
-        if not self._inside and path in self._layers:
-            self.calls.setdefault(path, Call(len(self.calls)))
+        if not self.hidden and path in self._layers:
+            self.calls.setdefault(path, Call())
             self.order.append(path)
         self._stack.append(path)
-        self._inside += path in self._closed
+        self.hidden += path in self._closed
 
     def leave(self, path: str, inputs: tuple[Shape, ...], outputs: tuple[Shape, ...]) -> None:
         """It ends, and has been given and has returned tensors of these shapes."""
         self._stack.pop()
-        self._inside -= path in self._closed
-        if self._inside or path not in self._layers:
+        self.hidden -= path in self._closed
+        if self.hidden or path not in self._layers:
             return
         call = self.calls[path]
         if not call.count:
@@ -92,45 +86,98 @@ class Calls:
 
     def function(self) -> None:
         """Something was computed by a function."""
-        if self._stack and not self._inside:
+        if self._stack and not self.hidden:
             self._functions[self._stack[-1]] += 1
 
-    def operation(
-        self,
-        name: str,
-        type_: str,
-        kind: str,
-        settings: dict[str, Setting],
-        inputs: tuple[Shape, ...],
-        outputs: tuple[Shape, ...],
-    ) -> None:
-        """A function of a known kind was called, outside of layers of a known kind."""
+    def operation(self, name: str, **fields: Any) -> None:
+        """A function of a known kind was called, outside of layers of a known kind; fields: of an `OperationInfo`."""
         owner = self._stack[-1] if self._stack else ""
         taken = {info.path for info in self.operations}
         path = free_name(f"{owner}/{name}" if owner else name, taken)
-        info = OperationInfo(
-            path=path,
-            kind=kind,
-            type=type_,
-            settings=settings,
-            calls=1,
-            inputs=inputs,
-            outputs=outputs,
-            owner=owner,
-        )
-        self.operations.append(info)
+        self.operations.append(OperationInfo(path=path, calls=1, owner=owner, **fields))
         self.order.append(path)
 
-    def placed(self, tensors: Sequence[TensorInfo]) -> tuple[LayerInfo, ...]:
+    def end(self, inputs: Any, outputs: Mapping[str, Any]) -> None:
+        """The pass is over: it was given an array or arrays by name, and gave tensors by name."""
+        self.passed = True
+        named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        self._inputs = {name: np.shape(value) for name, value in named.items()}
+        self._outputs = {name: tuple(value.shape) for name, value in outputs.items()}
+
+    def outline(
+        self,
+        model: Any,
+        owned: Iterable[Owned],
+        purpose: Callable[[Any, Any], tuple[bool, bool]],
+        **told: Any,
+    ) -> Outline:
+        """Describe the model, and the pass where there was one.
+
+        Args:
+            model: the live one.
+            owned: its tensors in the outline's order.
+            purpose: of a layer and its tensor, whether that is trained, and whether it is a buffer.
+            told: the fields of the outline that no trace tells.
+        """
+        tensors: list[TensorInfo] = []
+        unused: list[str] = []
+        first: dict[int, str] = {}
+        for path, own, name, tensor in owned:
+            layer = self._layers[path]
+            same = first.setdefault(id(tensor), name)
+            trainable, buffer = purpose(layer, tensor)
+            info = TensorInfo(
+                name=name,
+                layer=path,
+                role=self._reader.role_of(layer, own),
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                trainable=trainable,
+                buffer=buffer,
+                tied_to=None if same == name else same,
+            )
+            tensors.append(info)
+            if self.passed and info.role != "num_batches_tracked" and id(tensor) not in self.touched:
+                unused.append(name)
+        layers = self._placed(tensors)
+        arguments = {info.path: argument for info in layers if (argument := self._argument(info))}
+        called = [[path, arguments[path].path] if path in arguments else [path] for path in self.order]
+        random = [info.path for info in layers if self._reader.is_stochastic(self._layers[info.path])]
+        random += [info.path for info in self.operations if info.kind == "dropout" and info.settings["rate"]]
+        return Outline(
+            type=qualified(type(model)),
+            layers=layers,
+            operations=(*self.operations, *arguments.values()),
+            order=tuple(itertools.chain(*called)),
+            tensors=tuple(tensors),
+            inputs=self._inputs,
+            outputs=self._outputs,
+            stochastic=tuple(random),
+            unused=tuple(unused),
+            **told,
+        )
+
+    def _argument(self, info: LayerInfo) -> OperationInfo | None:
+        """The function of a layer's `activation` argument."""
+        function = self._reader.argument_of(self._layers[info.path])
+        if function is None:
+            return None
+        fields = {"path": f"{info.path}/activation", "kind": "activation", "type": f"{info.type}(activation)"}
+        shapes = {"inputs": info.outputs, "outputs": info.outputs}
+        return OperationInfo(**fields, **shapes, settings=function, calls=info.calls, owner=info.path)
+
+    def _placed(self, tensors: Sequence[TensorInfo]) -> tuple[LayerInfo, ...]:
         """The layers in order of first call with their calls; those that were not called at the end.
 
         A layer without kind, all of which was one known function, takes that function's kind and settings.
         """
-        result = []
-        for path, layer in self._layers.items():
-            call = self.calls.get(path, Call(len(self.calls)))
-            kind = self._reader.kind_of(layer)
-            settings = self._reader.settings_of(layer, [info for info in tensors if info.layer == path])
+        found = []
+        for path in dict.fromkeys([*self.calls, *self._layers]):
+            layer, call = self._layers[path], self.calls.get(path, Call())
+            kind, settings = self._reader.kind_of(layer), self._reader.settings_of(layer)
+            trained = [info.trainable for info in tensors if info.layer == path and not info.buffer]
+            if trained and kind in self._reader.READERS:
+                settings["trainable"] = any(trained)
             own = [] if kind else self._whole(path, call.count)
             info = LayerInfo(
                 path=path,
@@ -142,39 +189,11 @@ class Calls:
                 outputs=call.outputs,
                 overridden=self._reader.is_overridden(layer),
             )
-            result.append((call.place, info))
+            found.append(info)
         # The functions inside of a layer are a part of what it is, whether that is known or not.
         inner = {info.path for info in self.operations if info.owner in self._leaves}
         self.operations = [info for info in self.operations if info.path not in inner]
         self.order = [path for path in self.order if path not in inner]
-        return tuple(info for _, info in sorted(result, key=lambda placed: placed[0]))
-
-    def tensors(
-        self, owned: Iterable[Owned], purpose: Callable[[Any, Any], tuple[bool, bool]]
-    ) -> tuple[TensorInfo, ...]:
-        """Describe tensors.
-
-        Args:
-            owned: in the outline's order.
-            purpose: of a layer and its tensor, whether that is trained, and whether it is a buffer.
-        """
-        found: list[TensorInfo] = []
-        first: dict[int, str] = {}
-        for path, own, name, tensor in owned:
-            same = first.setdefault(id(tensor), name)
-            trainable, buffer = purpose(self._layers[path], tensor)
-            found.append(
-                TensorInfo(
-                    name=name,
-                    layer=path,
-                    role=self._reader.role_of(self._layers[path], own),
-                    shape=tuple(tensor.shape),
-                    dtype=str(tensor.dtype).removeprefix("torch."),
-                    trainable=trainable,
-                    buffer=buffer,
-                    tied_to=None if same == name else same,
-                )
-            )
         return tuple(found)
 
     def _whole(self, path: str, count: int) -> list[OperationInfo]:
@@ -192,10 +211,8 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 def without_ties(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return each object once, by the first of its names."""
-    first: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        first.setdefault(id(tensor), name)
-    return {name: tensors[name] for name in first.values()}
+    first = {id(tensor): name for name, tensor in reversed(list(tensors.items()))}
+    return {name: tensor for name, tensor in tensors.items() if first[id(tensor)] == name}
 
 
 def qualified(cls: type) -> str:

@@ -49,14 +49,27 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
         keras: (batch, ..., channels).
         torch: the same in torch's layout, or in Keras's.
     """
-    candidates = [InKerasLayout(torch, "same")]
+    found = fitting(keras, torch)
+    if len(found) > 1:
+        return min(found, key=lambda one: _distance(keras, one.array))
+    if found:
+        return found[0]
+    # The shapes may be equal but for axes of one element behind the batch, if only one of the two has such.
+    here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))
+    if bool(here) == bool(there):
+        return None
+    spread = np.expand_dims(torch, here) if here else np.squeeze(torch, there)
+    how = f"with {','.join(map(str, here))}" if here else f"without {','.join(map(str, there))}"
+    return InKerasLayout(spread, how) if spread.shape == keras.shape else None
+
+
+def fitting(keras: Array, torch: Array) -> list[InKerasLayout]:
+    """Return a torch array (batch, ...) in each layout in which it has the shape of a Keras one."""
+    found = [InKerasLayout(torch, "same")]
     if torch.ndim >= 3:
-        candidates.append(InKerasLayout(to_keras_layout(torch), "channels_first"))
-        candidates.append(InKerasLayout(np.swapaxes(torch, 0, 1), "time_first"))
-    fitting = [found for found in candidates if found.array.shape == keras.shape]
-    if not fitting:
-        return _of_other_ones(keras, torch)
-    return min(fitting, key=lambda found: _distance(keras, found.array)) if len(fitting) > 1 else fitting[0]
+        found.append(InKerasLayout(to_keras_layout(torch), "channels_first"))
+        found.append(InKerasLayout(np.swapaxes(torch, 0, 1), "time_first"))
+    return [one for one in found if one.array.shape == keras.shape]
 
 
 def back(keras: Array, how: str) -> Array:
@@ -70,16 +83,6 @@ def back(keras: Array, how: str) -> Array:
     if how == "channels_first":
         return to_torch_input(keras)
     return np.ascontiguousarray(np.swapaxes(keras, 0, 1)) if how == "time_first" else keras
-
-
-def _of_other_ones(keras: Array, torch: Array) -> InKerasLayout | None:
-    """Where the shapes are equal but for axes of one element behind the batch, and only one of the two has such."""
-    here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))
-    if bool(here) == bool(there):
-        return None
-    found = np.expand_dims(torch, here) if here else np.squeeze(torch, there)
-    how = f"with {','.join(map(str, here))}" if here else f"without {','.join(map(str, there))}"
-    return InKerasLayout(found, how) if found.shape == keras.shape else None
 
 
 def _distance(left: Array, right: Array) -> float:

@@ -47,11 +47,6 @@ def tap_name(path: str, call: int, output: int | None) -> str:
     return path + (f"#{call}" if call else "") + ("" if output is None else f":{output}")
 
 
-def output_name(keys: tuple[str, ...]) -> str:
-    """The name of a tensor in the nested outputs of a model."""
-    return "/".join(keys) or "output"
-
-
 def same(left: Array, right: Array) -> bool:
     """Whether two arrays are of one shape and hold the same values; NaN is the same as NaN."""
     return left.shape == right.shape and bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
@@ -59,7 +54,7 @@ def same(left: Array, right: Array) -> bool:
 
 def tensors_in(value: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Any]:
     """The tensors of a nested result by name, in order; whatever else is in it (None, caches, numbers) is left out."""
-    return {output_name(keys): tensor for keys, tensor in _walk(value, is_tensor, ())}
+    return {"/".join(keys) or "output": tensor for keys, tensor in _walk(value, is_tensor, ())}
 
 
 def _walk(

@@ -76,7 +76,11 @@ def made(
     """
     found = resolve(target, framework)
     if not isinstance(found, cls):
-        found = _call(found, target, (model,) if model is not None and _wants_model(found) else first, wanted)
+        signature = _signature(found)
+        parameters = signature.parameters if signature is not None else ()
+        if model is not None and next(iter(parameters), "") in ("model", "module", "net"):
+            first = (model,)
+        found = _call(found, target, first, wanted)
     if not isinstance(found, cls):
         raise ExternalModelError(
             f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}"
@@ -93,23 +97,19 @@ def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> An
         )
     signature = _signature(found)
     if signature is not None:
+        shown = str(signature) if len(str(signature)) <= 200 else f"{str(signature)[:197]}..."
         try:
             signature.bind(*first, **target.arguments)
         except TypeError as error:
             raise ExternalModelError(
                 f"{target} cannot be called so: {error}; its signature is"
-                f" {target.attribute}{_short(signature)}; give what it needs as arguments, or name a"
+                f" {target.attribute}{shown}; give what it needs as arguments, or name a"
                 " function that needs none"
             ) from None
     try:
         return found(*first, **target.arguments)
     except (Exception, SystemExit) as error:
         raise blame(error, str(target)) from None
-
-
-def _wants_model(found: Any) -> bool:
-    signature = _signature(found)
-    return signature is not None and next(iter(signature.parameters), "") in ("model", "module", "net")
 
 
 def _signature(found: Any) -> inspect.Signature | None:
@@ -135,7 +135,8 @@ def _not_imported(error: ImportError, target: Target, framework: str) -> Externa
             return ExternalModelError(
                 f"{target.module} is not found: {top!r} is the toolkit's own package here; give yours another name"
             )
-        return ExternalModelError(f"there is no module {missing!r}{_near(missing)}; looked in {_path()}")
+        looked = ", ".join(map(str, _folders())) + " and the installed packages"
+        return ExternalModelError(f"there is no module {missing!r}{_near(missing)}; looked in {looked}")
     hint = ""
     if top in _OURS:
         hint = f"; {top!r} is the toolkit's own package here, and hides yours: give it another name"
@@ -165,15 +166,6 @@ def _folders() -> list[Path]:
     return list(dict.fromkeys(Path(folder) for folder in given if folder))
 
 
-def _path() -> str:
-    return ", ".join(map(str, _folders())) + " and the installed packages"
-
-
 def _offered(found: Any) -> str:
     names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
     return f"it has {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "") if names else "it is empty"
-
-
-def _short(signature: inspect.Signature) -> str:
-    text = str(signature)
-    return text if len(text) <= 200 else text[:197] + "..."

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
+from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_target, check_tensors, chosen_outputs
@@ -28,7 +32,7 @@ _MIXED = re.compile(
 class Session(Service):
     """One model, and what can be asked about it: a public method for each question.
 
-    doing: what an error of the user's code is said to come from.
+    about: what an error of the user's code is said to come from.
     """
 
     def __init__(self, framework: Literal["tensorflow", "torch"]) -> None:
@@ -36,24 +40,26 @@ class Session(Service):
         self._model: Any = None
         self._target: Target | None = None
         self._precision = ""
+        # By the number of a call in a pass, the way in which it is made instead.
+        self._altered: dict[int, str] = {}
         self.doing = "the process"
 
     def answer(self, question: str, arguments: dict[str, Any]) -> Any:
         """Call the method of a question; raises ExternalModelError where there is no model."""
         if question not in ("open", "build") and self._model is None:
             raise ExternalModelError(f"there is no model: {self._target} could not be built")
-        self.doing = str(self._target) if self._target else "the process"
+        self.about = str(self._target) if self._target else "the process"
         return super().answer(question, arguments)
 
     def explain(self, error: BaseException) -> str:
         """Return an error of the user's code in one line, and what to do where it comes from the precision."""
         mixed = self._precision == "float64" and _MIXED.search(str(error))
         hint = "; its code fixes float32 somewhere: take the precision float32" if mixed else ""
-        return f"{blame(error, self.doing)}{hint}"
+        return f"{blame(error, self.about)}{hint}"
 
     def open(self, precision: str, folder: str, **model: Any) -> None:
         """Import the framework, stand where the user's code expects to be, and build the first model."""
-        self.doing = f"importing {self._framework}"
+        self.about = f"importing {self._framework}"
         self._precision = precision
         self._part("load").prepare(precision)
         prepare_import_path(Path(folder), self._framework)
@@ -64,88 +70,103 @@ class Session(Service):
         self._model = None
         # An experiment on the one before is over, whatever became of it.
         self._part("load").exact_constants(False)
+        self._altered = {}
         self._target = Target(**target)
-        self.doing = str(self._target)
+        self.about = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
 
     def outline(self, inputs: Array | Arrays | None, optimizer: dict[str, Any] | None) -> dict[str, Any]:
-        self.doing = f"a forward pass of {self._target}"
+        self.about = f"a forward pass of {self._target}"
         made = (
             None
             if optimizer is None
             else self._part("load").build_optimizer(Target(**optimizer), self._model)
         )
         outline = self._part("outline").outline(self._model, str(self._target), inputs, made)
-        described: dict[str, Any] = outline.to_dict()
-        return described
+        return dict(outline.to_dict())
 
     def read(self) -> Arrays:
         array_of = self._part("calling").array_of
-        return {name: array_of(tensor) for name, tensor in self._part("tensors").stored(self._model).items()}
+        return {name: array_of(tensor) for name, tensor in self._part("names").stored(self._model).items()}
 
     def write(self, state: Arrays) -> None:
-        tensors = self._part("tensors")
-        stored = tensors.stored(self._model)
+        names = self._part("names")
+        stored = names.stored(self._model)
         check_tensors(stored, state)
         for name, array in state.items():
-            tensors.assign(stored[name], array)
+            names.assign(stored[name], array)
 
     def forward(self, **arguments: Any) -> dict[str, Any]:
-        self.doing = f"a forward pass of {self._target}"
+        self.about = f"a forward pass of {self._target}"
         return self._pass(**arguments)
 
     def gradients(self, loss: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-        self.doing = f"a backward pass of {self._target}"
+        self.about = f"a backward pass of {self._target}"
         parsed = parse_loss(loss)
         if parsed.l1 or parsed.l2:
             raise ExternalModelError(
                 "l1 and l2 of a loss are no part of a user's model; take a loss without them"
             )
-        return self._pass(loss=parsed, **arguments)
+        return self._pass(**{"training": True, "loss": parsed, **arguments})
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
         """The second pass has other random numbers, and each of its calls is followed by what the first pass gave: only
         what differs in isolation differs. A function that draws between layers is seen at the next layer behind it.
         """
-        self.doing = f"a forward pass of {self._target} in training"
+        self.about = f"a forward pass of {self._target} in training"
         first = self._pass(inputs, training=True)["activations"]
         second = self._pass(inputs, training=True, inject=first, seed=1)["activations"]
         return [name for name, value in first.items() if not same(value, second[name])]
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
-        self.doing = f"a forward pass of {self._target}"
+        self.about = f"a forward pass of {self._target}"
         passes = self._part("passes")
         passes.finish(self._model, inputs)
-        found: list[str] = passes.unregistered_parameters(self._model, inputs)
-        return found
+        return list(passes.unregistered_parameters(self._model, inputs))
 
     def update(self, optimizer: dict[str, Any], gradients: list[Arrays], keep: bool) -> Arrays:
         """The trained tensors after one update by each set of gradients."""
         target = Target(**optimizer)
-        self.doing = f"an update by {target}"
-        array_of, tensors = self._part("calling").array_of, self._part("tensors")
-        trained = self._part("names").trained(self._model)
+        self.about = f"an update by {target}"
+        array_of, names = self._part("calling").array_of, self._part("names")
+        trained = names.trained(self._model)
         for given in gradients:
             check_tensors(trained, given)
         made = self._part("load").build_optimizer(target, self._model)
         before = {name: array_of(tensor) for name, tensor in trained.items()}
         try:
-            tensors.update(made, trained, gradients)
+            names.update(made, trained, gradients)
             return {name: array_of(tensor) for name, tensor in trained.items()}
         finally:
             if not keep:
                 for name, tensor in trained.items():
-                    tensors.assign(tensor, before[name])
+                    names.assign(tensor, before[name])
 
     def dropout(self, on: bool) -> list[str]:
         return switch_rates(self._part("change").dropping(self._model), on)
 
-    def exact_constants(self, on: bool) -> None:
-        self._part("load").exact_constants(on)
+    def exact_constants(self, on: bool) -> list[str]:
+        rounded: list[str] = self._part("load").exact_constants(on)
+        return rounded
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
         change = self._part("change")
         return change_all(change.layers(self._model), layer, setting, value, change.read, change.write)
+
+    def alterations(self, inputs: Array | Arrays, training: bool) -> dict[str, Any]:
+        """The calls of a pass on inputs (batch, ...) that can be made otherwise, and the taps in the order of their visits."""
+        self.doing = f"a forward pass of {self._target}"
+        calls: list[dict[str, Any]] = []
+        tapped: Tapped = self._part("passes").LiveTaps(False, None, differentiable=False)
+        self._pass(inputs, training=training, calls=calls, tapped=tapped)
+        return {"calls": calls, "taps": tapped.seen}
+
+    def alter(self, call: int, way: str | None) -> str | None:
+        """Have a call made otherwise from now on, None: as it is; returns what it was made like until now."""
+        old = self._altered.pop(call, None)
+        if way is not None:
+            self._altered[call] = way
+        return old
 
     def _pass(
         self,
@@ -153,26 +174,47 @@ class Session(Service):
         targets: Array | Arrays | None = None,
         loss: LossBase | None = None,
         *,
-        training: bool,
+        training: bool = False,
         taps: Taps = True,
         inject: Arrays | None = None,
         seed: int = 0,
         keep: bool = False,
+        calls: list[dict[str, Any]] | None = None,
+        tapped: Tapped | None = None,
     ) -> dict[str, Any]:
-        """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was."""
+        """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
+
+        calls: filled with those that can be made otherwise. tapped: visits the calls; None: made of the arguments.
+        """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
-        tapped: Tapped = passes.LiveTaps(taps, inject, differentiable=loss is not None)
+        if tapped is None:
+            tapped = passes.LiveTaps(taps, inject, differentiable=loss is not None)
+        seen = tapped.seen
         gradients: dict[str, Any] = {}
-        with passes.prepared(model, training, seed, keep) as changed, passes.visited(model, tapped):
+        altering: Any = nullcontext()
+        if self._altered or calls is not None:
+            altering = self._part("alterations").altered(model, self._altered, lambda: len(seen))
+        with (
+            passes.prepared(model, training, seed, keep) as changed,
+            passes.visited(model, tapped),
+            altering as altered,
+        ):
             outputs = tensors_in(calling.call(model, inputs, training), calling.is_tensor)
+            if altered is not None:
+                altered.over = True
+            if calls is not None:
+                calls += altered.found
             penalty = passes.penalty(model)
             tapped.check_used()
             if loss is not None and targets is not None:
-                pairs = chosen_outputs(outputs, targets)
-                for name, target in pairs:
-                    check_target(loss, name, tuple(outputs[name].shape), target)
-                sums = [passes.loss_of(loss, outputs[name], target, training) for name, target in pairs]
+                losses = importlib.import_module(f"{MODULES[self._framework]}.losses")
+                sums = []
+                for name, target in chosen_outputs(outputs, targets):
+                    output = outputs[name]
+                    check_target(loss, name, tuple(output.shape), target)
+                    due = calling.tensor_of(target if target.dtype.kind == "f" else target.astype(np.int64))
+                    sums.append(losses.loss_sum_and_count(loss, output, due, Context(training=training)))
                 total, count = (sum(each) for each in zip(*sums, strict=True))
                 trained = self._part("names").trained(model)
                 gradients = tapped.gradients(total / count, trained)

@@ -18,7 +18,7 @@ Taps = bool | Sequence[str]
 class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
-    activations: by tap name, what each call gave. live: the tensors among them that gradients are taken of.
+    activations: by tap name, what each call gave. seen: the names, in the order of the calls. live: the tensors among them that gradients are taken of.
     repeating: whether the backward pass has begun, in which a checkpointed part is computed once more.
     """
 
@@ -38,7 +38,7 @@ class Tapped(ABC):
         self.repeating = False
         self._calls: Counter[str] = Counter()
         self._calls_of_forward: dict[str, int] = {}
-        self._seen: list[str] = []
+        self.seen: list[str] = []
         self.activations: Arrays = {}
         self.live: dict[str, Any] = {}
 
@@ -54,7 +54,7 @@ class Tapped(ABC):
         def visited(tensor: Any) -> Any:
             place = next(count)
             name = tap_name(path, call, place if several else None)
-            self._seen.append(name)
+            self.seen.append(name)
             wanted = self._taps if isinstance(self._taps, bool) else name in self._taps
             if wanted and not self.repeating:
                 self.activations[name] = self.array_of(tensor)
@@ -93,9 +93,9 @@ class Tapped(ABC):
     def check_used(self) -> None:
         """Raise ExternalModelError for a name to inject at that no call has."""
         for name in self._inject:
-            if name not in self._seen:
+            if name not in self.seen:
                 raise ExternalModelError(
-                    f"feed {name}: no call of this pass has that name{closest(name, self._seen)}"
+                    f"feed {name}: no call of this pass has that name{closest(name, self.seen)}"
                 )
 
     def gradients(self, mean: Any, trained: Mapping[str, Any]) -> dict[str, Any]:

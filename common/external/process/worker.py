@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,12 +21,31 @@ from parity.common.execution.processes.child import Child
 from parity.common.execution.worker import require
 from parity.common.external.process import serving
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
+from parity.common.external.process.tapping import Taps
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
 from parity.common.spec.strategies import Framework
 
 _PRECISIONS = ("float64", "float32")
+
+
+class PassOptions(TypedDict, total=False):
+    """How a pass is made.
+
+    training: its mode, and the model is left in the one that it was in; by default only with gradients.
+    taps: whether to give activations, which is the default, or the names of those wanted.
+    inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the layer as if
+        it had given that.
+    seed: of the random numbers of the pass, by default 0.
+    keep: whether buffers keep what the pass made of them; else they are restored.
+    """
+
+    training: bool
+    taps: Taps
+    inject: Arrays | None
+    seed: int
+    keep: bool
 
 
 class ExternalWorker:
@@ -42,7 +61,6 @@ class ExternalWorker:
         *,
         precision: str = "float64",
         seed: int = 0,
-        arguments: dict[str, Any] | None = None,
         folder: Path | None = None,
     ) -> None:
         """Start the process and have it build the model, without waiting: the first question waits, and says
@@ -53,7 +71,6 @@ class ExternalWorker:
             target: package.module:attribute, of a model or of what gives one when called.
             precision: 'float64' or 'float32'.
             seed: of initial values.
-            arguments: that it is called with, where target is text.
             folder: where the user's modules are found, besides PYTHONPATH; default: the working folder.
 
         Raises:
@@ -67,7 +84,7 @@ class ExternalWorker:
         if not working.is_dir():
             raise ExternalModelError(f"{working}: no such folder; give the one that the model's module is in")
         self.framework: Framework = framework
-        self.target = Target.of(target, arguments) if isinstance(target, str) else target
+        self.target = _target(target)
         self.timeout_seconds = 600.0
         self._lock = threading.Lock()
         self._failed: str | None = None
@@ -88,11 +105,6 @@ class ExternalWorker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def wait(self) -> None:
-        """Wait until the model is built; raises ExternalModelError where that fails."""
-        with self._lock:
-            self._wait_for_model()
 
     def hold(self, target: str | Target, *, seed: int = 0) -> None:
         """Build another model in the same process, in the place of the one before.
@@ -119,50 +131,29 @@ class ExternalWorker:
 
     def read(self) -> Arrays:
         """All weights and buffers by native name; a tied tensor under each of its names."""
-        found: Arrays = self._ask("read")
-        return found
+        return dict(self._ask("read"))
 
     def write(self, state: Arrays) -> None:
         """Set tensors by native name; those that are not named stay. Raises ExternalModelError for a name or shape."""
         self._ask("write", state=state)
 
-    def forward(
-        self,
-        inputs: Array | Arrays,
-        *,
-        training: bool = False,
-        taps: bool | Sequence[str] = True,
-        inject: Arrays | None = None,
-        seed: int = 0,
-        keep: bool = False,
-    ) -> PassResult:
+    def forward(self, inputs: Array | Arrays, **options: Unpack[PassOptions]) -> PassResult:
         """Return outputs and activations of a pass.
 
         Args:
             inputs: one array or arrays by name, (batch, ...); `calling.arrange` says how they are handed over.
-            training: the mode of the pass; the model is left in the one that it was in.
-            taps: whether to give activations, or the names of those wanted.
-            inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the
-                layer as if it had given that.
-            seed: of the random numbers of the pass.
-            keep: whether buffers keep what the pass made of them; else they are restored.
 
         Raises:
             ExternalModelError: the model does not take these inputs, or a name in `inject` is of no call.
         """
-        return self._passed("forward", inputs, taps, training=training, inject=inject, seed=seed, keep=keep)
+        return self._passed("forward", inputs, options)
 
     def gradients(
         self,
         inputs: Array | Arrays,
         targets: Array | Arrays,
         loss: LossBase,
-        *,
-        training: bool = True,
-        taps: bool | Sequence[str] = True,
-        inject: Arrays | None = None,
-        seed: int = 0,
-        keep: bool = False,
+        **options: Unpack[PassOptions],
     ) -> PassResult:
         """Return a pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
 
@@ -175,22 +166,11 @@ class ExternalWorker:
         Raises:
             ExternalModelError: as `forward`; or no output suits the targets or the loss.
         """
-        return self._passed(
-            "gradients",
-            inputs,
-            taps,
-            targets=_arrays(targets),
-            loss=loss.to_dict(),
-            training=training,
-            inject=inject,
-            seed=seed,
-            keep=keep,
-        )
+        return self._passed("gradients", inputs, options, targets=_arrays(targets), loss=loss.to_dict())
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
         """Tap names of the calls that draw random numbers in training: two passes differ there by themselves."""
-        found: list[str] = self._ask("stochastic", inputs=_arrays(inputs))
-        return found
+        return list(self._ask("stochastic", inputs=_arrays(inputs)))
 
     def update(
         self, optimizer: str | Target, gradients: Arrays | Sequence[Arrays], *, keep: bool = False
@@ -208,13 +188,11 @@ class ExternalWorker:
             ExternalModelError: the optimizer cannot be made, a name or a shape is wrong.
         """
         each = [gradients] if isinstance(gradients, dict) else list(gradients)
-        found: Arrays = self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each, keep=keep)
-        return found
+        return dict(self._ask("update", optimizer=_target(optimizer).to_dict(), gradients=each, keep=keep))
 
     def unregistered_parameters(self, inputs: Array | Arrays) -> list[str]:
         """Trained tensors that a pass on inputs (batch, ...) uses and no optimizer is given: the model does not own them."""
-        found: list[str] = self._ask("unregistered_parameters", inputs=_arrays(inputs))
-        return found
+        return list(self._ask("unregistered_parameters", inputs=_arrays(inputs)))
 
     def set(self, layer: str, setting: str, value: Any) -> Any:
         """Change a canonical setting of a live layer, for an experiment; returns the old value.
@@ -230,16 +208,37 @@ class ExternalWorker:
 
         It goes by what layers call their rates; `stochastic` says whether anything is left that draws.
         """
-        found: list[str] = self._ask("dropout", on=on)
-        return found
+        return list(self._ask("dropout", on=on))
 
-    def exact_constants(self, on: bool = True) -> None:
+    def exact_constants(self, on: bool = True) -> list[str]:
         """An experiment: have TensorFlow take no constant through float32; nothing for torch, which takes none.
 
         A difference that goes away with it is TensorFlow's rounding of its own constants (GELU, LeakyReLU, the
-        scale of attention, Rescaling, factors of optimizers) and no fault of a port.
+        scale of attention, Rescaling, factors of optimizers) and no fault of a port. Returns what would have been
+        rounded since it was switched on: 'NUMBER in LAYER'.
         """
-        self._ask("exact_constants", on=on)
+        rounded: list[str] = self._ask("exact_constants", on=on)
+        return rounded
+
+    def alterations(
+        self, inputs: Array | Arrays, *, training: bool = False
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """The calls of a pass on inputs (batch, ...) that can be made otherwise, for an experiment, in their order; and the
+        taps in theirs.
+
+        Of each call: name, of the function or layer; place, how many taps come before it; ways, what may be instead,
+        a short name -> in words.
+        """
+        found = self._ask("alterations", inputs=_arrays(inputs), training=training)
+        return found["calls"], found["taps"]
+
+    def alter(self, call: int, way: str | None) -> str | None:
+        """Have a call of `alterations`, by its place in the list, made in one of its ways; None: as the model makes it.
+
+        Returns the way of before.
+        """
+        old: str | None = self._ask("alter", call=call, way=way)
+        return old
 
     def close(self) -> None:
         """End the process, politely and then by force."""
@@ -254,10 +253,9 @@ class ExternalWorker:
             return self._child.ask(question, arguments, self.timeout_seconds)
 
     def _passed(
-        self, question: str, inputs: Array | Arrays, taps: bool | Sequence[str], **arguments: Any
+        self, question: str, inputs: Array | Arrays, options: PassOptions, **arguments: Any
     ) -> PassResult:
-        taps = taps if isinstance(taps, bool) else list(taps)
-        fields = self._ask(question, inputs=_arrays(inputs), taps=taps, **arguments)
+        fields = self._ask(question, inputs=_arrays(inputs), **options, **arguments)
         return PassResult(**{**fields, "untouched": tuple(fields.get("untouched", ()))})
 
     def _wait_for_model(self, question: str = "open") -> None:

@@ -26,13 +26,12 @@ from parity.common.diagnosis.result import (
     TensorComparison,
     When,
 )
-from parity.common.external.scripts.factors import factor_between, in_words, named
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
 from parity.common.parity.budget import FLOAT64, Budget
-from parity.common.parity.deviation import curve_deviation, recorded_rows, tensor_deviation
+from parity.common.parity.compare import RECORDED_STATES, UNNAMED, named_alike
+from parity.common.parity.deviation import curve_deviation, recorded_rows, state_deviations
 from parity.common.parity.sample_ids import has_ids
-from parity.common.parity.scripts import STATES, UNNAMED, named_alike
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external.mapping import Mapping
@@ -41,15 +40,6 @@ from parity.common.state.canonical import State
 Row = NDArray[np.float64]
 
 _SHOWN = 5
-_TITLES = {
-    "loss_sum": "loss",
-    "gradient_norm": "gradient norm",
-    "learning_rate": "learning rate",
-    "update_norm": "update norm",
-    "parameter_norm": "parameter norm",
-}
-
-
 # What fits a stage that diverges first.
 _WHY = {
     "sample ids": "the scripts see other samples: another shuffle, seed or batch size, or a batch dropped at an"
@@ -172,7 +162,7 @@ class RecordSource(core.ObservationSource):
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
-            for which in STATES
+            for which in RECORDED_STATES
         )
         self._stages: list[StageSummary] = []
         self._first: StageSummary | None = None
@@ -263,8 +253,7 @@ class RecordSource(core.ObservationSource):
         if not all(map(has_ids, self._records)):
             return StageSummary(name, "not recorded", "give the recorders ids= to have them compared")
         sides = [(record.received, rows) for record, rows in self._sides]
-        known = min(received.whole - int(rows[0]) for received, rows in sides)
-        known = max(0, min(known, len(self._steps)))
+        known = max(0, min(len(self._steps), *(received.whole - int(rows[0]) for received, rows in sides)))
         words = [received.step_id_hashes[rows[:known]] for received, rows in sides]
         off = np.flatnonzero(words[0] != words[1])
         if not len(off):
@@ -296,7 +285,7 @@ class RecordSource(core.ObservationSource):
 
     def curve(self, column: str) -> StageSummary:
         """A recorded number, step by step."""
-        title = _TITLES[column]
+        title = "loss" if column == "loss_sum" else column.replace("_", " ")
         there = np.logical_and(*(recorded_rows(column, r)[rows] for r, rows in self._sides))
         if not there.any():
             return StageSummary(title, "not recorded", "by one of them or both")
@@ -329,17 +318,16 @@ class RecordSource(core.ObservationSource):
         ours, theirs = (record.state(which) for record in self._records)
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
             return StageSummary(name, "not recorded", "they ended after different steps")
-        names = sorted({*ours, *theirs} - {"step"})
-        off = {n: tensor_deviation(ours[n], theirs[n]) for n in names if n in ours and n in theirs}
-        alone = [n for n in names if n not in off]
+        off = {n: d for n, d in state_deviations(ours, theirs).items() if n != "step"}
         bad = {n: d for n, d in off.items() if not d <= allowed}
-        if not bad and not alone:
+        alone = [n for n in bad if not (n in ours and n in theirs)]
+        if not bad:
             return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
-        parts = [f"{n} {bad[n]:.2g}" for n in sorted(bad, key=lambda n: -bad[n])[:_SHOWN]]
+        parts = [f"{n} {bad[n]:.2g}" for n in sorted(bad, key=lambda n: -bad[n]) if n not in alone][:_SHOWN]
         parts += [f"{n} only in one" for n in alone[:_SHOWN]]
         listed = ", ".join(part.removeprefix("tensors/") for part in parts)
-        text = f"{len(bad) + len(alone)} of {len(names)} tensors: {listed}"
-        return StageSummary(name, "differs", text, step, math.inf if alone else max(bad.values()), allowed)
+        text = f"{len(bad)} of {len(off)} tensors: {listed}"
+        return StageSummary(name, "differs", text, step, max(bad.values()), allowed)
 
     def _gradient_factor(self) -> float | None:
         ours, theirs = (record.state("first_gradients") for record in self._records)
@@ -436,3 +424,30 @@ def _shifted(ours: Row, theirs: Row, allowed: float) -> str:
         if len(a) > 3 and (curve_deviation(a[1:], b[:-1]) <= allowed).all():
             return f": the {who}'s schedule is one step ahead"
     return ""
+
+
+def factor_between(ours: NDArray[np.float64], theirs: NDArray[np.float64], allowed: float) -> float | None:
+    """k where theirs [n] = k ours [n] up to a relative `allowed`, in each element; None where there is none, or it is 1."""
+    if not len(ours) or not (np.isfinite(ours).all() and np.isfinite(theirs).all()) or (ours == 0).any():
+        return None
+    ratios = theirs / ours
+    factor = float(np.median(ratios))
+    same = np.abs(ratios - factor) <= allowed * abs(factor)
+    return factor if factor and same.all() and abs(factor - 1) > allowed else None
+
+
+def named(factor: float, known: dict[str, float]) -> str | None:
+    """Which of some numbers, or one over it, a factor is."""
+    for name, value in known.items():
+        for number in (value, 1 / value):
+            if abs(factor - number) <= limits.SCRIPT_FACTOR * abs(number):
+                return name
+    return None
+
+
+def in_words(factor: float, name: str | None) -> str:
+    """'32 times (the number of samples)', '1/4 of'."""
+    inverse = 1 / factor if factor else 0.0
+    whole = abs(inverse - round(inverse)) <= limits.SCRIPT_FACTOR * abs(inverse) and abs(inverse) > 1.5
+    text = f"1/{round(inverse)} of" if whole else f"{factor:.9g} times"
+    return text if name is None else f"{text} ({name})"

@@ -9,23 +9,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from parity.common.base.registry import Registry
 from parity.common.planning.adviser.tape import Storage, Tape, Value
 from parity.common.spec import Node, layers
 from parity.common.spec.layers.convolution import Convolution
-from parity.common.spec.layers.pooling import Pool
+from parity.common.spec.layers.windows import Windowed
 
 Rule = Callable[[Tape, Node, Any, Value], Value]
-_RULES: dict[type, Rule] = {}
-
-
-def rule(*kinds: type) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some layers."""
-
-    def take(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(kinds, function))
-        return function
-
-    return take
+_RULES: Registry[Rule] = Registry()
+rule = _RULES.register
 
 
 def record(tape: Tape, node: Node, x: Value) -> Value:
@@ -50,7 +42,7 @@ def one_operation(*keeps: str, passes: bool = False, scratch: int = 0) -> Rule:
 
 def own_bytes(tape: Tape, node: Node) -> int:
     """Of the gradients of a layer's own parameters."""
-    return sum(math.prod(p.shape) for p in node.parameters if p.trainable) * tape.itemsize
+    return node.trained * tape.itemsize
 
 
 def in_order(tape: Tape, x: Value) -> Value:
@@ -101,9 +93,7 @@ def chain(tape: Tape, children: tuple[Node, ...], x: Value) -> Value:
     return x
 
 
-@rule(layers.Sequential, layers.Repeat)
-def _sequential(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return chain(tape, node.children, x)
+rule(layers.Sequential, layers.Repeat)(lambda tape, node, spec, x: chain(tape, node.children, x))
 
 
 @rule(layers.Residual)
@@ -139,14 +129,21 @@ def _dense_layer(tape: Tape, node: Node, spec: layers.Dense, x: Value) -> Value:
     return product(tape, x, node.output_shape, x.shape[-1] * units, units if spec.use_bias else 0)
 
 
-def _padded(tape: Tape, spec: Convolution | Pool, x: Value) -> Value:
+def _padded(tape: Tape, spec: Windowed, x: Value) -> Value:
     sides = (side + sum(pad) for side, pad in zip(x.shape, spec.pads(x.shape), strict=False))
     return tape.apply(x, tape.new((*sides, x.shape[-1]), dense=x.dense))
 
 
-@rule(layers.Conv2D, layers.Conv1D, layers.DepthwiseConv2D, layers.SeparableConv2D)
-def _convolution(tape: Tape, node: Node, spec: Convolution, x: Value) -> Value:
-    if any(before != after for before, after in spec.pads(x.shape)):
+@rule(
+    layers.Conv2D,
+    layers.Conv1D,
+    layers.DepthwiseConv2D,
+    layers.SeparableConv2D,
+    layers.Conv2DTranspose,
+    layers.Conv1DTranspose,
+)
+def _convolution(tape: Tape, node: Node, spec: Windowed, x: Value) -> Value:
+    if isinstance(spec, Convolution) and any(before != after for before, after in spec.pads(x.shape)):
         x = _padded(tape, spec, x)
     kernel, *rest = (math.prod(p.shape) for p in node.parameters)
     if isinstance(spec, layers.SeparableConv2D):
@@ -155,12 +152,6 @@ def _convolution(tape: Tape, node: Node, spec: Convolution, x: Value) -> Value:
         kernel, *rest = rest
     # Kernels for sequences know no layout with the channels last.
     return product(tape, x, node.output_shape, kernel, sum(rest), dense=spec.rank == 2)
-
-
-@rule(layers.Conv2DTranspose, layers.Conv1DTranspose)
-def _transposed(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    kernel, *bias = (math.prod(p.shape) for p in node.parameters)
-    return product(tape, x, node.output_shape, kernel, sum(bias), dense=len(node.output_shape) == 3)
 
 
 # Elementwise functions and changes of shape.
@@ -189,21 +180,15 @@ def _flatten(tape: Tape, node: Node, spec: layers.Flatten, x: Value) -> Value:
     swapped = spec.order == "chw" and len(x.shape) > 1
     # Channels before places: a copy, unless there is one place or one channel, or they lie so already.
     moved = swapped and math.prod(x.shape[:-1]) > 1 and x.shape[-1] > 1
-    if moved == x.dense:
-        return tape.copied(x, node.output_shape)
-    return tape.view(x, node.output_shape)
+    return (tape.copied if moved == x.dense else tape.view)(x, node.output_shape)
 
 
-@rule(layers.Reshape)
-def _reshape(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return tape.view(x, node.output_shape) if x.dense else tape.copied(x, node.output_shape)
-
-
-@rule(layers.ActivityPenalty)
-def _activity_penalty(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return tape.apply(x, x, x, scratch=2 * tape.bytes_of(x.shape))
-
-
+rule(layers.Reshape)(
+    lambda tape, node, spec, x: (tape.view if x.dense else tape.copied)(x, node.output_shape)
+)
+rule(layers.ActivityPenalty)(
+    lambda tape, node, spec, x: tape.apply(x, x, x, scratch=2 * tape.bytes_of(x.shape))
+)
 rule(layers.Identity)(lambda tape, node, spec, x: x)
 rule(layers.Permute)(lambda tape, node, spec, x: tape.view(x, node.output_shape, dense=False))
 rule(layers.Slice, layers.TakeToken)(lambda tape, node, spec, x: tape.part(x, node.output_shape))
@@ -217,19 +202,16 @@ rule(layers.PositionEmbedding, layers.SinusoidalPositions)(one_operation(passes=
 # Pooling.
 
 
-@rule(layers.MaxPool2D, layers.MaxPool1D)
-def _max_pool(tape: Tape, node: Node, spec: Pool, x: Value) -> Value:
-    pads = spec.pads(x.shape)
-    own = all(a == b and 2 * a <= k for (a, b), k in zip(pads, spec.window(), strict=True))
-    x = x if own else _padded(tape, spec, x)
-    indices = tape.kept(node.output_shape, 8)
-    return tape.apply(x, tape.new(node.output_shape, dense=spec.rank == 2), x, indices)
-
-
-@rule(layers.AveragePool2D, layers.AveragePool1D)
-def _average_pool(tape: Tape, node: Node, spec: Pool, x: Value) -> Value:
-    x = _padded(tape, spec, x) if any(map(any, spec.pads(x.shape))) else x
-    return tape.apply(x, tape.new(node.output_shape, dense=spec.rank == 2), x)
+@rule(layers.MaxPool2D, layers.MaxPool1D, layers.AveragePool2D, layers.AveragePool1D)
+def _pool(tape: Tape, node: Node, spec: Windowed, x: Value) -> Value:
+    largest = isinstance(spec, layers.MaxPool2D | layers.MaxPool1D)
+    for (before, after), size in zip(spec.pads(x.shape), spec.window(), strict=True):
+        # Kernels of maxima pad by themselves, up to half a window and on both sides alike.
+        if before != after or before > (size / 2 if largest else 0):
+            x = _padded(tape, spec, x)
+            break
+    indices = [tape.kept(node.output_shape, 8)] if largest else []
+    return tape.apply(x, tape.new(node.output_shape, dense=spec.rank == 2), x, *indices)
 
 
 # Normalisations.

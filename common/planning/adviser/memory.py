@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from parity.common.data.plan import BatchPlan
@@ -57,34 +57,33 @@ class _InMemory:
     host: int = 0
 
 
-@dataclass(frozen=True)
 class _Sizes:
-    """A spec in bytes: of all parameters, their slots, and the largest parts that are treated as one."""
+    """A spec in bytes: of all parameters, their slots and the buffers. tensors: the trained ones, with their slots."""
 
-    spec: TrainSpec
-    parameters: int
-    slots: int
-    buffers: int
-    itemsize: int
-
-    @classmethod
-    def of(cls, spec: TrainSpec) -> _Sizes:
-        itemsize, _ = itemsizes(spec)
+    def __init__(self, spec: TrainSpec) -> None:
+        self.spec = spec
+        self.itemsize, _ = itemsizes(spec)
         specs = parameter_specs(spec)
-        trained, buffers = (
-            sum(math.prod(p.shape) for p in specs.values() if p.trainable == kind) for kind in (True, False)
-        )
-        slots = sum(
-            math.prod(initial.shape)
-            for each in slots_of(spec.optimizer, specs).values()
-            for initial in each.values()
-        )
-        return cls(spec, trained * itemsize, slots * itemsize, buffers * itemsize, itemsize)
+        self.buffers = self.itemsize * sum(math.prod(p.shape) for p in specs.values() if not p.trainable)
+        self.tensors = {
+            name: (specs[name].shape, [slot.shape for slot in slots.values()])
+            for name, slots in slots_of(spec.optimizer, specs).items()
+        }
+        self.parameters, self.slots = self.held(lambda name, elements: elements)
+
+    def held(self, share: Callable[[str, int], int]) -> tuple[int, int]:
+        """Bytes of parameters and slots where so many of a tensor's elements are here; slots of another shape are whole."""
+        parameters = slots = 0
+        for name, (shape, others) in self.tensors.items():
+            own = share(name, math.prod(shape))
+            parameters += own
+            slots += sum(own if other == shape else math.prod(other) for other in others)
+        return parameters * self.itemsize, slots * self.itemsize
 
 
 def estimate(spec: TrainSpec, placement: Placement) -> Estimate:
     """What the fullest device of a placement holds. The spec must be resolved."""
-    sizes = _Sizes.of(spec)
+    sizes = _Sizes(spec)
     largest = largest_micro_batch(spec, placement)
     batch = batch_bytes(spec, largest * max(count for _, count in placement.accumulation))
     checkpointed = getattr(placement.options, "checkpoint", False)
@@ -172,18 +171,15 @@ def _mirrored(sizes: _Sizes, placement: Placement) -> _InMemory:
 
 def _zero_redundancy(sizes: _Sizes, placement: Placement) -> _InMemory:
     """As DDP, but whole tensors' slots are dealt out, the largest first to who has least."""
-    spec, ranks = sizes.spec, placement.replicas
-    specs = parameter_specs(spec)
-    counts = {name: math.prod(p.shape) for name, p in specs.items() if p.trainable}
-    each = slots_of(spec.optimizer, specs)
-    owned, slots = [0] * ranks, [0] * ranks
+    owned, slots = [0] * placement.replicas, [0] * placement.replicas
+    counts = {name: math.prod(shape) for name, (shape, _) in sizes.tensors.items()}
     for name in sorted(counts, key=counts.__getitem__, reverse=True):
         owner = owned.index(min(owned))
         owned[owner] += counts[name]
-        slots[owner] += sum(math.prod(i.shape) for i in each[name].values()) * sizes.itemsize
+        slots[owner] += sum(map(math.prod, sizes.tensors[name][1])) * sizes.itemsize
     whole, own = sizes.parameters, max(owned) * sizes.itemsize
     # The old weights stay until the changes are known.
-    update = 3 * whole + max(own * (1 + update_units(spec.optimizer)), whole)
+    update = 3 * whole + max(own * (1 + update_units(sizes.spec.optimizer)), whole)
     return _InMemory(whole, whole, max(slots), whole, 0, update)
 
 
@@ -197,16 +193,8 @@ def _shards(placement: Placement) -> int:
 
 def _fsdp2(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Each tensor's rows divided over the ranks, the last ones padded."""
-    ranks = _shards(placement)
-    specs = {n: p for n, p in parameter_specs(sizes.spec).items() if p.trainable}
-    rows = dict(_rows(sizes.spec.model.tree()))
-    parameters = slots = 0
-    for name, each in slots_of(sizes.spec.optimizer, specs).items():
-        shape = specs[name].shape
-        share = -(-rows[name] // ranks) * (math.prod(shape) // rows[name])
-        parameters += share
-        slots += sum(share if i.shape == shape else math.prod(i.shape) for i in each.values())
-    parameters, slots = parameters * sizes.itemsize, slots * sizes.itemsize
+    ranks, rows = _shards(placement), dict(_rows(sizes.spec.model.tree()))
+    parameters, slots = sizes.held(lambda name, elements: -(-rows[name] // ranks) * (elements // rows[name]))
     gathered = _gathered(sizes, placement, getattr(placement.options, "reshard", None) is not False)
     return _sharded(sizes, placement, parameters, slots, gathered)
 
@@ -236,7 +224,7 @@ def _units(sizes: _Sizes, placement: Placement) -> tuple[list[int], int]:
     blocks = []
     if getattr(placement.options, "wrap", "root") != "root":
         trees = blocks_of(sizes.spec.model.tree())
-        blocks = [sum(map(_trained, walk(block))) * sizes.itemsize for block in trees]
+        blocks = [sum(node.trained for node in walk(block)) * sizes.itemsize for block in trees]
     return (blocks, sizes.parameters - sum(blocks)) if blocks else ([sizes.parameters], 0)
 
 
@@ -278,9 +266,7 @@ def _deepspeed(sizes: _Sizes, placement: Placement) -> _InMemory:
 
 def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
     """Kernels divided as `division` says; activations are counted as if they were whole."""
-    ranks = placement.ranks_per_replica
-    part = slots = 0
-    tree, specs = sizes.spec.model.tree(), parameter_specs(sizes.spec)
+    ranks, tree = placement.ranks_per_replica, sizes.spec.model.tree()
     cuts = division(tree, ranks)
     divided = {
         canonical_name(node.path, tensor)
@@ -288,24 +274,12 @@ def _tensor_parallel(sizes: _Sizes, placement: Placement) -> _InMemory:
         for tensor in node.parameters
         if node.path in cuts and tensor.name not in _UNCUT[cuts[node.path]]
     }
-    for name, each in slots_of(sizes.spec.optimizer, specs).items():
-        count, share = math.prod(specs[name].shape), ranks if name in divided else 1
-        part += count // share
-        slots += sum(
-            math.prod(i.shape) // (share if i.shape == specs[name].shape else 1) for i in each.values()
-        )
-    parameters = part * sizes.itemsize
-    update = _update(sizes, parameters)
-    return _InMemory(parameters, parameters, slots * sizes.itemsize, parameters, 0, update)
+    parameters, slots = sizes.held(lambda name, elements: elements // (ranks if name in divided else 1))
+    return _InMemory(parameters, parameters, slots, parameters, 0, _update(sizes, parameters))
 
 
 # Of a layer that is divided so, the tensors that stay whole.
 _UNCUT = {"heads": {"output_bias"}, "columns": set[str](), "rows": {"bias"}}
-
-
-def _trained(node: Node) -> int:
-    """Numbers of a layer's own parameters."""
-    return sum(math.prod(p.shape) for p in node.parameters if p.trainable)
 
 
 # Which axis of the canonical tensor PyTorch stores first, where it is not the first.

@@ -101,7 +101,10 @@ def _texts(question: Question) -> list[str]:
         return [f"{text},accumulation={count}" for count in _ACCUMULATIONS if count <= local]
 
     if question.framework == "tensorflow":
-        usual = _tensorflow_usual(question)
+        usual = f"tensorflow:mirrored:{n},cross_device=nccl" if n > 1 else "tensorflow:single:1"
+        if question.nodes > 1:
+            each = n // question.nodes
+            usual = f"tensorflow:multi_worker:{n},replicas_per_worker={each},communication=nccl"
         return [usual, *cut(usual)]
     usual = f"torch:ddp:{n}" if n > 1 else "torch:single:1"
     blocks = f"torch:fsdp2:{n},wrap=blocks"
@@ -132,23 +135,15 @@ def _texts(question: Question) -> list[str]:
     return [usual, *divided, *recomputed, *cut(usual), *cut(saving), *offloaded]
 
 
-def _tensorflow_usual(question: Question) -> str:
-    n = question.gpus
-    if question.nodes > 1:
-        return f"tensorflow:multi_worker:{n},replicas_per_worker={n // question.nodes},communication=nccl"
-    return f"tensorflow:mirrored:{n},cross_device=nccl" if n > 1 else "tensorflow:single:1"
-
-
 def _reason(question: Question, choices: list[Choice], chosen: Choice | None) -> str:
     usable = f"{show_size(question.usable)} usable of {show_size(question.memory)}"
-    possible = [choice for choice in choices if choice.estimate is not None]
+    possible = [(c.estimate.total, c.placement.label) for c in choices if c.estimate is not None]
     if chosen is None or chosen.estimate is None:
         if not possible:
             return f"no strategy can run this spec: {choices[0].refused}"
-        least = min(possible, key=lambda choice: choice.estimate.total if choice.estimate else 0)
-        assert least.estimate is not None
+        total, label = min(possible, key=lambda each: each[0])
         return (
-            f"nothing fits {usable}: the least, {least.placement.label}, needs {show_size(least.estimate.total)};"
+            f"nothing fits {usable}: the least, {label}, needs {show_size(total)};"
             " take more GPUs, larger ones, or a smaller model or batch"
         )
     text = f"{chosen.placement.label} needs {show_size(chosen.estimate.total)}, and there are {usable}"

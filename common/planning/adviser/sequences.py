@@ -18,9 +18,7 @@ def _rows(tape: Tape, x: Value, shape: layers.Shape, parameters: int) -> Value:
     return tape.apply(x, tape.new(shape), tokens, parameters=parameters)
 
 
-@rule(layers.Embedding)
-def _embedding(tape: Tape, node: Node, spec: Any, x: Value) -> Value:
-    return _rows(tape, x, node.output_shape, own_bytes(tape, node))
+rule(layers.Embedding)(lambda tape, node, spec, x: _rows(tape, x, node.output_shape, own_bytes(tape, node)))
 
 
 @rule(layers.SegmentEmbedding)

@@ -173,8 +173,8 @@ class Tape:
         saved.pop(id(self.given), None)
         kept, arisen, peak = sum(saved.values()), 0, 0
         gradients = _Gradients()
-        if self.operations:
-            gradients.begin(self.operations[-1].output, self)
+        for last in self.operations[-1:]:
+            gradients.add(last.output, _Buffer(self.bytes_of(last.output.shape)))
         for operation in reversed(self.operations):
             if not operation.output.grad:
                 continue
@@ -205,10 +205,6 @@ class _Gradients:
         self._of: dict[tuple[int, Shape], _Buffer] = {}
         self._total = 0
 
-    def begin(self, output: Value, tape: Tape) -> None:
-        """The gradient of the loss with respect to the last output."""
-        self._add(output, _Buffer(tape.bytes_of(output.shape)))
-
     def through(self, operation: Operation, tape: Tape) -> int:
         """Turn the gradient of an operation's output into those of its inputs; the most bytes meanwhile."""
         outgoing = self._of.pop(_key(operation.output), None)
@@ -219,16 +215,17 @@ class _Gradients:
                 continue
             if operation.passes:
                 outgoing.uses += 1
-                self._add(value, outgoing, allocated=True)
+                self._total -= outgoing.bytes  # which are there already
+                self.add(value, outgoing)
             else:
-                self._add(value, _Buffer(tape.bytes_of(value.shape)))
+                self.add(value, _Buffer(tape.bytes_of(value.shape)))
         most = self._total
         self._drop(outgoing)
         return most
 
-    def _add(self, value: Value, buffer: _Buffer, allocated: bool = False) -> None:
-        if not allocated:
-            self._total += buffer.bytes
+    def add(self, value: Value, buffer: _Buffer) -> None:
+        """A new gradient of a value, added to what there is of it."""
+        self._total += buffer.bytes
         before = self._of.get(_key(value))
         if before is not None:
             # The sum of both goes into a new one where another value still needs the first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from parity.common.base.errors import RunError
 from parity.common.base.package import MODULES
-from parity.common.execution.progress import LineCounter, bars
+from parity.common.execution.progress import bars, lines_in
 from parity.common.execution.ranks import run_ranks
 from parity.common.execution.worker import require
 from parity.common.planning.collectives.bench import Plan
@@ -54,7 +55,7 @@ def collect(framework: Framework, plan: Plan, folder: Path, entry: str | None = 
     require(framework)
     processes = plan.ranks if framework == "torch" else 1
     function = entry or f"{MODULES[framework]}.collectives:measure"
-    with bars({framework: LineCounter(folder / "rank_0.jsonl")}, len(plan.cases)):
+    with bars({framework: functools.partial(lines_in, folder / "rank_0.jsonl")}, len(plan.cases)):
         # Nothing is preloaded: the fork server would then hold both frameworks.
         run_ranks(function, (plan, folder), processes, folder / "logs", [])
     return rows_of(framework, plan, folder)

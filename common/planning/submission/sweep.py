@@ -16,7 +16,8 @@ from parity.common.base.package import MODULES
 from parity.common.execution import session
 from parity.common.execution.flags import flags_of
 from parity.common.planning.submission.submit import Size, sized
-from parity.common.scaling.experiment import configurations, read_question
+from parity.common.record.files import parse
+from parity.common.scaling.experiment import Question, configurations
 from parity.common.spec import RunConfig
 
 
@@ -50,7 +51,7 @@ def element(folder: Path, index: int) -> Iterator[list[str]]:
     Raises:
         SpecError: the sweep has no such element.
     """
-    question = read_question(folder)
+    question = parse(Question, folder / session.QUESTION)
     counts = sorted({config.placement.replicas for config in question.placements})
     if not 0 <= index < len(counts):
         raise SpecError(f"element {index} of the array: there are {len(counts)}, of {counts} replicas")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from parity.common.spec import LayerSpec, ModelSpec
 from parity.common.spec.layers import (
     GRU,
@@ -24,6 +26,7 @@ from parity.common.spec.layers import (
 )
 
 NORMAL = "normal_0.02"
+_KERNELS: dict[str, Any] = {"kernel_initializer": NORMAL, "bias_initializer": "zeros"}
 
 
 def transformer_block(
@@ -53,28 +56,15 @@ def gpt2_model(
 ) -> ModelSpec:
     """GPT-2: Radford et al. 2019. Pre-norm blocks, GELU by tanh, the output tied to the embedding."""
     norm, drop = LayerNorm(epsilon=1e-5), Dropout(rate=dropout)
-    attention = SelfAttention(
-        heads=heads, causal=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
-    )
+    attention = SelfAttention(heads=heads, causal=True, dropout=dropout, **_KERNELS)
     branches = (norm, attention, drop), (norm, *_feed_forward(width, "gelu_tanh"), drop)
-    return ModelSpec(
-        input_shape=(tokens,),
-        inputs="tokens",
-        layers=(
-            TiedEmbedding(
-                name="tokens",
-                vocabulary=vocabulary,
-                features=width,
-                initializer=NORMAL,
-                layers=(
-                    PositionEmbedding(positions=positions, initializer=NORMAL),
-                    drop,
-                    *(transformer_block(number + 1, *branches) for number in range(depth)),
-                    norm,
-                ),
-            ),
-        ),
+    layers = (
+        PositionEmbedding(positions=positions, initializer=NORMAL),
+        drop,
+        *(transformer_block(number + 1, *branches) for number in range(depth)),
+        norm,
     )
+    return _of_tokens(tokens, None, _tied(vocabulary, width, *layers))
 
 
 def bert_model(
@@ -90,58 +80,50 @@ def bert_model(
 ) -> ModelSpec:
     """BERT with its masked-word head: Devlin et al. 2019. Post-norm blocks, padding masked."""
     norm, drop = LayerNorm(epsilon=1e-12), Dropout(rate=dropout)
-    attention = SelfAttention(
-        heads=heads, masked=True, dropout=dropout, kernel_initializer=NORMAL, bias_initializer="zeros"
-    )
+    attention = SelfAttention(heads=heads, masked=True, dropout=dropout, **_KERNELS)
     branches = (attention, drop), (*_feed_forward(width, "gelu"), drop)
-    return ModelSpec(
-        input_shape=(tokens,),
-        inputs="tokens",
-        pad_id=pad_id,
-        layers=(
-            TiedEmbedding(
-                name="tokens",
-                vocabulary=vocabulary,
-                features=width,
-                initializer=NORMAL,
-                output_bias=True,
-                beside=(SegmentEmbedding(features=width, separator_id=separator_id, initializer=NORMAL),),
-                layers=(
-                    PositionEmbedding(positions=positions, initializer=NORMAL),
-                    LayerNorm(name="embedding_norm", epsilon=1e-12),
-                    drop,
-                    *(transformer_block(number + 1, *branches, after=(norm,)) for number in range(depth)),
-                    Dense(name="head", units=width, kernel_initializer=NORMAL, bias_initializer="zeros"),
-                    Activation(function="gelu"),
-                    LayerNorm(name="head_norm", epsilon=1e-12),
-                ),
-            ),
-        ),
+    segments = SegmentEmbedding(features=width, separator_id=separator_id, initializer=NORMAL)
+    layers = (
+        PositionEmbedding(positions=positions, initializer=NORMAL),
+        LayerNorm(name="embedding_norm", epsilon=1e-12),
+        drop,
+        *(transformer_block(number + 1, *branches, after=(norm,)) for number in range(depth)),
+        Dense(name="head", units=width, **_KERNELS),
+        Activation(function="gelu"),
+        LayerNorm(name="head_norm", epsilon=1e-12),
     )
+    tied = _tied(vocabulary, width, *layers, output_bias=True, beside=(segments,))
+    return _of_tokens(tokens, pad_id, tied)
+
+
+def _of_tokens(tokens: int, pad_id: int | None, *layers: LayerSpec) -> ModelSpec:
+    return ModelSpec(input_shape=(tokens,), inputs="tokens", pad_id=pad_id, layers=layers)
+
+
+def _tied(vocabulary: int, width: int, *layers: LayerSpec, **more: Any) -> TiedEmbedding:
+    sizes = {"vocabulary": vocabulary, "features": width}
+    return TiedEmbedding(name="tokens", initializer=NORMAL, layers=layers, **sizes, **more)
 
 
 def _feed_forward(width: int, function: str) -> tuple[LayerSpec, ...]:
-    def dense(name: str, units: int) -> Dense:
-        return Dense(name=name, units=units, kernel_initializer=NORMAL, bias_initializer="zeros")
-
-    return (dense("widen", 4 * width), Activation.parse({"function": function}), dense("narrow", width))
+    widen, narrow = (
+        Dense(name=name, units=units, **_KERNELS) for name, units in (("widen", 4 * width), ("narrow", width))
+    )
+    return widen, Activation.parse({"function": function}), narrow
 
 
 def text_classifier_model(
     vocabulary: int = 20000, tokens: int = 200, features: int = 128, units: int = 64, dropout: float = 0.0
 ) -> ModelSpec:
     """Two bidirectional LSTMs and one logit, as in Keras's example on IMDB; padding is passed over."""
-    return ModelSpec(
-        input_shape=(tokens,),
-        inputs="tokens",
-        pad_id=0,
-        layers=(
-            Embedding(vocabulary=vocabulary, features=features),
-            LSTM(units=units, direction="both", return_sequences=True, masked=True),
-            *((Dropout(rate=dropout),) if dropout else ()),
-            LSTM(units=units, direction="both", masked=True),
-            Dense(name="head", units=1),
-        ),
+    return _of_tokens(
+        tokens,
+        0,
+        Embedding(vocabulary=vocabulary, features=features),
+        LSTM(units=units, direction="both", return_sequences=True, masked=True),
+        *((Dropout(rate=dropout),) if dropout else ()),
+        LSTM(units=units, direction="both", masked=True),
+        Dense(name="head", units=1),
     )
 
 
@@ -149,17 +131,14 @@ def tagger_model(
     vocabulary: int = 10000, tokens: int = 128, features: int = 128, units: int = 128, tags: int = 17
 ) -> ModelSpec:
     """A bidirectional GRU with a tag for each token; 17 are the universal parts of speech."""
-    return ModelSpec(
-        input_shape=(tokens,),
-        inputs="tokens",
-        pad_id=0,
-        layers=(
-            Embedding(vocabulary=vocabulary, features=features),
-            Dropout(name="word_dropout", rate=0.2),
-            GRU(units=units, direction="both", return_sequences=True, masked=True),
-            Dropout(name="state_dropout", rate=0.2),
-            Dense(name="head", units=tags),
-        ),
+    return _of_tokens(
+        tokens,
+        0,
+        Embedding(vocabulary=vocabulary, features=features),
+        Dropout(name="word_dropout", rate=0.2),
+        GRU(units=units, direction="both", return_sequences=True, masked=True),
+        Dropout(name="state_dropout", rate=0.2),
+        Dense(name="head", units=tags),
     )
 
 

@@ -62,11 +62,11 @@ def small_resnet_model(depth: int, width: int, side: int, classes: int = 10) -> 
     """
     if (depth - 2) % 6:
         raise ValueError(f"depth must be 6n + 2, received {depth}")
-    blocks: list[LayerSpec] = []
-    for stage in range(3):
-        for number in range((depth - 2) // 6):
-            first = number == 0 and stage > 0
-            blocks.append(_basic_block(f"stage_{stage + 1}_{number + 1}", width << stage, 2 if first else 1))
+    blocks = (
+        _basic_block(f"stage_{stage + 1}_{number + 1}", width << stage, 2 if number == 0 < stage else 1)
+        for stage in range(3)
+        for number in range((depth - 2) // 6)
+    )
     return ModelSpec(
         input_shape=(side, side, 3),
         layers=(
@@ -115,25 +115,14 @@ def resnet50_model(
     epsilon = 1.001e-5 if first_version else 1e-5
     norm = BatchNorm(epsilon=epsilon)
 
-    def conv(filters: int, kernel_size: int, strides: int = 1) -> Conv2D:
-        padding = kernel_size // 2
-        return Conv2D(
-            filters=filters, kernel_size=kernel_size, strides=strides, padding=padding, use_bias=first_version
-        )
+    def conv(filters: int, size: int, strides: int = 1) -> tuple[LayerSpec, LayerSpec]:
+        sizes = {"filters": filters, "kernel_size": size, "strides": strides, "padding": size // 2}
+        return Conv2D(**sizes, use_bias=first_version), norm
 
     def bottleneck(name: str, filters: int, strides: int, projects: bool) -> Sequential:
         outer, inner = (strides, 1) if first_version else (1, strides)
-        inside = (
-            conv(filters, 1, outer),
-            norm,
-            RELU,
-            conv(filters, 3, inner),
-            norm,
-            RELU,
-            conv(4 * filters, 1),
-            norm,
-        )
-        return _residual(name, inside, (conv(4 * filters, 1, strides), norm) if projects else ())
+        inside = (*conv(filters, 1, outer), RELU, *conv(filters, 3, inner), RELU, *conv(4 * filters, 1))
+        return _residual(name, inside, conv(4 * filters, 1, strides) if projects else ())
 
     stages = [
         bottleneck(
@@ -148,8 +137,7 @@ def resnet50_model(
     return ModelSpec(
         input_shape=(side, side, 3),
         layers=(
-            conv(width, 7, 2),
-            norm,
+            *conv(width, 7, 2),
             RELU,
             MaxPool2D(size=3, strides=2, padding=1),
             *stages,
@@ -293,10 +281,7 @@ def vit_model(
 
 def autoencoder_model(side: int = 28, width: int = 32) -> ModelSpec:
     """The convolutional autoencoder of Keras's examples: twice down by pooling, twice up by transposed convolutions."""
-
-    def up() -> Conv2DTranspose:
-        return Conv2DTranspose(filters=width, strides=2, padding="same")
-
+    up = Conv2DTranspose(filters=width, strides=2, padding="same")
     return ModelSpec(
         input_shape=(side, side, 1),
         layers=(
@@ -306,9 +291,9 @@ def autoencoder_model(side: int = 28, width: int = 32) -> ModelSpec:
             Conv2D(filters=width, padding="same"),
             RELU,
             MaxPool2D(size=2),
-            up(),
+            up,
             RELU,
-            up(),
+            up,
             RELU,
             Conv2D(name="head", filters=1, padding="same"),
         ),

@@ -30,10 +30,8 @@ def moments(given: Update) -> tuple[Array, Array]:
 
 
 def _adam_slots(spec: AdamBase, shape: tuple[int, ...]) -> dict[str, InitialSlot]:
-    slots = MOMENTS(spec, shape)
-    if spec.amsgrad:
-        slots["largest_second_moment"] = InitialSlot(shape, 0.0)
-    return slots
+    largest = ["largest_second_moment"] if spec.amsgrad else []
+    return like_weight("first_moment", "second_moment", *largest)(spec, shape)
 
 
 def _adam_scalars(spec: AdamBase, step: int, rate: float) -> dict[str, float]:
@@ -66,11 +64,11 @@ def adam(given: Update) -> tuple[Array, Slots]:
     return -scalars["step_size"] * first / root, slots
 
 
-def _adamax_scalars(spec: Adamax, step: int, rate: float) -> dict[str, float]:
-    return {"step_size": rate / (1 - spec.beta_1 ** (step + 1))}
-
-
-@register(Adamax, slots=like_weight("first_moment", "infinity_norm"), scalars=_adamax_scalars)
+@register(
+    Adamax,
+    slots=like_weight("first_moment", "infinity_norm"),
+    scalars=lambda spec, step, rate: {"step_size": rate / (1 - spec.beta_1 ** (step + 1))},
+)
 def adamax(given: Update) -> tuple[Array, Slots]:
     """Return the change and the slots, of the weight's shape: the corrected first moment over the decayed maximum of |g|.
 

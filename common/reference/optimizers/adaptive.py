@@ -53,15 +53,11 @@ def rmsprop(given: Update) -> tuple[Array, Slots]:
     return -outside * slots[name], slots
 
 
-def _adagrad_slots(spec: Adagrad, shape: tuple[int, ...]) -> dict[str, InitialSlot]:
-    return {"accumulator": InitialSlot(shape, known(spec.initial_accumulator))}
-
-
-def _adagrad_scalars(spec: Adagrad, step: int, rate: float) -> dict[str, float]:
-    return {"step_size": rate / (1 + step * spec.rate_decay)}
-
-
-@register(Adagrad, slots=_adagrad_slots, scalars=_adagrad_scalars)
+@register(
+    Adagrad,
+    slots=lambda spec, shape: {"accumulator": InitialSlot(shape, known(spec.initial_accumulator))},
+    scalars=lambda spec, step, rate: {"step_size": rate / (1 + step * spec.rate_decay)},
+)
 def adagrad(given: Update) -> tuple[Array, Slots]:
     """Return the change and the slots, of the weight's shape: the gradient over the root of the sum of its squares.
 

@@ -107,6 +107,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
     """Everything the template says, still unescaped: the template escapes."""
     records, comparisons = result.records, result.comparisons
     reference = records[0]
+    done, wanted = len(reference.steps), reference.run_info.steps
     names = dict.fromkeys(check.name for c in comparisons for check in c.checks)
     per_comparison = [{check.name: check for check in c.checks} for c in comparisons]
     failing = [number for number, audit in enumerate(result.audits) if not audit.passed]
@@ -117,7 +118,7 @@ def _words(result: Result, figures: dict[str, plots.Figure]) -> dict[str, Any]:
         "spec": reference.run_info,
         "planned": planned,
         "spec_hash": reference.header.spec_hash,
-        "steps": _steps(reference),
+        "steps": f"{done:,}" if wanted in (None, done) else f"{done:,} of {wanted:,}",
         "labels": [record.label for record in records],
         "comparisons": comparisons,
         "checks": [{"name": name, "cells": [c.get(name) for c in per_comparison]} for name in names],
@@ -165,11 +166,6 @@ def _amount(check: Check) -> str:
     if math.isinf(check.deviation) and not check.budget:
         return ""
     return f", deviation {short(check.deviation)} where {short(check.budget)} is allowed"
-
-
-def _steps(record: RunRecord) -> str:
-    done, planned = len(record.steps), record.run_info.steps
-    return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
 
 
 def _thinned(record: RunRecord) -> str:

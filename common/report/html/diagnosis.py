@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.common.diagnosis.isolate.stages import TITLES, number, stages_of, worst_by_name
+from parity.common.diagnosis.isolate.stages import number, stages_of, worst_by_name
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.record import RunRecord
-from parity.common.record.trace import STAGES
+from parity.common.record.trace import TITLES
 from parity.common.report import diagnosis as words
 from parity.common.report.files import write_both
 from parity.common.report.html import plots
@@ -87,12 +87,11 @@ class Subject:
             nodes = [node for node in walk(spec.model.tree()) if node.path]
             layers = [DrawnLayer(node.path, node.spec.kind, node.output_shape) for node in nodes]
             return cls(labels, facts, dump_yaml(spec), layers)
-        known = {
-            name: title
+        curves = {
+            name: (title, plots.column_figure(records, name, title))
             for name, title in _CURVES.items()
             if any(np.isfinite(record.columns[name]).any() for record in records)
         }
-        curves = {name: (title, plots.column_figure(records, name, title)) for name, title in known.items()}
         return cls(labels, facts, "\n".join(dump_yaml(record.run_info) for record in records), curves=curves)
 
     @classmethod
@@ -161,7 +160,9 @@ def write_diagnosis_html(diagnosis: Diagnosis, subject: Subject, path: Path) -> 
         "steps": [{"name": words.step_name(step.step), "status": _status(step)} for step in diagnosis.steps],
         "shown_step": _step_index(diagnosis, *diagnosis.findings[:1]),
         "replicas": sorted({part.replica for part in parts if part.replica is not None}),
-        "stages": [(stage, TITLES[stage]) for stage in STAGES if stage in {stage for stage, _ in names}],
+        "stages": [
+            (stage, title) for stage, title in TITLES.items() if stage in {stage for stage, _ in names}
+        ],
         "columns": {stage: text for stage, text in COLUMNS.items() if stage in drawn},
         "layers": [_layer(layer) for layer in layers],
         "legend": LEGEND,

@@ -10,7 +10,7 @@ from typing import Any
 
 from parity import __version__
 from parity.common.base.errors import MissingPackageError, RecordError, how_to_install
-from parity.common.base.files import replacing
+from parity.common.base.files import naming_os_errors, replacing
 from parity.common.report.html import plots
 
 _HERE = Path(__file__).parent
@@ -66,11 +66,8 @@ def write_page(
         scripts={name: Markup(text) for name, text in scripts.items()},
         figures={name: Markup(plots.to_json(figure)) for name, figure in figures.items()},
     )
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(page, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise RecordError(f"{path}: the report cannot be written: {error.strerror or error}") from None
+    with naming_os_errors(RecordError, f"{path}: the report cannot be written"), replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
 
 
 def _policy(scripts: list[str]) -> str:

@@ -44,7 +44,11 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
     counts = sorted({1, *(ratio.replicas for ratio in speedups)})
     most = max(counts)
     traces = [_ideal(1, most), _usual(most)]
-    groups = _groups(speedups)
+    # Ratios that differ in replicas alone, by their name without them.
+    groups: dict[str, list[Ratio]] = {}
+    for ratio in speedups:
+        name = titled(ratio.name.replace(f" x{ratio.replicas}", "", 1), ratio.mode)
+        groups.setdefault(name, []).append(ratio)
     for number, (name, ratios) in enumerate(groups.items()):
         # Side by side, so that the whiskers of equal replica counts do not cover each other.
         shift = (number - (len(groups) - 1) / 2) * 0.045 * most
@@ -72,15 +76,6 @@ def speedup_figure(speedups: Sequence[Ratio]) -> Figure:
     # A whisker of a noisy session must not make all else too small to see.
     top = max(1.15 * most, *(1.1 * r.median for r in speedups if math.isfinite(r.median)))
     return plots.framed(traces, x, plots.axis("speedup") | {"range": [0, top]}, 420, _CLOSEST)
-
-
-def _groups(speedups: Sequence[Ratio]) -> dict[str, list[Ratio]]:
-    """Ratios that differ in replicas alone, by their name without them."""
-    found: dict[str, list[Ratio]] = {}
-    for ratio in speedups:
-        name = titled(ratio.name.replace(f" x{ratio.replicas}", "", 1), ratio.mode)
-        found.setdefault(name, []).append(ratio)
-    return found
 
 
 def _ideal(first: float, last: float) -> Trace:

@@ -38,7 +38,11 @@ def split_figure(record: RunRecord, wrong_steps: Sequence[int] = ()) -> Figure:
     traces += [cells | _fault(replica == code, code) for code in _FAULTS if (replica == code).any()]
     wrong = [str(step) for step in wrong_steps if str(step) in names]
     if wrong:
-        traces.append(_marks(wrong, int(positions[-1])))
+        # A cross above each wrong column: one wrong sample among many would be too thin to see.
+        heights = [int(positions[-1]) * 1.05 + 1] * len(wrong)
+        mark = {"symbol": "x", "size": 11, "color": "#D55E00"}
+        said = {"showlegend": False, "hovertemplate": "step %{x} is not as planned<extra></extra>"}
+        traces.append({"type": "scatter", "mode": "markers", "x": wrong, "y": heights, "marker": mark} | said)
     x = axis("step") | {"type": "category", "showgrid": False, "nticks": 20, "tickangle": 0}
     y = axis("position in the global batch") | {"showgrid": False}
     return framed(traces, x, y, 420, {"hovermode": "closest", "shapes": _epoch_lines(record, names)})
@@ -129,19 +133,6 @@ def _fault(where: NDArray[np.bool_], code: int) -> Trace:
         "colorscale": [[0, colour], [1, colour]],
         "showscale": False,
         "hovertemplate": f"step %{{x}}, position %{{y}}<br>{words}<extra></extra>",
-    }
-
-
-def _marks(steps: list[str], top: int) -> Trace:
-    """A cross above each wrong column: one wrong sample among many would be too thin to see."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": steps,
-        "y": [top * 1.05 + 1] * len(steps),
-        "marker": {"symbol": "x", "size": 11, "color": "#D55E00"},
-        "showlegend": False,
-        "hovertemplate": "step %{x} is not as planned<extra></extra>",
     }
 
 

@@ -19,7 +19,7 @@ from parity.common.base.files import replacing
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.outline import Outline
-from parity.common.spec.external.patterns import Array, Rule, Shape
+from parity.common.spec.external.patterns import Array, Rule
 from parity.common.spec.external.rules import parse_rule
 from parity.common.spec.io import read_text
 
@@ -165,9 +165,11 @@ class Mapping(Spec):
         """
         found: State = {}
         for pair in self.tensors:
-            if pair.torch and pair.keras and all(name in gradients for name in pair.torch):
+            given = [gradients[name] for name in pair.torch if name in gradients]
+            # Of two biases that are only ever added, either has the gradient: one may be frozen.
+            if pair.keras and given and (len(given) == len(pair.torch) or pair.rule == "two_biases"):
                 with _naming(pair):
-                    arrays = pair.parsed.gradients([gradients[name] for name in pair.torch], len(pair.keras))
+                    arrays = pair.parsed.gradients(given, len(pair.keras))
                 if arrays:
                     found |= dict(zip(pair.keras, arrays, strict=True))
         return found
@@ -228,20 +230,15 @@ class Mapping(Spec):
                     " mapping.yaml, in tensors or, with the reason, in ignored"
                 )
         for pair in self.tensors:
-            _check_pair(
-                pair, [every[0][name] for name in pair.keras], [every[1][name] for name in pair.torch]
-            )
-
-
-def _check_pair(pair: Pair, keras: list[Shape], torch: list[Shape]) -> None:
-    with _naming(pair):
-        there = pair.parsed.torch_shapes(keras, len(torch))
-        back = pair.parsed.keras_shapes(torch, len(keras))
-    if there != torch or back != keras:
-        ours, expected, theirs = (", ".join(map(str, shapes)) for shapes in (keras, there, torch))
-        raise ExternalModelError(
-            f"{pair.label}: rule {pair.rule!r} takes {ours} to {expected}, and torch's is {theirs}"
-        )
+            ours, theirs = [every[0][name] for name in pair.keras], [every[1][name] for name in pair.torch]
+            with _naming(pair):
+                there = pair.parsed.torch_shapes(ours, len(theirs))
+                back = pair.parsed.keras_shapes(theirs, len(ours))
+            if there != theirs or back != ours:
+                said = [", ".join(map(str, shape)) for shape in (ours, there, theirs)]
+                raise ExternalModelError(
+                    f"{pair.label}: rule {pair.rule!r} takes {said[0]} to {said[1]}, and torch's is {said[2]}"
+                )
 
 
 @contextmanager

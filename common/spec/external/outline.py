@@ -12,6 +12,7 @@ from pydantic import Field
 from parity.common.spec.base import NonNegativeInt, Spec
 
 Setting = bool | int | float | str | None | tuple[int, ...]
+Settings = dict[str, Setting]
 Shape = tuple[int | None, ...]
 
 
@@ -47,7 +48,7 @@ class LayerInfo(Spec):
     path: str
     kind: str
     type: str
-    settings: dict[str, Setting] = {}
+    settings: Settings = {}
     calls: NonNegativeInt = 0
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
@@ -69,7 +70,7 @@ class OptimizerInfo(Spec):
 
     kind: str
     type: str
-    settings: dict[str, Setting] = {}
+    settings: Settings = {}
 
 
 class Outline(Spec):

@@ -40,11 +40,11 @@ class Rule:
 
     def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
         """The shapes of `count` torch tensors, given Keras's; raises ExternalModelError where the rule does not fit."""
-        raise NotImplementedError
+        return self._shapes(shapes, count, True)
 
     def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
         """The shapes of `count` Keras tensors, given torch's; raises ExternalModelError where the rule does not fit."""
-        raise NotImplementedError
+        return self._shapes(shapes, count, False)
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         """Return `count` torch arrays, of the shapes of `torch_shapes`."""
@@ -52,6 +52,9 @@ class Rule:
 
     def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
         """Return `count` Keras arrays, of the shapes of `keras_shapes`."""
+        raise NotImplementedError
+
+    def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:
         raise NotImplementedError
 
     def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
@@ -74,19 +77,14 @@ class Rearranged(Rule):
     parts: tuple[str, tuple[int, ...]] | None = None
     order: tuple[str, tuple[int, ...]] | None = None
 
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        return self._shapes(self.keras, self.torch, shapes, count)
-
-    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        return self._shapes(self.torch, self.keras, shapes, count)
-
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return self._arrays(self.keras, self.torch, arrays, count)
 
     def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return self._arrays(self.torch, self.keras, arrays, count)
 
-    def _shapes(self, source: Side, target: Side, shapes: Sequence[Shape], count: int) -> list[Shape]:
+    def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:
+        source, target = (self.keras, self.torch) if to_torch else (self.torch, self.keras)
         flat = self._flat(source, target, shapes, count)
         return [self._grouped(target, flat, count, index)[1] for index in range(count)]
 

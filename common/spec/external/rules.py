@@ -24,13 +24,8 @@ class _OneShape(Rule):
 
     counts: tuple[int | None, int | None]
 
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        return self._shapes(shapes, count, (len(shapes), count))
-
-    def keras_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        return self._shapes(shapes, count, (count, len(shapes)))
-
-    def _shapes(self, shapes: Sequence[Shape], count: int, given: tuple[int, int]) -> list[Shape]:
+    def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:
+        given = (len(shapes), count) if to_torch else (count, len(shapes))
         fits = all(one in (None, other) for one, other in zip(self.counts, given, strict=True))
         if not fits or len(set(shapes)) != 1:
             ours, theirs = ("any number" if one is None else one for one in self.counts)
@@ -126,14 +121,12 @@ class Constant(Rule):
     def note(self) -> str:  # type: ignore[override]
         return f"one side alone has this tensor: the two agree only while it is {self.value:g}"
 
-    def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
+    def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:
         if any(tuple(shape) != self.shape for shape in shapes) or bool(shapes) == bool(count):
             raise ExternalModelError(
                 f"rule {self.text!r} is for tensors of shape {self.shape} of one side alone"
             )
         return [self.shape] * count
-
-    keras_shapes = torch_shapes
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         if any(np.any(array != np.asarray(self.value, array.dtype)) for array in arrays):

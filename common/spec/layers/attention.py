@@ -92,19 +92,15 @@ class AttentionBase(LayerSpec):
                 fans = (inner, width * heads) if is_output else (rows * heads, rows * size)
             kernel = (self.output_kernel_initializer if is_output else self.kernel_initializer) or "zeros"
             result.append(ParameterSpec(f"{part}_kernel", (rows, columns), kernel, *fans))
-            if self._has_bias(part):
-                reason = self._key_bias_is_null() if part == "key" else None
+            if self.output_bias if is_output and self.output_bias is not None else self.use_bias:
+                # Turned by each key's own angle, a key bias is not the same for all keys.
+                is_null = part == "key" and not getattr(self, "rotary", None)
+                reason = "softmax over keys is invariant to a key bias" if is_null else None
                 bias = self.bias_initializer or "zeros"
                 result.append(
                     ParameterSpec(f"{part}_bias", (columns,), bias, rows, columns, null_direction=reason)
                 )
         return tuple(result)
-
-    def _has_bias(self, part: str) -> bool:
-        return self.output_bias if part == "output" and self.output_bias is not None else self.use_bias
-
-    def _key_bias_is_null(self) -> str | None:
-        return "softmax over keys is invariant to a key bias"
 
 
 class SelfAttention(AttentionBase):
@@ -133,10 +129,6 @@ class SelfAttention(AttentionBase):
         size = self.size(input_shape)
         frequencies = self.rotary_base ** (-np.arange(0, size, 2) / size)
         return np.arange(input_shape[0])[:, None] * frequencies
-
-    def _key_bias_is_null(self) -> str | None:
-        # Turned by each key's own angle, a key bias is not the same for all keys.
-        return None if self.rotary else super()._key_bias_is_null()
 
 
 class CrossAttention(AttentionBase, Container):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -41,6 +42,11 @@ class Node:
     output_shape: Shape
     children: tuple[Node, ...] = ()
     parameters: tuple[ParameterSpec, ...] = field(default=())
+
+    @property
+    def trained(self) -> int:
+        """Numbers of its own tensors that training changes."""
+        return sum(math.prod(p.shape) for p in self.parameters if p.trainable)
 
 
 class LayerSpec(Spec):

@@ -31,13 +31,7 @@ class Container(LayerSpec):
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
         """The children in their places, each fed by the one before it."""
-        children: list[Node] = []
-        shape = input_shape
-        for name, layer in zip(child_names(self.layers), self.layers, strict=True):
-            child = layer.node(_join(path, name), shape)
-            children.append(child)
-            shape = child.output_shape
-        return tuple(children)
+        return placed(path, child_names(self.layers), self.layers, input_shape, chained=True)
 
     def combined_shape(self, input_shape: Shape, children: tuple[Node, ...]) -> Shape:
         """Shape of the whole; raises SpecError where the children's outputs do not suit."""
@@ -74,12 +68,8 @@ class Repeat(Container):
     times: PositiveInt
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
-        nodes: list[Node] = []
-        shape = input_shape
-        for number in range(1, self.times + 1):
-            nodes.append(Sequential(layers=self.layers).node(_join(path, str(number)), shape))
-            shape = nodes[-1].output_shape
-        return tuple(nodes)
+        names = [str(number) for number in range(1, self.times + 1)]
+        return placed(path, names, [Sequential(layers=self.layers)] * self.times, input_shape, chained=True)
 
 
 class Identity(LayerSpec):
@@ -95,7 +85,7 @@ class _Branches(Container):
     """Children side by side, all fed with the container's input."""
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
-        return side_by_side(path, child_names(self.layers), self.layers, input_shape)
+        return placed(path, child_names(self.layers), self.layers, input_shape, chained=False)
 
 
 class Add(_Branches):
@@ -122,16 +112,15 @@ class Concatenate(_Branches):
         return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
 
 
-def side_by_side(
-    path: str, names: Sequence[str], layers: Sequence[LayerSpec], input_shape: Shape
+def placed(
+    path: str, names: Sequence[str], layers: Sequence[LayerSpec], input_shape: Shape, chained: bool
 ) -> tuple[Node, ...]:
-    """Children of these names in their places, all fed with the same."""
-    pairs = zip(names, layers, strict=True)
-    return tuple(layer.node(_join(path, name), input_shape) for name, layer in pairs)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
+    """Children of these names in their places: `chained`, each fed by the one before it, or all with the same."""
+    children: list[Node] = []
+    for name, layer in zip(names, layers, strict=True):
+        shape = children[-1].output_shape if chained and children else input_shape
+        children.append(layer.node(f"{path}/{name}" if path else name, shape))
+    return tuple(children)
 
 
 def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,19 @@ from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, PositiveInt
 from parity.common.spec.layers.base import Initializer, LayerSpec, Node, ParameterSpec, Shape
-from parity.common.spec.layers.containers import Container, child_names, side_by_side
+from parity.common.spec.layers.containers import Container, child_names, placed
 
 if TYPE_CHECKING:
     from parity.common.spec.layers import AnyLayer
 
 # DIFFERENCES row 45.
 _TABLE = {"initializer": ("uniform_0.05", "normal_1")}
+
+
+def _checked_padding(layer: Any) -> Any:
+    if layer.padding_id is not None and layer.padding_id >= layer.vocabulary:
+        raise ValueError(f"padding_id must be below vocabulary {layer.vocabulary}, is {layer.padding_id}")
+    return layer
 
 
 class Embedding(LayerSpec):
@@ -33,10 +39,7 @@ class Embedding(LayerSpec):
     padding_id: NonNegativeInt | None = None
     initializer: Initializer | None = None
 
-    @model_validator(mode="after")
-    def _padding_has_a_row(self) -> Embedding:
-        _check_padding(self.padding_id, self.vocabulary)
-        return self
+    _padding_has_a_row = model_validator(mode="after")(_checked_padding)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.features)
@@ -64,10 +67,7 @@ class TiedEmbedding(Container):
     output_bias: bool = False
     initializer: Initializer | None = None
 
-    @model_validator(mode="after")
-    def _padding_has_a_row(self) -> TiedEmbedding:
-        _check_padding(self.padding_id, self.vocabulary)
-        return self
+    _padding_has_a_row = model_validator(mode="after")(_checked_padding)
 
     def inner_input_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.features)
@@ -75,7 +75,7 @@ class TiedEmbedding(Container):
     def node(self, path: str, input_shape: Shape) -> Node:
         inner = self.inner_input_shape(input_shape)
         names = child_names((*self.beside, *self.layers))[: len(self.beside)]
-        beside = side_by_side(path, names, self.beside, input_shape)
+        beside = placed(path, names, self.beside, input_shape, chained=False)
         for child in beside:
             if child.output_shape != inner:
                 raise self.error(
@@ -116,7 +116,6 @@ class PositionEmbedding(LayerSpec):
         return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        self.expect_rank(input_shape, 2, "(tokens, features)")
         return (_table(self.positions or input_shape[0], input_shape[1], self.initializer),)
 
 
@@ -177,7 +176,6 @@ class ClassToken(LayerSpec):
         return (input_shape[0] + 1, input_shape[1])
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        self.expect_rank(input_shape, 2, "(tokens, features)")
         return (ParameterSpec("embedding", (input_shape[1],), self.initializer),)
 
 
@@ -192,11 +190,6 @@ class TakeToken(LayerSpec):
         if not -input_shape[0] <= self.index < input_shape[0]:
             raise self.error(f"no token {self.index} in a sequence of {input_shape[0]}")
         return input_shape[1:]
-
-
-def _check_padding(padding_id: int | None, vocabulary: int) -> None:
-    if padding_id is not None and padding_id >= vocabulary:
-        raise ValueError(f"padding_id must be below vocabulary {vocabulary}, is {padding_id}")
 
 
 def _table(rows: int, features: int, initializer: str | None, zero_row: int | None = None) -> ParameterSpec:

@@ -65,6 +65,8 @@ class Imported(LayerSpec):
         first step; looked up as sources of data are. sha256: of that file.
     statistics: per_replica: layers keep statistics of the samples that their replica has seen, as batch norm does.
     stochastic: off: all rates of dropout are set to 0; none: there are none.
+    constants: exact: in float64, TensorFlow keeps the constants of Keras's layers as they are; stock: it takes some
+        through float32, which no torch model does.
     """
 
     kind: Literal["imported"] = "imported"
@@ -85,6 +87,7 @@ class Imported(LayerSpec):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     statistics: Literal["per_replica", "none"] = "none"
     stochastic: Literal["none", "off"] = "none"
+    constants: Literal["exact", "stock"] = "stock"
 
     def __hash__(self) -> int:
         # Arguments are dicts, which have no hash of their own.

@@ -64,30 +64,31 @@ class BatchNorm(LayerSpec):
         )
 
 
-class LayerNorm(LayerSpec):
+class _RowNorm(LayerSpec):
+    """Base of those that normalise each sample over its last axes."""
+
+    axes: PositiveInt = 1
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if self.axes > len(input_shape):
+            raise self.error(f"axes {self.axes} is more than an input of shape {input_shape} has")
+        return input_shape
+
+
+class LayerNorm(_RowNorm):
     """Normalisation of each sample over the last `axes` axes with the biased variance (DIFFERENCES row 40)."""
 
     conventions = {"epsilon": (1e-3, 1e-5)}
     kind: Literal["layer_norm"] = "layer_norm"
-    axes: PositiveInt = 1
     epsilon: Number | None = Field(default=None, gt=0)
     scale: bool = Field(default=True, description="multiply by gamma")
     center: bool = Field(default=True, description="add beta")
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        _check_axes(self, self.axes, input_shape)
-        return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         return _affine(input_shape[-self.axes :], self.scale, self.center)
 
 
-def _check_axes(layer: LayerSpec, axes: int, input_shape: Shape) -> None:
-    if axes > len(input_shape):
-        raise layer.error(f"axes {axes} is more than an input of shape {input_shape} has")
-
-
-class RMSNorm(LayerSpec):
+class RMSNorm(_RowNorm):
     """x / sqrt(mean(x^2) + epsilon) over the last `axes` axes, times gamma (Zhang and Sennrich, NeurIPS 2019).
 
     `epsilon: machine` is the spacing of numbers at 1 in the run's precision, nn.RMSNorm's default.
@@ -95,13 +96,8 @@ class RMSNorm(LayerSpec):
 
     conventions = {"epsilon": (1e-6, "machine")}
     kind: Literal["rms_norm"] = "rms_norm"
-    axes: PositiveInt = 1
     epsilon: Literal["machine"] | Annotated[Number, Field(gt=0)] | None = None
     scale: bool = Field(default=True, description="multiply by gamma")
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        _check_axes(self, self.axes, input_shape)
-        return input_shape
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
         return _affine(input_shape[-self.axes :], self.scale, False)

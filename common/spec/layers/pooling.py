@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from parity.common.spec.base import PositiveInt
 from parity.common.spec.layers.base import LayerSpec, Shape
 from parity.common.spec.layers.windows import (
-    MEANING,
     Explicit,
     Pairs,
     Sizes,
@@ -62,7 +61,6 @@ class Pool(Windowed):
         return (before, max(after, (count - 1) * stride + window - side - before))
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        self.expect_rank(input_shape, self.rank + 1, MEANING[self.rank])
         return (*self.sides(input_shape), input_shape[-1])
 
 

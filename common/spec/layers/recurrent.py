@@ -55,7 +55,7 @@ class RecurrentBase(LayerSpec):
     @property
     def two_biases(self) -> bool:
         """Whether the recurrent matrix product has a bias of its own."""
-        raise NotImplementedError
+        return getattr(self, "biases", None) == "two"
 
     @property
     def zero_padded(self) -> bool:
@@ -76,7 +76,6 @@ class RecurrentBase(LayerSpec):
         return (input_shape[0], width) if self.return_sequences else (width,)
 
     def parameters(self, input_shape: Shape) -> tuple[ParameterSpec, ...]:
-        self.expect_rank(input_shape, 2, "(tokens, features)")
         width = self.gates * self.units
         bias = self.bias_initializer
         result = []
@@ -107,10 +106,6 @@ class LSTM(RecurrentBase):
     kind: Literal["lstm"] = "lstm"
     biases: Literal["one", "two"] | None = None
 
-    @property
-    def two_biases(self) -> bool:
-        return self.biases == "two"
-
 
 class GRU(RecurrentBase):
     """Gated recurrent unit (Cho et al. 2014), gates z, r, h (row 39).
@@ -137,7 +132,3 @@ class SimpleRNN(RecurrentBase):
     gates = 1
     kind: Literal["simple_rnn"] = "simple_rnn"
     biases: Literal["one", "two"] | None = None
-
-    @property
-    def two_biases(self) -> bool:
-        return self.biases == "two"

@@ -8,10 +8,10 @@ mean: there the shift and the mean cancel.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from parity.common.spec.layers.base import Node
+from parity.common.spec.layers.base import Node, ParameterSpec
 from parity.common.spec.layers.containers import Add, Concatenate, Container, Repeat, Residual, Sequential
 
 _REASON = "the norm that follows subtracts it again"
@@ -19,77 +19,54 @@ _FOLLOWS = "it follows a shift before it that makes no difference"
 # What a layer adds to each channel of its output.
 _SHIFTS = ("bias", "beta")
 
+# A layer without children looked at: what becomes of it, and what holds on its far side, given what does on its near.
+Look = Callable[[Node, bool], tuple[Node, bool]]
+
 
 def mark_shifts(root: Node) -> Node:
     """The tree with `null_direction` set on each bias and beta that makes no difference in training.
 
     And on the moving means that follow them.
     """
-    return _followed(_marked(root, False)[0], False)[0]
+    marked, _ = _walked(root, False, _marked, backwards=True)
+    return _walked(marked, False, _followed, backwards=False)[0]
+
+
+def _walked(node: Node, near: bool, look: Look, backwards: bool) -> tuple[Node, bool]:
+    """The node with all layers looked at, and what holds on its far side, given what does on its near."""
+    spec, children = node.spec, list(node.children)
+    if not isinstance(spec, Container):
+        return look(node, near)
+    if isinstance(spec, Add | Concatenate):
+        pairs = [_walked(child, near, look, backwards) for child in children]
+        children, far = [child for child, _ in pairs], (all if backwards else any)(each for _, each in pairs)
+    elif backwards and not isinstance(spec, Sequential | Repeat | Residual):
+        children, far = [_walked(child, False, look, backwards)[0] for child in children], False
+    else:
+        # A branch that is dropped for some samples shifts those it is kept for.
+        far = near and not (backwards and getattr(spec, "drop_rate", False))
+        for place in sorted(range(len(children)), reverse=backwards):
+            children[place], far = _walked(children[place], far, look, backwards)
+        if isinstance(spec, Residual):
+            far = (near and far) if backwards else (near or far)
+    return replace(node, children=tuple(children)), far
 
 
 def _marked(node: Node, free: bool) -> tuple[Node, bool]:
     """The node marked, and whether a shift of its input makes no difference, given that of its output."""
-    spec = node.spec
-    if isinstance(spec, Container):
-        return _marked_container(node, free)
     if free:
-        parameters = tuple(
-            replace(p, null_direction=_REASON) if p.name in _SHIFTS and p.trainable else p
-            for p in node.parameters
-        )
-        node = replace(node, parameters=parameters)
-    return node, spec.subtracts_bias or (free and spec.passes_shift(node.input_shape))
-
-
-def _marked_container(node: Node, free: bool) -> tuple[Node, bool]:
-    spec = node.spec
-    if isinstance(spec, Sequential | Repeat):
-        children, free = _marked_chain(node.children, free)
-    elif isinstance(spec, Residual):
-        # A branch that is dropped for some samples shifts those it is kept for.
-        children, inside = _marked_chain(node.children, free and not spec.drop_rate)
-        free = free and inside
-    elif isinstance(spec, Add | Concatenate):
-        pairs = [_marked(child, free) for child in node.children]
-        children, free = [child for child, _ in pairs], all(inside for _, inside in pairs)
-    else:
-        children, free = [_marked(child, False)[0] for child in node.children], False
-    return replace(node, children=tuple(children)), free
-
-
-def _marked_chain(nodes: Sequence[Node], free: bool) -> tuple[list[Node], bool]:
-    children: list[Node] = []
-    for child in reversed(nodes):
-        marked, free = _marked(child, free)
-        children.append(marked)
-    return children[::-1], free
+        node = _explained(node, _REASON, lambda p: p.name in _SHIFTS and p.trainable)
+    return node, node.spec.subtracts_bias or (free and node.spec.passes_shift(node.input_shape))
 
 
 def _followed(node: Node, shifted: bool) -> tuple[Node, bool]:
     """The node with its moving means marked, and whether its output may be shifted, given its input."""
-    spec = node.spec
-    if isinstance(spec, Container):
-        return _followed_container(node, shifted)
-    if shifted and spec.subtracts_bias:
-        parameters = tuple(
-            replace(p, null_direction=_FOLLOWS) if p.name == "moving_mean" else p for p in node.parameters
-        )
-        node = replace(node, parameters=parameters)
+    if shifted and node.spec.subtracts_bias:
+        node = _explained(node, _FOLLOWS, lambda p: p.name == "moving_mean")
     own = any(p.name in _SHIFTS and p.null_direction for p in node.parameters)
-    return node, own or (shifted and spec.passes_shift(node.input_shape))
+    return node, own or (shifted and node.spec.passes_shift(node.input_shape))
 
 
-def _followed_container(node: Node, shifted: bool) -> tuple[Node, bool]:
-    spec = node.spec
-    children: list[Node] = []
-    if isinstance(spec, Add | Concatenate):
-        pairs = [_followed(child, shifted) for child in node.children]
-        children, after = [child for child, _ in pairs], any(shift for _, shift in pairs)
-    else:
-        after = shifted
-        for child in node.children:
-            marked, after = _followed(child, after)
-            children.append(marked)
-        after = after or (shifted and isinstance(spec, Residual))
-    return replace(node, children=tuple(children)), after
+def _explained(node: Node, reason: str, which: Callable[[ParameterSpec], bool]) -> Node:
+    parameters = (replace(p, null_direction=reason) if which(p) else p for p in node.parameters)
+    return replace(node, parameters=tuple(parameters))

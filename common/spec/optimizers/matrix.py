@@ -108,15 +108,12 @@ class Muon(OptimizerBase):
     @property
     def fallback(self) -> AdamW:
         """AdamW as it is applied to what is not a matrix. The spec must be resolved."""
+        fields = ("beta_1", "beta_2", "epsilon", "epsilon_place", "weight_decay")
         return AdamW(
             learning_rate=(self.learning_rate or 0.0) * self.fallback_rate_ratio,
-            beta_1=self.fallback_beta_1,
-            beta_2=self.fallback_beta_2,
-            epsilon=self.fallback_epsilon,
-            epsilon_place=self.fallback_epsilon_place,
-            weight_decay=self.fallback_weight_decay,
             weight_decay_mode="decoupled",
             clip_epsilon=self.clip_epsilon,
+            **{name: getattr(self, f"fallback_{name}") for name in fields},
         )
 
     def rule_of(self, name: str, shape: tuple[int, ...]) -> OptimizerBase:

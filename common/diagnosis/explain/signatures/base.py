@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 
 import numpy as np
 
@@ -34,6 +35,22 @@ class Match:
     cause: str = ""
 
 
+def signature_of(judge: Callable[..., Match | None]) -> Callable[..., Callable[[Case], Match | None]]:
+    """Make a decorator of signatures, of a judge of what may have been done instead of what is due.
+
+    The decorated function yields what may be; `judge` is given the case and this function.
+    """
+
+    def decorated(others: Callable[..., Iterable[object]]) -> Callable[[Case], Match | None]:
+        @wraps(others)
+        def signature(case: Case) -> Match | None:
+            return judge(case, others)
+
+        return signature
+
+    return decorated
+
+
 def first(matches: Iterable[Match | None]) -> Match | None:
     """The first match there is."""
     return next((match for match in matches if match is not None), None)
@@ -49,6 +66,11 @@ def listed(names: Iterable[str], most: int = 3) -> str:
     """Some names in words, and how many more there are."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def numbers(values: Iterable[float]) -> str:
+    """Some numbers in words."""
+    return ", ".join(f"{value:.6g}" for value in values)
 
 
 def farthest(due: Tensors, made: Tensors) -> float:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from parity.common import reference
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.signatures.base import Match, Tensors, below, farthest, ratio_of
-from parity.common.diagnosis.explain.spec_variants import neighbours, said
+from parity.common.diagnosis.explain.case import Case, TracedStep
+from parity.common.diagnosis.explain.signatures.base import (
+    Match,
+    Tensors,
+    below,
+    farthest,
+    numbers,
+    ratio_of,
+    signature_of,
+)
+from parity.common.diagnosis.explain.spec_variants import neighbours, said, setting
 from parity.common.record.trace import Array, Trace
 from parity.common.spec.optimizers import OptimizerBase
 
@@ -30,38 +37,28 @@ def _norm(tensors: Tensors) -> float:
     return float(np.sqrt(sum(np.sum(value**2) for value in tensors.values())))
 
 
-def _said(norms: Sequence[float]) -> str:
-    return ", ".join(f"{norm:.6g}" for norm in norms)
-
-
 # What is expected of each replica; what is tried, in words; facts.
 Other = tuple[Sequence[Tensors], str, dict[str, str]]
 
 
-def clip_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
-    """Make a signature of wrong clipping: the first of these that gives the clipped gradients of the step."""
-
-    @wraps(others)
-    def signature(case: Case) -> Match | None:
-        due = reference.clip(case.spec.optimizer, below(case.given, "gradient/"))
-        before = _left(case, case.made, [due] * case.replicas)
-        if before <= case.allowed:
-            return None
-        corrected = [{f"clipped/{n}": v for n, v in due.items()}] * case.replicas
-        for expected, tried, facts in others(case):
-            after = _left(case, case.made, expected)
-            if after <= case.allowed:
-                return Match(facts, before, after, tried, corrected if case.suspect == "candidate" else ())
-        return None
-
-    return signature
+@signature_of
+def clip_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
+    """The first other clipping that gives the clipped gradients of the step."""
+    due = reference.clip(case.spec.optimizer, below(case.given, "gradient/"))
+    before = _left(case, case.made, [due] * case.replicas)
+    corrected = [{f"clipped/{n}": v for n, v in due.items()}] * case.replicas
+    for expected, tried, facts in others(case) if before > case.allowed else ():
+        after = _left(case, case.made, expected)
+        if after <= case.allowed:
+            return Match(facts, before, after, tried, corrected)
+    return None
 
 
 @clip_signature
 def clipping_off(case: Case) -> Iterator[Other]:
     """The gradient is as long after as before, at every traced step."""
-    for _, given, made in case.traced():
-        if _left(case, made, [below(given.replicas[0], "gradient/")] * len(made.replicas)) > case.allowed:
+    for step in case.steps:
+        if _left(case, step.made, [below(step.given, "gradient/")] * case.replicas) > case.allowed:
             return
     whole = below(case.given, "gradient/")
     norm = f"{_norm(whole):.6g}"
@@ -76,20 +73,19 @@ def clipped_by_share(case: Case) -> Iterator[Other]:
         return
     # What the share was divided by, of the counts of the global batch and of the replica.
     units: list[Callable[[float, float], float]] = [lambda n, _: n, lambda _, own: own, lambda *_: 1.0]
-    norms = _said([_norm(below(state, "clipped/")) for state in case.made.replicas])
+    norms = numbers([_norm(below(state, "clipped/")) for state in case.made.replicas])
     tried = f"each replica's gradient is clipped by the norm of its own share of it; left with norms {norms}"
     for unit in units:
-        expected = _by_share(case, case.ref, case.made, unit)
-        others = [(made, _by_share(case, given, made, unit)) for _, given, made in case.traced()]
-        if expected and all(theirs and _left(case, made, theirs) <= case.allowed for made, theirs in others):
-            yield expected, tried, {"norms": norms}
+        found = [(step.made, _by_share(case, step, unit)) for step in case.steps]
+        if all(expected and _left(case, made, expected) <= case.allowed for made, expected in found):
+            yield found[0][1], tried, {"norms": norms}
 
 
-def _by_share(case: Case, given: Trace, made: Trace, unit: Callable[[float, float], float]) -> list[Tensors]:
+def _by_share(case: Case, step: TracedStep, unit: Callable[[float, float], float]) -> list[Tensors]:
     """The whole gradient of a step, clipped by each replica's own norm; nothing where shares are not known."""
-    optimizer, whole = case.spec.optimizer, below(given.replicas[0], "gradient/")
-    count, found = float(given.replicas[0]["total/count"]), list[Tensors]()
-    for state in made.replicas:
+    optimizer, whole = case.spec.optimizer, below(step.given, "gradient/")
+    count, found = float(step.given["total/count"]), list[Tensors]()
+    for state in step.made.replicas:
         share = below(state, "local_gradient/")
         if not whole.keys() <= share.keys():
             return []
@@ -119,8 +115,8 @@ def clipped_by_part(case: Case) -> Iterator[Other]:
             times = reference.clip_factor(optimizer.clip_global_norm, optimizer.clip_epsilon, norms[-1])
             for n in made:
                 expected[n] = np.where(inside[n], whole[n] * times, expected[n])
-        tried = f"parts of the gradient are clipped by their own norms, {_said(norms)}"
-        yield [expected] * case.replicas, tried, {"norms": _said(norms)}
+        tried = f"parts of the gradient are clipped by their own norms, {numbers(norms)}"
+        yield [expected] * case.replicas, tried, {"norms": numbers(norms)}
 
 
 def _near(whole: Array, made: Array, factor: float) -> Array:
@@ -133,8 +129,7 @@ def clipped_to_another_limit(case: Case) -> Iterator[Other]:
     """Every gradient is scaled by one number, or as with another setting."""
     whole = below(case.given, "gradient/")
     for field, value, optimizer in _clippings(case):
-        own = said(getattr(case.spec.optimizer, field))
-        facts = {"field": field, "value": said(value), "own": own, "where": "optimizer"}
+        facts = setting(case.spec.optimizer, field, value, "optimizer")
         tried = f"NumPy's clipping with {field} {said(value)} gives these gradients"
         yield [reference.clip(optimizer, whole)] * case.replicas, tried, facts
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.common.base.errors import ParityError
 from parity.common.data import sources
-from parity.common.data.augment import augmented
+from parity.common.data.augment import Draws, augmented
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.common.diagnosis import limits
@@ -177,7 +177,7 @@ def _rows_match(case: Case, what: str, tried: str, **facts: str) -> Match:
     """A match of inputs or targets, with those that were due."""
     rows = _rows(case, what)
     assert rows is not None
-    corrects = case.suspect == "candidate" and (what == "inputs" or _equal(_ids(case), case.ids))
+    corrects = what == "inputs" or _equal(_ids(case), case.ids)
     corrected = [{what: due} for due in rows[0]] if corrects else []
     return Match(facts, rows[2], 0.0, tried, corrected)
 
@@ -188,10 +188,12 @@ def labels_shifted(case: Case) -> Match | None:
     if rows is None or samples is None or here is None or rows[2] <= case.allowed:
         return None
     steps = {here + away for away in range(-limits.NEAR_STEPS, limits.NEAR_STEPS + 1)}
-    steps |= {step for step, _, _ in case.traced()}
+    steps |= {traced.step for traced in case.steps}
     for step in sorted((s for s in steps if s >= 0 and s != here), key=lambda s: (abs(s - here), s)):
         theirs = [samples.rows(ids, plan.epoch(step))[1] for ids in _ids_of(plan, step)]
-        if _begins_like(theirs, rows[1]):
+        # Other batches may have been longer.
+        begun = [own[: len(made)] for own, made in zip(theirs, rows[1], strict=True)]
+        if any(map(len, rows[1])) and _equal(begun, rows[1]):
             words = f"{abs(step - here)} step{'s' if abs(step - here) > 1 else ''} "
             words += "before" if step < here else "later"
             tried = f"the targets of every replica are, one by one, those of step {step}"
@@ -216,11 +218,6 @@ def _elsewhere(case: Case, samples: Samples, step: int, wanted: Array) -> int | 
         at for at in range(len(order) - length + 1) if np.array_equal(targets[at : at + length], wanted)
     ]
     return places[0] - here if len(places) == 1 else None
-
-
-def _begins_like(theirs: Rows, made: Rows) -> bool:
-    """Whether all targets are those of other batches, which may have been longer."""
-    return any(map(len, made)) and _equal([a[: len(b)] for a, b in zip(theirs, made, strict=True)], made)
 
 
 def labels_permuted(case: Case) -> Match | None:
@@ -302,9 +299,7 @@ def _other_augmentations(case: Case) -> Iterator[tuple[str, list[Array]]]:
 def _keyed(case: Case, unaugmented: Samples, ids: Array, keys: Array, epoch: int) -> Array:
     """Inputs of sample ids, augmented as if their ids were others."""
     spec, rows = case.spec, unaugmented.rows(ids, 0)
-    inputs, _ = augmented(
-        spec.data.augment, spec.seed, spec.data.train_samples, True, lambda t: t, lambda _: rows, keys, epoch
-    )
+    inputs, _ = augmented(spec.data, Draws(spec.seed, 0, keys, epoch), lambda t: t, lambda _: rows)
     result: Array = inputs.astype(spec.input_dtype, copy=False)
     return result
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,15 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.counterfactuals import Side, Variant
-from parity.common.diagnosis.explain.signatures.base import Match, Tensors, lies_on, ratio_of
+from parity.common.diagnosis.explain.signatures.base import (
+    LOW_TYPES,
+    Match,
+    Tensors,
+    lies_on,
+    named_ratio,
+    ratio_of,
+    signature_of,
+)
 from parity.common.diagnosis.isolate.comparison import consumers
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array, tensor_of
@@ -76,19 +83,30 @@ class Try:
     cause: str = ""
 
 
-def layer_signature(
-    tries: Callable[[Case, Layer], Iterable[Try]],
-) -> Callable[[Case], Match | None]:
-    """Make a signature of what a layer may be instead: the first of these tries that fits."""
+@signature_of
+def layer_signature(case: Case, others: Callable[[Case, Layer], Iterable[Try]]) -> Match | None:
+    """The first of what a layer may be instead that gives what the suspect made, where the layer as it is does not.
 
-    @wraps(tries)
-    def signature(case: Case) -> Match | None:
-        layer = layer_of(case)
-        if layer is None or is_wrong(case) is None:
-            return None
-        return first_fitting(case, layer, tries(case, layer))
-
-    return signature
+    Outputs that are computed here come first: a trial takes a second. They explain nothing where the output is right.
+    """
+    layer, before = layer_of(case), is_wrong(case)
+    if layer is None or before is None:
+        return None
+    tries = list(others(case, layer))
+    here = [one for one in tries if one.y is not None]
+    if "y" not in layer.made or tensor_deviation(base(case)["y"], layer.made["y"]) <= most_allowed(case):
+        here = []
+    for batch in (here, [one for one in tries if one.y is None]):
+        for one, result in zip(batch, results(case, batch), strict=True):
+            after = _left(layer, result)
+            if after > min(most_allowed(case), limits.UNEXPLAINED * before):
+                continue
+            if _coincides(case, layer, tries, one):
+                continue
+            what = layer.node.path + (" by itself" if one.y is None else "")
+            by = f"{what}, {one.words}, gives these numbers to {after:.0e}"
+            return Match({**layer.facts(one.words), **one.facts}, before, after, by, cause=one.cause)
+    return None
 
 
 @once
@@ -276,30 +294,6 @@ def is_wrong(case: Case) -> float | None:
     return before if before > most_allowed(case) else None
 
 
-def first_fitting(case: Case, layer: Layer, tries: Iterable[Try]) -> Match | None:
-    """The first try that gives what the suspect made, where the layer as it is does not.
-
-    Outputs that are computed here come first: a trial takes a second. They explain nothing where the output is right.
-    """
-    before, tries = is_wrong(case), list(tries)
-    if before is None:
-        return None
-    here = [one for one in tries if one.y is not None]
-    if "y" not in layer.made or tensor_deviation(base(case)["y"], layer.made["y"]) <= most_allowed(case):
-        here = []
-    for batch in (here, [one for one in tries if one.y is None]):
-        for one, result in zip(batch, results(case, batch), strict=True):
-            after = _left(layer, result)
-            if after > min(most_allowed(case), limits.UNEXPLAINED * before):
-                continue
-            if _coincides(case, layer, tries, one):
-                continue
-            what = layer.node.path + (" by itself" if one.y is None else "")
-            by = f"{what}, {one.words}, gives these numbers to {after:.0e}"
-            return Match({**layer.facts(one.words), **one.facts}, before, after, by, cause=one.cause)
-    return None
-
-
 def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bool:
     """Whether a changed field gives these numbers only because it makes no difference to them.
 
@@ -350,3 +344,68 @@ def _as_float32(case: Case, layer: Layer, before: float) -> tuple[float, str]:
     return before, (
         f"the deviation, {before:.0e}, is that of a float32 number in a float64 path; nothing larger differs"
     )
+
+
+# A layer whose output is in order and whose backward pass is not.
+
+
+@once
+def wrong_gradients(case: Case) -> dict[str, tuple[Array, Array]]:
+    """(due, made), each in the tensor's shape, of what flows back through the layer, where its output is in order."""
+    layer, due = layer_of(case), base(case)
+    if layer is None or not due:
+        return {}
+    far = {n: tensor_deviation(due[n], layer.made[n]) for n in layer.made if n in due}
+    if far.get("y", 0.0) > limits.FITS:
+        return {}
+    wrong = [n for n, value in far.items() if value > most_allowed(case) and not n.startswith("after/")]
+    return {n: (np.asarray(due[n], np.float64), np.asarray(layer.made[n], np.float64)) for n in wrong}
+
+
+def backward_match(
+    case: Case, after: float, tried: str, cause: str = "", words: str = "", **facts: str
+) -> Match:
+    """A match of what flows back through the layer."""
+    layer = layer_of(case)
+    assert layer is not None
+    before = max(tensor_deviation(*pair) for pair in wrong_gradients(case).values())
+    return Match({**layer.facts(words), **facts}, before, after, tried, cause=cause)
+
+
+def gradients_rounded(case: Case) -> Match | None:
+    """Gradients of weights lie on the grid of a narrower type, on every replica."""
+    wrong = wrong_gradients(case)
+    names = [n.partition("/")[2] for n in wrong if n.startswith("gradient/")]
+    local = [f"local_gradient/{n}" for n in names]
+    each = [state[n] for n in local for state in case.made.replicas if n in state]
+    each = [value for value in [*each, *(wrong[n][1] for n in wrong if n == "dx")] if np.any(value)]
+    for name, bits in LOW_TYPES.items():
+        small = all(tensor_deviation(*pair) < 2.0 ** (4 - bits) for pair in wrong.values())
+        if each and small and all(lies_on(value, bits) for value in each):
+            what = ", ".join(names) or "what flows back"
+            return backward_match(case, 0.0, f"{what} lies on the grid of {name}", type=name)
+    return None
+
+
+def gradients_scaled(case: Case) -> Match | None:
+    """Gradients of the layer are one multiple of what is due, its output in order."""
+    wrong = wrong_gradients(case)
+    ratio = ratio_of([due for due, _ in wrong.values()], [made for _, made in wrong.values()])
+    if ratio is None:
+        return None
+    far = max(tensor_deviation(ratio * due, made) for due, made in wrong.values()) if ratio else 0.0
+    if far > limits.FITS or (not ratio and any(np.any(made) for _, made in wrong.values())):
+        return None
+    cause, factor = named_ratio(case, ratio) if ratio else ("scaled_by_constant", "0")
+    tried = f"{', '.join(wrong)} are {ratio:.9g} times what is due"
+    return backward_match(case, far, tried, cause, factor=factor)
+
+
+def gradients_transposed(case: Case) -> Match | None:
+    """The gradient of a kernel is the due one, transposed."""
+    for name, (due, made) in wrong_gradients(case).items():
+        square = due.ndim >= 2 and due.shape[-1] == due.shape[-2]
+        if square and tensor_deviation(np.swapaxes(due, -1, -2), made) <= limits.FITS:
+            words = f"with {name} transposed"
+            return backward_match(case, 0.0, f"{name} is the due one, transposed", words=words)
+    return None

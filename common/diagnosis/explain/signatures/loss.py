@@ -13,7 +13,7 @@ from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.signatures.base import Match, float32_match, low_type_of, named_ratio
 from parity.common.diagnosis.explain.signatures.layers import most_allowed
-from parity.common.diagnosis.explain.spec_variants import neighbours, said
+from parity.common.diagnosis.explain.spec_variants import neighbours, setting
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
 from parity.common.reference.losses import loss_sum_and_count
@@ -68,9 +68,7 @@ def _gradient_match(case: Case, factors: Array, tried: str, cause: str = "", **f
     """A match of rows that were multiplied by these factors: what was due is what was made without them."""
     made, due = _made(case), _due(case)
     undone = made / factors.reshape(-1, *[1] * (made.ndim - 1))
-    corrected: list[dict[str, Array]] = []
-    if case.suspect == "candidate":
-        corrected = [{_name(case): rows} for rows in case.shares(undone)]
+    corrected = [{_name(case): rows} for rows in case.shares(undone)]
     return Match(facts, tensor_deviation(due, made), tensor_deviation(due, undone), tried, corrected, cause)
 
 
@@ -97,18 +95,14 @@ def scaled(case: Case) -> Match | None:
     return _gradient_match(case, np.full(len(ratios), ratio), tried, cause, factor=words)
 
 
-def weighted_by_share(case: Case) -> Match | None:
-    """A replica's samples count by the size of their replica's share."""
-    return _weighted(case, 1) if case.replicas > 1 else None
-
-
 def weighted_by_micro_batch(case: Case) -> Match | None:
     """A sample counts by the size of its micro-batch."""
-    return _weighted(case, case.micro_batches) if case.micro_batches > 1 else None
+    return weighted_by_share(case, case.micro_batches) if case.micro_batches > 1 else None
 
 
-def _weighted(case: Case, pieces: int) -> Match | None:
-    found = _row_ratios(case)
+def weighted_by_share(case: Case, pieces: int = 1) -> Match | None:
+    """A replica's samples count by the size of their replica's share, or of each of its pieces."""
+    found = _row_ratios(case) if case.replicas * pieces > 1 else None
     if found is None or _constant(found[0][found[1]]) is not None:
         return None
     ratios, says = found
@@ -171,9 +165,8 @@ def other_setting(case: Case) -> Match | None:
         except (ValueError, IndexError, FloatingPointError):
             continue
         if after <= most_allowed(case) < due:
-            own = said(getattr(loss, field))
-            tried = f"NumPy's loss with {field} {said(value)} gives these numbers, with {own} not"
-            facts = {"field": field, "value": said(value), "own": own, "where": "loss"}
+            facts = setting(loss, field, value, "loss")
+            tried = "NumPy's loss with {field} {value} gives these numbers, with {own} not".format_map(facts)
             return Match(facts, due, after, tried)
     return None
 

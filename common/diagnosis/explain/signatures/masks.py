@@ -20,7 +20,7 @@ from parity.common.diagnosis.explain.signatures.layers import (
     layer_signature,
     plain,
 )
-from parity.common.diagnosis.explain.spec_variants import said
+from parity.common.diagnosis.explain.spec_variants import setting
 
 
 @layer_signature
@@ -41,7 +41,7 @@ def averaged_weights(case: Case, layer: Layer) -> Iterator[Try]:
     ema, state = case.spec.optimizer.ema, case.state or {}
     if case.step is not None or ema is None:
         return
-    facts = {"field": "evaluate", "value": "another", "own": said(ema.evaluate), "where": "optimizer.ema"}
+    facts = setting(ema, "evaluate", "another", "optimizer.ema")
     plainly = {n: state.get(n, v) for n, v in layer.tensors.items()}
     for words, tensors in (
         ("with the average of the weights", averaged(case, layer.tensors)),

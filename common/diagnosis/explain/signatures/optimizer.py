@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, wraps
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import numpy as np
 from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
-from parity.common.diagnosis.explain.case import Case, once
+from parity.common.diagnosis.explain.case import Case, TracedStep, once
 from parity.common.diagnosis.explain.signatures.base import (
     Match,
     Tensors,
@@ -24,8 +22,9 @@ from parity.common.diagnosis.explain.signatures.base import (
     listed,
     named_ratio,
     ratio_of,
+    signature_of,
 )
-from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.spec_variants import neighbours, rounded_fields, said, setting
 from parity.common.diagnosis.explain.step_reference import scalars_of
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import Array
@@ -50,15 +49,10 @@ def _before(name: str) -> str:
     return f"before{name.removeprefix('after')}"
 
 
-def _left(case: Case, replica: int, expected: Tensors) -> float:
-    """How far what a replica made is from some new state, of all tensors; weights by their change."""
-    if not _due(case, 0).keys() <= expected.keys():
+def _left(case: Case, replica: int, expected: Tensors, some: bool = False) -> float:
+    """How far what a replica made is from some new state, of all tensors or of some; weights by their change."""
+    if not some and not _due(case, 0).keys() <= expected.keys():
         return float("inf")  # another optimizer, without some of the slots
-    return _left_of(case, replica, expected)
-
-
-def _left_of(case: Case, replica: int, expected: Tensors) -> float:
-    """The same of those tensors that are there."""
     made: Tensors = case.made.replicas[replica]
     worst = 0.0
     for name in _watched(case, expected):
@@ -98,14 +92,10 @@ def _match(
 Other = tuple[str, dict[str, str], Callable[[int], Tensors]]
 
 
-def update_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
-    """Make a signature of another update: the first of these formulas that gives the new state."""
-
-    @wraps(others)
-    def signature(case: Case) -> Match | None:
-        return first(_match(case, *other) for other in others(case))
-
-    return signature
+@signature_of
+def update_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
+    """The first other update that gives the new state."""
+    return first(_match(case, *other) for other in others(case))
 
 
 def stale(case: Case) -> Match | None:
@@ -151,17 +141,12 @@ def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Itera
     """The other optimizer's update, with the scalars that were given or with those that are its own."""
     given = scalars_of(case.given)
     own_scalars = reference.step_scalars(optimizer, case.step or 0, given["learning_rate"])
-    kind, facts = case.spec.optimizer.kind, _facts(case, field, said(value))
+    kind, facts = case.spec.optimizer.kind, setting(case.spec.optimizer, field, value, "optimizer")
     tried = f"NumPy's {kind} with {field} {said(value)} gives the new state, with {facts['own']} not"
     for scalars in [given] if own_scalars == given else [given, own_scalars]:
         other = partial(step_reference.updated, case, optimizer=optimizer, scalars=scalars)
         if own_scalars.keys() <= scalars.keys() and _screened(case, other):
             yield tried, facts, other
-
-
-def _facts(case: Case, field: str, value: str) -> dict[str, str]:
-    own = said(getattr(case.spec.optimizer, field))
-    return {"field": field, "value": value, "own": own, "where": "optimizer"}
 
 
 def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
@@ -170,7 +155,7 @@ def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
     if name.startswith("after/slots/"):
         name = name.removeprefix("after/slots/").partition("/")[2]
     replica = _first_wrong(case)
-    return _left_of(case, replica, other(replica=replica, only=name)) <= case.allowed
+    return _left(case, replica, other(replica=replica, only=name), some=True) <= case.allowed
 
 
 def _rules_of_others(case: Case) -> Iterator[Other]:
@@ -180,7 +165,7 @@ def _rules_of_others(case: Case) -> Iterator[Other]:
 
     def other(field: str, words: str, new_weight: Callable[[Array, Array, Tensors], Any]) -> Other:
         tried = f"{spec.kind} with {field} {words} gives the new state"
-        return tried, _facts(case, field, words), partial(_by_rule, case, new_weight)
+        return tried, setting(spec, field, words, "optimizer"), partial(_by_rule, case, new_weight)
 
     if spec.kind == "sgd" and spec.nesterov:
         # The look-ahead takes the new velocity as it is.
@@ -318,69 +303,50 @@ def scaled(case: Case) -> Match | None:
 
 def accumulated(case: Case) -> Match | None:
     """The optimizer is given this step's gradient and those of the steps before."""
-    for before, now in _in_a_row(case):
+
+    def kept_and_grown(before: TracedStep, now: TracedStep) -> tuple[Tensors, Tensors]:
         # What is kept has grown by the first's gradient when the second comes.
-        kept, own = before.taken(case), now.clipped
-        grown = {n: value - own[n] for n, value in now.taken(case).items()}
-        left = farthest(kept, grown) if kept.keys() == grown.keys() else float("inf")
-        what = (
-            f"what the optimizer took at step {now.step} is that of step {before.step} and its own gradient"
-        )
-        found = _earlier_match(case, before.step, left, what)
-        if found is not None:
-            return found
-    return None
+        clipped = below(now.given, "clipped/")
+        return _taken(case, before), {n: value - clipped[n] for n, value in _taken(case, now).items()}
+
+    return _earlier_match(case, kept_and_grown, "what the optimizer", " and its own gradient")
 
 
 def one_step_late(case: Case) -> Match | None:
     """The optimizer is given the gradient of the step before."""
-    for before, now in _in_a_row(case):
-        taken, due = now.taken(case), before.clipped
-        left = farthest({n: due[n] for n in taken}, taken) if taken else float("inf")
-        what = f"the gradient that the optimizer took at step {now.step} is that of step {before.step}"
-        found = _earlier_match(case, before.step, left, what)
-        if found is not None:
-            return found
-    return None
+
+    def late_and_taken(before: TracedStep, now: TracedStep) -> tuple[Tensors, Tensors]:
+        clipped, taken = below(before.given, "clipped/"), _taken(case, now)
+        return {n: clipped[n] for n in taken}, taken
+
+    return _earlier_match(case, late_and_taken, "the gradient that the optimizer")
 
 
-@dataclass(frozen=True, eq=False)
-class _Update:
-    """What the optimizer of the first replica was given in a traced step, and what it made of that."""
-
-    step: int
-    made: Tensors
-    given: Tensors
-
-    @property
-    def clipped(self) -> dict[str, Array]:
-        return below(self.given, "clipped/")
-
-    def taken(self, case: Case) -> dict[str, Array]:
-        """The gradient that it took."""
-        implied = step_reference.implied_gradients(case, self.made, scalars_of(self.given))
-        return {n: value for n, value in implied.items() if n not in case.zero_gradients}
+def _taken(case: Case, step: TracedStep, replica: int = 0) -> dict[str, Array]:
+    """The gradient that a replica's optimizer took at a step."""
+    implied = step_reference.implied_gradients(case, step.made.replicas[replica], scalars_of(step.given))
+    return {n: value for n, value in implied.items() if n not in case.zero_gradients}
 
 
-def _in_a_row(case: Case) -> Iterator[tuple[_Update, _Update]]:
-    """Traced steps and those taken next, of which the finding's step is one."""
-    if case.step is None:
-        return
-    steps = [(case.step, case.ref, case.made), *case.traced()]
-    updates = [_Update(step, made.replicas[0], given.replicas[0]) for step, given, made in steps]
-    for before, now in itertools.pairwise(sorted(updates, key=lambda update: update.step)):
-        if case.step in (before.step, now.step):
-            yield before, now
+def _earlier_match(
+    case: Case,
+    alike: Callable[[TracedStep, TracedStep], tuple[Tensors, Tensors]],
+    what: str,
+    more: str = "",
+) -> Match | None:
+    """A match with an earlier step, where the weights were not updated with the clipped gradient.
 
-
-def _earlier_match(case: Case, step: int, left: float, what: str) -> Match | None:
-    """A match with an earlier step, where the weights were not updated with the clipped gradient."""
-    wrong = _Update(0, case.made.replicas[_first_wrong(case)], case.given)
-    taken, due = wrong.taken(case), wrong.clipped
+    alike: of two steps in a row, gradients that are the same if the earlier one's is in what the later one took.
+    """
+    taken, due = _taken(case, case.steps[0], _first_wrong(case)), below(case.given, "clipped/")
     far = farthest({n: due[n] for n in taken}, taken)
-    if far <= case.allowed * 100 or left > max(limits.FITS_READ_OFF, case.allowed):
-        return None
-    return Match({"step": str(step)}, far, left, f"{what}, to {left:.0e}")
+    for before, now in case.in_a_row() if far > case.allowed * 100 else ():
+        one, other = alike(before, now)
+        left = farthest(one, other) if one and one.keys() == other.keys() else float("inf")
+        if left <= max(limits.FITS_READ_OFF, case.allowed):
+            tried = f"{what} took at step {now.step} is that of step {before.step}{more}, to {left:.0e}"
+            return Match({"step": str(before.step)}, far, left, tried)
+    return None
 
 
 def moments_averaged(case: Case) -> Match | None:
@@ -388,23 +354,18 @@ def moments_averaged(case: Case) -> Match | None:
     if case.replicas == 1:
         return None
     sources = [([below(case.given, "clipped/")] * case.replicas, 1.0 / case.replicas)]
-    if step_reference.has_local_gradients(case):
-        local = step_reference.local_gradients(case)
+    local = step_reference.local_gradients(case.steps[0])
+    if local is not None:
         sources = [(local, 1.0), (local, float(case.replicas)), *sources]
     wrong = {r: far for r, far in _wrong(case).items() if _slots_left(case, r, _due(case, r)) > case.allowed}
     for gradients, factor in sources:
-        scaled_shares = [{n: factor * v for n, v in own.items()} for own in gradients]
-        if wrong and all(
-            _slots_left(case, r, _mean_slots(case, r, scaled_shares)) <= case.allowed for r in wrong
-        ):
+        shares = [{n: factor * v for n, v in own.items()} for own in gradients]
+        each = {r: [step_reference.updated(case, r, gradients=own) for own in shares] for r in wrong}
+        means = {r: {n: np.mean([new[n] for new in of], axis=0) for n in of[0]} for r, of in each.items()}
+        if wrong and all(_slots_left(case, r, mean) <= case.allowed for r, mean in means.items()):
             tried = "the slots are the means over the replicas of what each makes of its own gradient"
             return Match({}, max(wrong.values()), 0.0, tried)
     return None
-
-
-def _mean_slots(case: Case, replica: int, gradients: Sequence[Tensors]) -> Tensors:
-    each = [step_reference.updated(case, replica, gradients=own) for own in gradients]
-    return {n: np.mean([new[n] for new in each], axis=0) for n in each[0]}
 
 
 def _slots_left(case: Case, replica: int, expected: Tensors) -> float:

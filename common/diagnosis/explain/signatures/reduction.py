@@ -6,7 +6,6 @@ fitted over all tensors at once. Due is a weight of 1 for each.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,16 +16,21 @@ from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.signatures import layers
 from parity.common.diagnosis.explain.signatures.base import (
+    LOW_TYPES,
     Match,
     Tensors,
     below,
     farthest,
+    float32_match,
     listed,
+    low_type_of,
     named_ratio,
+    numbers,
     ratio_of,
+    rounded,
 )
 from parity.common.parity.deviation import tensor_deviation
-from parity.common.record.trace import Array, Trace
+from parity.common.record.trace import Array
 from parity.common.spec import walk
 
 
@@ -69,16 +73,16 @@ class Reduction:
 @once
 def reduction(case: Case) -> Reduction | None:
     """What the finding is about; None where all gradients are as due."""
-    due = {n: v for n, v in step_reference.due_gradients(case).items() if n not in case.zero_gradients}
+    here = case.steps[0]
+    due = {n: v for n, v in step_reference.due_gradients(case, here).items() if n not in case.zero_gradients}
     made = [below(state, "gradient/") for state in case.made.replicas]
     far = {n: max(tensor_deviation(value, own[n]) for own in made) for n, value in due.items()}
     wrong = [n for n in far if far[n] > case.allowed]
     if not wrong:
         return None
     every = len(wrong) == sum(bool(np.any(value)) for value in due.values())
-    shares = step_reference.local_gradients(case) if step_reference.has_local_gradients(case) else None
-    whole = Reduction(due, made, step_reference.penalties(case), None, every, max(far.values()))
-    return whole.of(wrong, shares)
+    whole = Reduction(due, made, step_reference.penalties(case, case.given), None, every, max(far.values()))
+    return whole.of(wrong, step_reference.local_gradients(here))
 
 
 @once
@@ -135,14 +139,11 @@ def match(case: Case, after: float, tried: str, cause: str = "", **facts: str) -
     """A match, with the due gradients for each of the candidate's replicas where it has own ones to show."""
     found, corrected = reduction(case), []
     assert found is not None
-    if step_reference.has_local_gradients(case) and case.suspect == "candidate":
-        due = {f"gradient/{name}": value for name, value in step_reference.due_gradients(case).items()}
+    if found.shares is not None:
+        whole = step_reference.due_gradients(case, case.steps[0])
+        due = {f"gradient/{name}": value for name, value in whole.items()}
         corrected = [due] * case.replicas
     return Match(facts, found.before, after, tried, corrected, cause)
-
-
-def _said(weights: Iterable[float]) -> str:
-    return ", ".join(f"{weight:.6g}" for weight in weights)
 
 
 def _has_samples(found: Reduction) -> Array:
@@ -171,7 +172,7 @@ def never_summed(case: Case) -> Match | None:
         return None
     alone = inside.sum() == len(there)
     whose = "its own share" if alone else "the shares of its own group of replicas"
-    tried = f"each replica's gradient is {_said(own[:1])} times {whose} of the global mean's, to {left:.0e}"
+    tried = f"each replica's gradient is {numbers(own[:1])} times {whose} of the global mean's, to {left:.0e}"
     cause = "gradients_not_summed" if found.every else "parameter_not_reduced"
     return match(case, left, tried, cause, names=listed(found.due), replicas=str(case.replicas))
 
@@ -190,7 +191,9 @@ def replicas_left_out(case: Case) -> Match | None:
     if np.ptp(weights[0][kept]) > limits.FITS_WEIGHT:
         return None
     out = ", ".join(str(r) for r in np.flatnonzero(there & ~kept))
-    tried = f"weights of the replicas' shares: {_said(weights[0])}, where 1 is due for each; left {left:.0e}"
+    tried = (
+        f"weights of the replicas' shares: {numbers(weights[0])}, where 1 is due for each; left {left:.0e}"
+    )
     return match(case, left, tried, replicas=f"all but {out}")
 
 
@@ -208,8 +211,8 @@ def weighted_by_share(case: Case) -> Match | None:
         return None
     if np.ptp(counts[whole]) == 0 and whole.all():
         return None  # with equal counts it is no other than the right mean
-    tried = f"weights of the replicas' shares: {_said(weights[0])}, as 1 / their counts {_said(counts)}"
-    return match(case, left, tried, counts=_said(counts))
+    tried = f"weights of the replicas' shares: {numbers(weights[0])}, as 1 / their counts {numbers(counts)}"
+    return match(case, left, tried, counts=numbers(counts))
 
 
 @once
@@ -244,7 +247,7 @@ def clipped_first(case: Case) -> Match | None:
         return None  # all are scaled alike, as by no norm of their own
     if np.abs(weights - each).max() > limits.FITS_WEIGHT or (each <= 0).any():
         return None
-    local = step_reference.local_gradients(case)
+    local = step_reference.local_gradients(case.steps[0]) or []
     norms = [case.count * float(np.sqrt(sum(np.sum(v**2) for v in own.values()))) for own in local]
     # A number for all replicas that the reduction multiplies by takes no part.
     top, clipped = each.max(), each * norms
@@ -258,7 +261,7 @@ def clipped_first(case: Case) -> Match | None:
     if len(reached) == 1 and not _is_plain(limit, case):
         return None
     tried = (
-        f"the replicas' own gradients, of norms {_said(norms)}, enter with norms no larger than {limit:.6g}"
+        f"the replicas' own gradients, of norms {numbers(norms)}, enter with norms no larger than {limit:.6g}"
     )
     return match(case, left, tried, limit=f"{limit:.6g}")
 
@@ -314,36 +317,21 @@ def accumulates(case: Case) -> Match | None:
     Of two steps taken one after the other, the later one's surplus is the whole of the earlier one's.
     """
     found = reduction(case)
-    if found is None or not found.every or case.step is None:
+    if found is None or not found.every:
         return None
-    steps = sorted([(case.step, case.ref, case.made), *case.traced()], key=lambda step: step[0])
-    pairs = [pair for pair in itertools.pairwise(steps) if case.step in (pair[0][0], pair[1][0])]
-    for before, now in pairs:
-        kept, _ = _made_and_due(case, found, *before)
-        grown, due = _made_and_due(case, found, *now)
-        counts = [float(given.replicas[0]["total/count"]) for _, given, _ in (before, now)]
+    for before, now in case.in_a_row():
+        kept, grown = ([below(state, "gradient/") for state in s.made.replicas] for s in (before, now))
+        due = step_reference.due_gradients(case, now)
+        counts = [float(step.given["total/count"]) for step in (before, now)]
         surplus = [
-            {n: due[n] + (state[n] - found.added[n]) * (counts[0] / counts[1]) for n in due} for state in kept
+            {n: due[n] + (state[n] - found.added[n]) * (counts[0] / counts[1]) for n in found.due}
+            for state in kept
         ]
         left = max(farthest(e, m) for e, m in zip(surplus, grown, strict=True))
         if left <= max(limits.FITS_READ_OFF, case.allowed):
-            tried = f"the gradient of step {now[0]} less the due one is all that step {before[0]} left, to {left:.0e}"
+            tried = f"the gradient of step {now.step} less the due one is all that step {before.step} left, to {left:.0e}"
             return match(case, left, tried)
     return None
-
-
-def _made_and_due(
-    case: Case, found: Reduction, step: int, given: Trace, made: Trace
-) -> tuple[list[dict[str, Array]], dict[str, Array]]:
-    """The gradients of a step of each replica, and the due ones: of its own local ones, where there are any."""
-    if step == case.step:
-        return found.made, found.due
-    each = [below(state, "gradient/") for state in made.replicas]
-    if found.shares is None:
-        return each, {n: below(given.replicas[0], "gradient/")[n] for n in found.due}
-    count, added = float(given.replicas[0]["total/count"]), step_reference.penalties(case, given.replicas[0])
-    summed = {n: np.asarray(made.summed(f"local_gradient/{n}"), np.float64) for n in found.due}
-    return each, {n: value / count + added[n] for n, value in summed.items()}
 
 
 @once
@@ -353,7 +341,7 @@ def local_scaled(case: Case) -> Match | None:
     names = [n.partition("/")[2] for n in seen if n.startswith("local_gradient/")]
     if not names or case.suspect == "reference":
         return None
-    added = step_reference.penalties(case)
+    added = step_reference.penalties(case, case.given)
     due = [(np.asarray(case.given[f"gradient/{n}"]) - added[n]) * case.count for n in names]
     made = [np.asarray(case.made.summed(f"local_gradient/{n}"), np.float64) for n in names]
     ratio = ratio_of(due, made)
@@ -365,3 +353,79 @@ def local_scaled(case: Case) -> Match | None:
     cause, words = named_ratio(case, ratio)
     tried = f"the replicas' own gradients add up to {ratio:.9g} times what is due"
     return Match({"factor": words}, abs(ratio - 1), left, tried, cause=cause)
+
+
+# Gradients that went through a narrower type before, in or after the reduction.
+
+
+def in_low_precision(case: Case) -> Match | None:
+    """The sum of gradients lies on the grid of a narrower type, and nowhere far from the due one."""
+    found = reduction(case)
+    if found is None:
+        return None
+    count, replicas = case.count, float(case.replicas)
+    casts = (limits.CAST_TO_BFLOAT16, limits.CAST_TO_FLOAT16, limits.CAST_TO_FLOAT32)
+    most = dict(zip(LOW_TYPES, casts, strict=True))
+    made = [value for state in found.made for value in found.less_added(state)]
+    name = low_type_of(made, (1.0, count, count / replicas, 1.0 / replicas, replicas))
+    what = "lie on its grid"
+    if name is None and found.shares is not None:
+        name, what = _rounded_parts(found, case), "are the sum of the replicas' own, rounded to it"
+    if name is None or found.before > most[name] * replicas:
+        return None
+    tried = f"the gradients before the division {what}; rounding takes them {found.before:.0e} off"
+    return match(case, 0.0, tried, type=name)
+
+
+def _rounded_parts(found: Reduction, case: Case) -> str | None:
+    """The type that each replica's gradient is rounded to before they are added; None where to none."""
+    count, replicas, shares = case.count, case.replicas, found.shares or []
+    for name, bits in LOW_TYPES.items():
+        for factor in (count, 1.0, count / replicas, 1.0 / replicas):
+            expected = {
+                n: found.added[n] + sum(rounded(own[n] * factor, bits) for own in shares) / factor
+                for n in found.due
+            }
+            if found.farthest(expected) <= case.allowed:
+                return name
+    return None
+
+
+def rounded_after(case: Case) -> Match | None:
+    """The gradient is the due one, rounded once: nothing was added in the narrower type."""
+    found = reduction(case)
+    if found is None:
+        return None
+    due, *made = (
+        np.concatenate([value.ravel() for value in found.less_added(tensors)])
+        for tensors in (found.due, *found.made)
+    )
+    for name, bits in LOW_TYPES.items():
+        for factor in (1.0, case.count, case.count / case.replicas, float(case.replicas)):
+            expected = rounded(due * factor, bits) / factor
+            # What lies between two grid points may be rounded either way.
+            near = limits.FITS_ROUNDED * np.abs(expected)
+            if all((np.abs(expected - own) <= near).mean() > 0.98 for own in made):
+                tried = f"the gradients are the due ones, each rounded to {name} once"
+                return match(case, 0.0, tried, type=name)
+    return None
+
+
+def leaks_float32(case: Case) -> Match | None:
+    """All gradients deviate by about the rounding of float32."""
+    found = reduction(case)
+    return None if found is None else float32_match(case, found.before, "the reduction of gradients")
+
+
+def local_rounded(case: Case) -> Match | None:
+    """The replicas' own gradients lie on the grid of a narrower type, before anything is reduced."""
+    seen = [seen.name for seen in case.finding.tensors]
+    names = list(dict.fromkeys(name for name in seen if name.startswith("local_gradient/")))
+    names = names or [f"local_{name}" for name in seen if name.startswith("gradient/")]
+    each = [np.asarray(s[n]) for n in names for s in case.made.replicas if n in s and np.any(s[n])]
+    name = low_type_of(each)
+    if name is None or case.spec.master_dtype == name:
+        return None
+    return Match(
+        {"type": name}, case.finding.deviation, 0.0, f"each replica's own gradients lie on the grid of {name}"
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.signatures.base import Match, named_ratio
+from parity.common.diagnosis.explain.signatures.base import Match, named_ratio, signature_of
 from parity.common.diagnosis.explain.signatures.optimizer import without_correction
-from parity.common.diagnosis.explain.spec_variants import changed_to, neighbours, rounded_fields, said
+from parity.common.diagnosis.explain.spec_variants import changed_to, neighbours, rounded_fields, setting
 from parity.common.diagnosis.explain.step_reference import scalars_of
 from parity.common.reference.schedules import StepScalars
 from parity.common.spec import TrainSpec
@@ -35,22 +35,18 @@ class Other:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def schedule_signature(others: Callable[[Case], Iterator[Other]]) -> Callable[[Case], Match | None]:
-    """Make a signature of wrong scalars: the first of these schedules that gives those of all traced steps."""
-
-    @wraps(others)
-    def signature(case: Case) -> Match | None:
-        due, made = due_scalars(case, case.step), [scalars_of(state) for state in case.made.replicas]
-        if due is None or all(_apart(due, own) <= limits.FITS_SCALAR for own in made):
-            return None
-        found = next((other for other in others(case) if _always(case, other.of)), None)
-        if found is None:
-            return None
-        far = max(_apart(due, own) for own in made)
-        corrected = [{f"scalar/{n}": np.array(v) for n, v in due.items()}] * case.replicas
-        return Match(found.facts, far, 0.0, found.tried, corrected if case.suspect == "candidate" else ())
-
-    return signature
+@signature_of
+def schedule_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
+    """The first other schedule that gives the scalars of all traced steps."""
+    due, made = due_scalars(case, case.step), [scalars_of(state) for state in case.made.replicas]
+    far = 0.0 if due is None else max(_apart(due, own) for own in made)
+    if due is None or far <= limits.FITS_SCALAR:
+        return None
+    found = next((other for other in others(case) if _always(case, other.of)), None)
+    if found is None:
+        return None
+    corrected = [{f"scalar/{n}": np.array(v) for n, v in due.items()}] * case.replicas
+    return Match(found.facts, far, 0.0, found.tried, corrected)
 
 
 def due_scalars(case: Case, step: int | None, spec: TrainSpec | None = None) -> Scalars | None:
@@ -68,18 +64,10 @@ def _apart(one: Mapping[str, float] | None, other: Mapping[str, float]) -> float
     return max((abs(a - b) / max(abs(a), abs(b)) for a, b in pairs if a != b), default=0.0)
 
 
-def _steps(case: Case) -> Iterator[tuple[int, list[Scalars]]]:
-    """(step, scalars of the replicas) of all traced steps."""
-    traced = [(step, made) for step, _, made in case.traced()]
-    for step, made in traced if case.step is None else [(case.step, case.made), *traced]:
-        yield step, [scalars_of(state) for state in made.replicas]
-
-
 def _always(case: Case, of: Callable[[int], Scalars | None]) -> bool:
     """Whether scalars are at every traced step what a function of the step says."""
-    return all(
-        _apart(of(step), own) <= limits.FITS_SCALAR for step, replicas in _steps(case) for own in replicas
-    )
+    made = [(traced.step, scalars_of(state)) for traced in case.steps for state in traced.made.replicas]
+    return all(_apart(of(step), own) <= limits.FITS_SCALAR for step, own in made)
 
 
 def _with_rate(case: Case, step: int, rate: float) -> Scalars:
@@ -92,10 +80,9 @@ def _of_step(case: Case, factor: int, shift: int, step: int) -> Scalars | None:
     theirs = due_scalars(case, max(0, factor * step + shift))
     if theirs is None:
         return None
-    own = next(replicas[0] for at, replicas in _steps(case) if at == step)
-    return min(
-        (theirs, _with_rate(case, step, theirs["learning_rate"])), key=lambda scalars: _apart(scalars, own)
-    )
+    own = next(scalars_of(traced.made.replicas[0]) for traced in case.steps if traced.step == step)
+    both = theirs, _with_rate(case, step, theirs["learning_rate"])
+    return min(both, key=lambda scalars: _apart(scalars, own))
 
 
 @schedule_signature
@@ -186,16 +173,17 @@ def other_setting(case: Case) -> Iterator[Other]:
         own: Any = getattr(case.spec, part)
         for name, value, changed in _neighbours(own):
             spec = case.spec.model_copy(update={part: changed})
-            yield _respecified(case, spec, part, name, value, getattr(own, name))
+            yield _respecified(case, spec, setting(own, name, value, part))
         warmup = getattr(own, "warmup", None)
-        for name, value, changed in _neighbours(warmup) if warmup is not None else ():
+        if warmup is None:
+            continue
+        for name, value, changed in _neighbours(warmup):
             spec = case.spec.model_copy(update={part: own.model_copy(update={"warmup": changed})})
-            yield _respecified(case, spec, "schedule.warmup", name, value, getattr(warmup, name))
+            yield _respecified(case, spec, setting(warmup, name, value, "schedule.warmup"))
 
 
-def _respecified(case: Case, spec: TrainSpec, part: str, name: str, value: Any, own: Any) -> Other:
-    facts = {"field": name, "value": said(value), "own": said(own), "where": part}
-    tried = f"at every traced step the scalars are those with {part}.{name} {said(value)}"
+def _respecified(case: Case, spec: TrainSpec, facts: dict[str, str]) -> Other:
+    tried = "at every traced step the scalars are those with {where}.{field} {value}".format_map(facts)
     return Other(tried, partial(due_scalars, case, spec=spec), facts)
 
 

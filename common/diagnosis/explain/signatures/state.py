@@ -6,24 +6,18 @@ import numpy as np
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case, once
-from parity.common.diagnosis.explain.signatures.base import Match, Tensors, listed, ratio_of
+from parity.common.diagnosis.explain.signatures.base import Match, Tensors, farthest, listed, ratio_of
+from parity.common.diagnosis.explain.spec_variants import setting
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.state.canonical import initial_state
 
 _BEFORE = "before/"
 
 
-def _names(state: Tensors) -> list[str]:
-    return [n for n in state if n.startswith(_BEFORE) and n != "before/step"]
-
-
 def _off(given: Tensors, state: Tensors, allowed: float) -> list[str]:
     """What a state has otherwise than it was given."""
-    return [n for n in _names(state) if n in given and tensor_deviation(given[n], state[n]) > allowed]
-
-
-def _far(given: Tensors, state: Tensors, names: list[str]) -> float:
-    return max(tensor_deviation(given[n], state[n]) for n in names)
+    names = [n for n in state if n.startswith(_BEFORE) and n != "before/step" and n in given]
+    return [n for n in names if tensor_deviation(given[n], state[n]) > allowed]
 
 
 def _plainly(names: list[str]) -> list[str]:
@@ -48,7 +42,9 @@ def replicas_start_apart(case: Case) -> Match | None:
     times = "" if ratio is None or abs(ratio - 1) > 0.1 else f", which are {ratio:.9g} times the others'"
     what, replicas = listed(_plainly(names), 2), ", ".join(map(str, wrong))
     tried = f"replicas {replicas} begin with other values of {what}{times}"
-    return Match({"replicas": replicas, "names": what}, _far(given, made, names), 0.0, tried)
+    return Match(
+        {"replicas": replicas, "names": what}, farthest({n: given[n] for n in names}, made), 0.0, tried
+    )
 
 
 def stale_start(case: Case) -> Match | None:
@@ -63,7 +59,7 @@ def stale_start(case: Case) -> Match | None:
                 shown = ", ".join(_plainly(names)[:2])
                 tried = f"replica {replica} begins with the {shown} of step {step}, bit for bit"
                 facts = {"replicas": str(replica), "names": shown}
-                return Match(facts, _far(case.given, mine, names), 0.0, tried)
+                return Match(facts, farthest({n: case.given[n] for n in names}, mine), 0.0, tried)
     return None
 
 
@@ -78,8 +74,8 @@ def other_seed(case: Case) -> Match | None:
         due = initial_state(case.spec.model_copy(update={"seed": seed}))
         named = zip(names, _plainly(names), strict=True)
         if all(n in due and tensor_deviation(due[n], made[name]) <= limits.FITS_SAME for name, n in named):
-            facts = {"field": "seed", "value": str(seed), "own": str(own)}
-            far = _far(case.given, made, names)
+            facts = setting(case.spec, "seed", seed, "spec")
+            far = farthest({n: case.given[n] for n in names}, made)
             return Match(facts, far, 0.0, f"the initial values are those with seed {seed}")
     return None
 
@@ -88,9 +84,9 @@ def evaluated_apart(case: Case) -> Match | None:
     """Of the evaluation: a replica that makes something else began other steps with other weights of the layer."""
     path, replicas = case.finding.name.partition("/")[2], case.finding.replicas
     heads = (f"before/parameters/{path}/", f"before/buffers/{path}/")
-    for _, given, made in case.traced():
-        off = {r: _off(given.replicas[0], made.replicas[r], limits.FITS_SAME) for r in replicas}
-        inside = [[n for n in names if n.startswith(heads)] for names in off.values()]
+    for step in case.steps:
+        off = [_off(step.given, step.made.replicas[r], limits.FITS_SAME) for r in replicas]
+        inside = [[n for n in names if n.startswith(heads)] for names in off]
         if inside and all(inside):
             shown, words = inside[0][0].removeprefix(_BEFORE), ", ".join(map(str, replicas))
             tried = f"replicas {words} begin the traced steps, too, with other values of {shown}"

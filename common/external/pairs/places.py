@@ -1,0 +1,128 @@
+"""The places where two live models are compared: which calls they are, which cannot be compared, what hangs on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import TensorComparison
+from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
+from parity.common.external.pairs.points import Point, repaired_calls, segments_of
+from parity.common.external.process.pass_result import Arrays, PassResult
+
+
+class Places:
+    """The points of a bench, as far as they can be compared.
+
+    segments: what computes each of them. left_out: places that the two models reach by other ways.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.segments = segments_of(bench.outlines, bench.points)
+        self.left_out: list[str] = []
+
+    def pair_calls(self) -> None:
+        """Pair the calls of layers that are called several times by what they compute."""
+        points = self._bench.points
+        if len({(point.keras_layer, point.linear) for point in points}) == len(points):
+            return
+        trace = self._bench.trace(True)
+
+        def equal(point: Point) -> bool:
+            own = trace.as_trained.activations.get(point.torch)
+            return compared(f"forward/{point.name}", trace.expected[point.name], own).agrees
+
+        self._keep(repaired_calls(points, equal))
+
+    def leave_out(self, places: Sequence[str]) -> None:
+        """Compare some places no more."""
+        self.left_out += places
+        self._keep([point for point in self._bench.points if point.name not in places])
+
+    def cut_otherwise(self, trace: PairTrace, number: int, training: bool) -> list[str]:
+        """The places from one that deviates on, where what is behind them agrees if torch goes on with its own values.
+
+        There the models only divide the work otherwise: a pad, a scale, a transposition inside a layer of one side and
+        between two of the other. None where something behind them deviates: then the place itself does.
+
+        Args:
+            trace: of both models as they are now.
+            number: of the place among `trace.tensors`.
+            training: the mode of the trace.
+        """
+        points = self._points()
+        apart = [place_of(trace.tensors[number])]
+        if apart[0] not in points:
+            return []
+        before, widened = trace.injected, 0
+        while widened < limits.WIDENED:
+            taps = {points[name].torch for name in apart}
+            kept = {tap: value for tap, value in trace.injections.items() if tap not in taps}
+            if taps <= trace.misshapen:
+                before = self._shifted(trace, points[apart[0]].torch, kept, training)
+            after, rows = self._rows(trace, kept, training)
+            moved = {name for name in rows if self._moved(name, before, after, points)}
+            off = [name for name, row in rows.items() if not row.agrees and name in moved - set(apart)]
+            if not off:
+                return apart
+            if any(place not in points for place in off):
+                return []
+            apart += off
+            # One of another shape says nothing of its own: what comes after it has to.
+            widened += any(points[place].torch not in trace.misshapen for place in off)
+        return []
+
+    def around(self, place: str, training: bool) -> Callable[[], float]:
+        """What measures how far a place is off now, or what is made of it, whichever is less: it may be cut otherwise."""
+        trace, points = self._bench.trace(training), self._points()
+        tap = points[place].torch if place in points else None
+        kept = {name: value for name, value in trace.injections.items() if name != tap}
+        now, rows = self._rows(trace, kept, training)
+        before = trace.injected
+        if tap is not None and tap in trace.misshapen:
+            before = self._shifted(trace, tap, kept, training)
+        comparable = {
+            name for name in rows if name not in points or points[name].torch not in trace.misshapen
+        }
+        behind = {name for name in comparable - {place} if self._moved(name, before, now, points)}
+        # Of the outputs all.
+        here = {place} if tap is not None else rows.keys() - points.keys()
+
+        def measure() -> float:
+            _, rows = self._rows(trace, kept, training)
+            own = max(rows[name].deviation for name in here)
+            return min(own, max((rows[name].deviation for name in behind), default=own))
+
+        return measure
+
+    def _keep(self, points: Sequence[Point]) -> None:
+        self._bench.points = points
+        self.segments = segments_of(self._bench.outlines, points)
+
+    def _points(self) -> dict[str, Point]:
+        return {point.name: point for point in self._bench.points}
+
+    def _rows(
+        self, trace: PairTrace, injections: Arrays, training: bool
+    ) -> tuple[PassResult, dict[str, TensorComparison]]:
+        """A pass of torch's, and every place and output of it compared with Keras's."""
+        bench = self._bench
+        passed = bench.torch.forward(bench.inputs[1], training=training, inject=injections)
+        rows = [*bench.activations(trace.expected, passed), *bench.outputs(trace.reference, passed)]
+        return passed, {place_of(row): row for row in rows}
+
+    def _shifted(self, trace: PairTrace, tap: str, kept: Arrays, training: bool) -> PassResult:
+        """A pass in which what a layer of torch's gives is changed: what depends on it shows."""
+        changed = {**kept, tap: trace.as_trained.activations[tap] + 1}
+        return self._bench.torch.forward(self._bench.inputs[1], training=training, inject=changed)
+
+    @staticmethod
+    def _moved(place: str, before: PassResult, after: PassResult, points: Mapping[str, Point]) -> bool:
+        """Whether a place, or the outputs, differs between two passes of torch's model."""
+        if place not in points:
+            return any(not np.array_equal(v, after.outputs[n]) for n, v in before.outputs.items())
+        tap = points[place].torch
+        return not np.array_equal(before.activations.get(tap, 0), after.activations.get(tap, 0))

@@ -1,0 +1,39 @@
+"""What experiments on the calls of a pass share in both frameworks: one call made otherwise than the model's code says."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# What may be instead of a call, by a short name: what is then done, and how the result comes about.
+Ways = dict[str, tuple[str, Callable[[], Any]]]
+_KEPT = 12
+
+
+class Altering:
+    """Counts the calls of one pass that can be made otherwise, and makes some of them so.
+
+    found: of each, its function, the number of taps that were visited before it, and its ways in words. results: the
+    functions and the results of the latest calls of any kind.
+    """
+
+    def __init__(self, wanted: Mapping[int, str], visited: Callable[[], int]) -> None:
+        """
+        Args:
+            wanted: by the number of a call, the short name of a way.
+            visited: how many taps were visited until now.
+        """
+        self._wanted, self._visited = wanted, visited
+        self.found: list[dict[str, Any]] = []
+        self.results: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
+        # The model has been called: a loss and a backward pass come after it.
+        self.over = False
+
+    def call(self, name: str, ways: Ways, stock: Callable[[], Any]) -> Any:
+        """The result of a call, made as it is wanted."""
+        number = len(self.found)
+        texts = {short: text for short, (text, _) in ways.items()}
+        self.found.append({"name": name, "place": self._visited(), "ways": texts})
+        wanted = self._wanted.get(number)
+        return ways[wanted][1]() if wanted in ways else stock()

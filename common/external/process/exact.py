@@ -1,0 +1,50 @@
+"""Functions of a framework that take constants through float32, and what takes their place where this must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+class ExactFunctions:
+    """Replacements (owner, name, function) that can be put in place and taken away again.
+
+    They report what the stock functions would have rounded by `note`.
+    """
+
+    def __init__(self) -> None:
+        self.replacements: Sequence[tuple[Any, str, Any]] = ()
+        self._stock: list[tuple[Any, str, Any]] = []
+        # In the order of their first use.
+        self._noted: dict[str, None] = {}
+        self._within = 0
+
+    def note(self, what: str) -> None:
+        """Report something that stock functions round."""
+        self._noted[what] = None
+
+    def switch(self, on: bool) -> list[str]:
+        """Put the replacements in place, or take them away; returns what was noted since the last call, each once."""
+        noted = list(self._noted)
+        self._noted.clear()
+        if on and not self._stock:
+            for owner, name, exact in self.replacements:
+                self._stock.append((owner, name, getattr(owner, name)))
+                setattr(owner, name, exact)
+        elif not on:
+            while self._stock:
+                setattr(*self._stock.pop())
+        return noted
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """In place within; replicas of one process may be within at once."""
+        self._within += 1
+        self.switch(True)
+        try:
+            yield
+        finally:
+            self._within -= 1
+            if not self._within:
+                self.switch(False)

@@ -1,0 +1,73 @@
+"""Small models of Keras's for `structure_torch`, which has each once right and several times wrong."""
+
+from __future__ import annotations
+
+import keras
+from keras import layers, ops
+
+
+def towers() -> keras.Model:
+    """Two branches of one input: their difference and themselves, concatenated."""
+    x = keras.Input((6,))
+    left = layers.Dense(4, activation="relu", name="left")(x)
+    right = layers.Dense(4, activation="gelu", name="right")(x)
+    apart = layers.Subtract(name="apart")([left, right])
+    joined = layers.Concatenate(name="joined")([left, right, apart])
+    return keras.Model(x, layers.Dense(3, name="head")(layers.Dense(5, name="mixed")(joined)))
+
+
+def attention() -> keras.Model:
+    """Tokens that are padded with zeros, attended over, and their mean without padding."""
+    x = keras.Input((7, 6))
+    valid = ops.any(ops.not_equal(x, 0.0), axis=-1)
+    y = layers.LayerNormalization(epsilon=1e-5, name="norm")(layers.Dense(8, name="embedded")(x))
+    scores = layers.Dense(1, name="score")(y)[..., 0]
+    weights = layers.Softmax(name="weights")(ops.where(valid, scores, -1e9))
+    pooled = layers.Dot((1, 1), name="pooled")([y, weights])
+    return keras.Model(x, layers.Dense(3, name="head")(pooled))
+
+
+def images() -> keras.Model:
+    """A pyramid: pooled, upsampled, cropped to one corner, merged."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(4, 3, padding="same", activation="relu", name="first")(x)
+    small = layers.Conv2D(4, 1, name="small")(layers.MaxPooling2D(2, name="pool")(y))
+    large = layers.UpSampling2D(2, interpolation="bilinear", name="up")(small)
+    z = layers.Conv2D(4, 3, padding="same", name="merged")(large)
+    z = layers.ZeroPadding2D(((1, 0), (1, 0)), name="pad")(z)
+    z = layers.Conv2D(4, 2, name="padded")(z)
+    z = layers.Cropping2D(((0, 2), (0, 2)), name="crop")(z)
+    z = layers.Conv2D(4, 3, name="cropped")(z)
+    return keras.Model(x, layers.Dense(5, name="head")(layers.GlobalAveragePooling2D(name="mean")(z)))
+
+
+def masked() -> keras.Model:
+    """A GRU over what is not padding."""
+    x = keras.Input((7, 6))
+    y = layers.Masking(name="masking")(x)
+    y = layers.GRU(5, name="gru")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def block() -> keras.Model:
+    """A residual block before its norm, in which scale and shift are halves of one tensor."""
+    x = keras.Input((6,))
+    y = layers.Dense(8, name="first")(x)
+    z = layers.LayerNormalization(epsilon=1e-5, name="norm")(y)
+    both = layers.Dense(16, name="both")(z)
+    z = layers.Dense(8, name="second")(z * both[:, :8] + both[:, 8:])
+    return keras.Model(x, layers.Dense(3, name="head")(layers.Add(name="sum")([y, z])))
+
+
+def penalized() -> keras.Model:
+    """A penalty that torch's does not have."""
+    x = keras.Input((6,))
+    y = layers.Dense(4, kernel_regularizer=keras.regularizers.L2(0.1), name="first")(x)
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def scaled() -> keras.Model:
+    """It scales its input, which torch's leaves to the samples."""
+    x = keras.Input((6,))
+    y = layers.Dense(4, name="first")(layers.Rescaling(0.3, 0.1, name="scale")(x))
+    return keras.Model(x, layers.Dense(3, name="head")(y))

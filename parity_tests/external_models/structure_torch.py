@@ -1,0 +1,99 @@
+"""Ports of `structure_keras`: `wrong` names what a port does otherwise, '' a faithful one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Towers(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.left, self.right = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.mixed, self.head = nn.Linear(12, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = F.relu(self.left(x)), F.gelu(self.right(x))
+        apart = right - left if "difference" in self.wrong else left - right
+        parts = [right, left, apart] if "order" in self.wrong else [left, right, apart]
+        y = self.head(self.mixed(torch.cat(parts, dim=1)))
+        return torch.softmax(y, -1) if "softmax" in self.wrong else y
+
+
+class Attention(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.embedded, self.norm = nn.Linear(6, 8), nn.LayerNorm(8)
+        self.score, self.head = nn.Linear(8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        valid = (x != 0).any(-1)
+        y = self.norm(self.embedded(x))
+        hidden = valid if "inverted" in self.wrong else ~valid
+        scores = self.score(y).squeeze(-1)
+        scores = scores.masked_fill(hidden, -1e9)
+        weights = scores.softmax(0 if "axis" in self.wrong else -1)
+        pooled = y.mean(1) if "mean" in self.wrong else torch.einsum("btc,bt->bc", y, weights)
+        return self.head(pooled)
+
+
+class Images(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.small = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+        self.merged, self.padded = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 2)
+        self.cropped, self.head = nn.Conv2d(4, 4, 3), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.small(F.max_pool2d(F.relu(self.first(x)), 2))
+        corners = "corners" in self.wrong
+        y = self.merged(F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=corners))
+        y = self.padded(F.pad(y, (0, 1, 0, 1) if "pad" in self.wrong else (1, 0, 1, 0)))
+        y = y[:, :, 2:, 2:] if "crop" in self.wrong else y[:, :, :-2, :-2]
+        return self.head(self.cropped(y).mean((2, 3)))
+
+
+class Masked(nn.Module):
+    """Without Keras's mask: it runs through the padding, which stands at the end."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.gru, self.head = nn.GRU(6, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, last = self.gru(x)
+        if "missing" in self.wrong:
+            return self.head(last[0])
+        lengths = (x != 0).any(-1).sum(1)
+        return self.head(out[torch.arange(len(x)), lengths - 1])
+
+
+class Block(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.norm, self.both = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 16)
+        self.second, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = self.norm(y)
+        scale, shift = self.both(z).chunk(2, dim=1)
+        if "halves" in self.wrong:
+            scale, shift = shift, scale
+        out = self.second(z * scale + shift)
+        return self.head((z if "residual" in self.wrong else y) + out)
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.first(x))

@@ -1,0 +1,138 @@
+"""What no setting of a layer shows: structural causes are named, confirmed on the live models, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.lint.lint import lint
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.pair import both
+from parity.common.external.pairs.points import known_layers
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.target import Target
+
+MODELS = "parity_tests.external_models"
+# What each model is given.
+DATA = {"towers": "rows", "attention": "texts", "images": "images", "masked": "texts", "block": "rows"}
+
+
+class Ports:
+    """One process of each framework, which hold one pair after the other."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        random = np.random.default_rng(3)
+        labels = random.integers(0, 3, 16)
+        texts = random.normal(size=(16, 7, 6))
+        texts[np.arange(7) >= random.integers(2, 7, 16)[:, None]] = 0.0
+        np.savez(folder / "rows.npz", x=random.normal(size=(16, 6)), y=labels)
+        np.savez(folder / "texts.npz", x=texts, y=labels)
+        np.savez(folder / "images.npz", x=random.normal(size=(16, 8, 8, 3)), y=labels)
+        self._folder, self._stack = folder, stack
+        self._workers: tuple[ExternalWorker, ExternalWorker] | None = None
+
+    def diagnosed(self, keras: str, torch: str, wrong: str | None) -> Diagnosis:
+        arguments = {} if wrong is None else {"wrong": wrong}
+        asked = PairRequest(
+            keras=Target.of(f"{MODELS}.structure_keras:{keras}"),
+            torch=Target.of(f"{MODELS}.structure_torch:{torch}", arguments),
+            data=SampleFile.of(self._folder / f"{DATA.get(keras, 'rows')}.npz", (), None),
+            loss=parsed_loss("softmax_cross_entropy"),
+            optimizer=parsed_optimizer("sgd,learning_rate=0.1"),
+            optimizers=None,
+            steps=1,
+            global_batch=16,
+            precision="float64",
+            weights="keras",
+            without_dropout=False,
+        )
+        if self._workers is None:
+            self._workers = self._stack.enter_context(both(asked))
+        else:
+            for worker, target in zip(self._workers, (asked.keras, asked.torch), strict=True):
+                worker.hold(target)
+        opened = open_pair(asked, *self._workers)
+        mapping = map_pair(opened, None)
+        copy_weights(asked, opened, mapping)
+        bench = bench_of(asked, opened, mapping)
+        return diagnose_pair(bench, lint(*opened.outlines, known_layers(*opened.outlines, mapping)))
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+    with ExitStack() as stack:
+        yield Ports(tmp_path_factory.mktemp("structure"), stack)
+
+
+# Keras's model and torch's; what the port does otherwise; of each finding its place and cause.
+WRONG = [
+    ("towers", "Towers", "difference", [("forward/mixed", "structure:sub exchanged")]),
+    ("towers", "Towers", "order", [("forward/mixed", "structure:cat order (1, 0, 2)")]),
+    ("towers", "Towers", "softmax", [("forward/output", "structure:softmax absent")]),
+    (
+        "towers",
+        "Towers",
+        "difference, order",
+        [("forward/mixed", "structure:cat order (1, 0, 2)"), ("forward/mixed", "structure:sub exchanged")],
+    ),
+    ("attention", "Attention", "inverted", [("forward/head", "structure:masked_fill inverted")]),
+    ("attention", "Attention", "axis", [("forward/head", "setting:axis")]),
+    ("images", "Images", "corners", [("forward/merged", "structure:interpolate bilinear False")]),
+    ("images", "Images", "pad", [("forward/padded", "structure:pad other side")]),
+    ("images", "Images", "crop", [("forward/cropped", "structure:getitem other end")]),
+    (
+        "images",
+        "Images",
+        "corners, crop",
+        [
+            ("forward/merged", "structure:interpolate bilinear False"),
+            ("forward/cropped", "structure:getitem other end"),
+        ],
+    ),
+    ("masked", "Masked", "missing", [("forward/head", "structure:gru unmasked")]),
+    ("block", "Block", "halves", [("forward/second", "structure:chunk reverse")]),
+    ("block", "Block", "residual", [("forward/head", "structure:add operand 1 from 6")]),
+    ("scaled", "Plain", None, [("forward/first", "left_out")]),
+    ("penalized", "Plain", None, [("penalty", "penalty")]),
+]
+
+
+@pytest.mark.parametrize(("keras", "torch", "wrong", "expected"), WRONG)
+def test_what_is_wired_otherwise_is_named(
+    ports: Ports, keras: str, torch: str, wrong: str | None, expected: list[tuple[str, str]]
+) -> None:
+    found = ports.diagnosed(keras, torch, wrong)
+    assert found.verdict == "divergent"
+    named = [(f.name, f.explanation and f.explanation.cause) for f in found.findings]
+    assert sorted(named) == sorted(expected)
+    assert {f.explanation.confidence for f in found.findings if f.explanation} == {"confirmed"}
+
+
+@pytest.mark.parametrize(
+    ("keras", "torch"),
+    [
+        ("towers", "Towers"),
+        ("attention", "Attention"),
+        ("images", "Images"),
+        ("masked", "Masked"),
+        ("block", "Block"),
+    ],
+)
+def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:
+    found = ports.diagnosed(keras, torch, "")
+    assert (found.verdict, found.findings) == ("parity", ()), found
+    constants = [note for note in found.notes if "through float32" in note]
+    assert bool(constants) == (keras in ("towers", "images")), found.notes
+
+
+def test_what_no_single_cause_explains_is_not_explained(ports: Ports) -> None:
+    """The mean of all tokens in place of attention is no call made otherwise: it is another model."""
+    (finding,) = ports.diagnosed("attention", "Attention", "mean").findings
+    assert finding.explanation is None
