@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def train(rank: int, out: str, store: str) -> None:
             optimizer.step()
             recorder.step(loss, BATCH // RANKS, ids)
     dist.destroy_process_group()
+    # DDP keeps gloo's threads; where one still releases a tensor while Python ends, torch 2.13 aborts the process.
+    os._exit(0)
 
 
 if __name__ == "__main__":
