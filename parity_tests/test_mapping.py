@@ -113,7 +113,16 @@ def test_rules_that_are_no_bijection_say_what_they_do():
         constant.to_torch([bias], 0)
     folded = parse_rule("mean_less_bias")
     assert folded.to_torch([bias, 3 * bias], 1)[0].tolist() == [2, 4]
-    assert all(parse_rule(rule).note for rule in ("two_biases", "copies", "constant(1; 3)", "mean_less_bias"))
+    tied = parse_rule("tied_kernel")
+    embedding = np.arange(6.0).reshape(3, 2)
+    assert [array.tolist() for array in tied.to_keras([embedding], 2)] == [
+        embedding.tolist(),
+        embedding.T.tolist(),
+    ]
+    with pytest.raises(ExternalModelError, match="embedding"):
+        tied.torch_shapes([(3, 2), (3, 2)], 1)
+    rules = ("two_biases", "copies", "tied_kernel", "constant(1; 3)", "mean_less_bias")
+    assert all(parse_rule(rule).note for rule in rules)
 
 
 @pytest.mark.parametrize(
@@ -366,6 +375,43 @@ def test_what_has_no_counterpart_is_listed():
         mapping.check(keras, torch)
     assert "\n" not in str(error.value)
     mapping.check(keras, torch, unmapped=True)
+
+
+def test_a_fused_layer_that_fits_one_alone_takes_no_partner_away():
+    # 'last' could be 'a' by its shape; then nothing is 'b'.
+    torch = [("a", 8, 8), ("b", 8, 11)]
+    keras = [*((f"a{number}", 8, 2) for number in range(4)), ("b1", 8, 3), ("last", 8, 8)]
+    mapping = propose(*sides(keras, torch))
+    assert not mapping.unmapped.torch and not mapping.unmapped.keras
+    assert {pair.torch[0] for pair in mapping.tensors if len(pair.keras) == 4} == {"a.weight", "a.bias"}
+    # Without what could be fused it is its partner.
+    assert partners(propose(*sides(keras[-1:], torch[:1])))["last/kernel"] == "a.weight"
+
+
+@pytest.mark.parametrize("untied", ["torch", "keras"])
+def test_output_weights_that_one_side_alone_ties_to_its_embedding(untied):
+    embedding = {"keras": {"embeddings": ("embeddings", (9, 4))}, "torch": {"weight": ("weight", (9, 4))}}
+    bias = {"bias": ("bias", (9,))}
+
+    def both(rows):
+        kernels = {"keras": {"kernel": ("kernel", (4, rows))}, "torch": {"weight": ("kernel", (rows, 4))}}
+        return tuple(
+            outline(
+                framework,
+                ("embed", "embedding", embedding[side]),
+                ("out", "dense", {**kernels[side], **bias} if side == untied else bias),
+            )
+            for side, framework in (("keras", "tensorflow"), ("torch", "torch"))
+        )
+
+    mapping = propose(*both(9))
+    mapping.check(*both(9))
+    tied, shift = mapping.tensors
+    assert tied.rule == {"torch": "copies", "keras": "tied_kernel"}[untied] and tied.note
+    assert shift.keras == ("out/bias",) and shift.torch == ("out.bias",)
+    # Of another size it is not the embedding's.
+    left = propose(*both(8)).unmapped
+    assert getattr(left, untied) == ("out/kernel" if untied == "keras" else "out.weight",)
 
 
 def test_what_a_person_says_wins():

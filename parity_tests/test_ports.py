@@ -22,8 +22,6 @@ SOME = ("q07_seq2seq", "q16_groupnorm_cnn")
 # What is not taken yet, and the line that says so.
 REFUSED = {
     "p11_class_and_box": "expected kind[,field=value...]",  # a loss for each of several outputs
-    "q09_nbeats": "no counterpart is known of the trained trend/theta_b/kernel",
-    "q14_tied_lm": "no counterpart is known of the trained decoder/bias",
 }
 
 

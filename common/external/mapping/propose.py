@@ -6,7 +6,7 @@ Nothing is guessed silently: what only its order distinguishes from others of it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
+from parity.common.external.mapping.left_over import fused, shifts, untied
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -37,8 +38,6 @@ _STEP_COST = 0.01
 _TELLING = {"strides", "groups", "dilation"}
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
-# How many layers one may stand for.
-_MOST_FUSED = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,38 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         hints: what is known; its tensors, ignored, tied and layers are taken over as they are.
     """
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
+    best = _proposed(keras, torch, hints, None)
+    # A fused layer that is matched alone, by its shape, takes the partner of another.
+    for every in (False, True) if _left(best, keras, torch) else ():
+        other = _proposed(keras, torch, hints, every)
+        if _left(other, keras, torch) < _left(best, keras, torch):
+            best = other
+    return best
+
+
+def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
+    """How many trained tensors have no counterpart."""
+    alone = {
+        name
+        for pair in mapping.tensors
+        if not (pair.keras and pair.torch)
+        for name in (*pair.keras, *pair.torch)
+    }
+    return sum(
+        info.trainable and (info.name in names or info.name in alone)
+        for outline, names in ((keras, mapping.unmapped.keras), (torch, mapping.unmapped.torch))
+        for info in outline.tensors
+    )
+
+
+def _proposed(keras: Outline, torch: Outline, hints: Mapping, every: bool | None) -> Mapping:
+    """Map two models.
+
+    Args:
+        keras, torch, hints: as of `propose`.
+        every: None: fused layers are those that nothing else fits. Else they are found before all others, with True
+            also those that fit one layer alone.
+    """
     outlines = {"keras": keras, "torch": torch}
     # What a person leaves unmapped may be found.
     known = {side: set(hints.names(side)) - set(getattr(hints.unmapped, side)) for side in outlines}
@@ -70,14 +101,34 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         }
         for side, outline in outlines.items()
     }
+    left_out = {side: known[side] | ignored[side].keys() for side in outlines}
     split = [holds_several(outline) for outline in (keras, torch)]
-    ours, theirs = (
-        parameter_groups_of(outline, known[side] | ignored[side].keys(), several and split[0] != split[1])
-        for (side, outline), several in zip(outlines.items(), split, strict=True)
-    )
     flattened = _flattened(keras)
-    tensors = [*hints.tensors, *_pairs(_matched(ours, theirs, flattened), flattened, keras)]
-    tensors += _fused(keras, torch, tensors, {side: known[side] | ignored[side].keys() for side in outlines})
+
+    def groups(
+        pairs: Sequence[Pair], divide: bool = False
+    ) -> tuple[list[ParameterGroup], list[ParameterGroup]]:
+        """Of Keras and of torch, without the tensors of pairs; `divide`: whether tensors of one side that hold several are."""
+        mapped = {side: {name for pair in pairs for name in getattr(pair, side)} for side in outlines}
+        ours, theirs = (
+            parameter_groups_of(
+                outline, left_out[side] | mapped[side], divide and several and split[0] != split[1]
+            )
+            for (side, outline), several in zip(outlines.items(), split, strict=True)
+        )
+        return ours, theirs
+
+    def fits_one(ours: ParameterGroup, theirs: ParameterGroup) -> bool:
+        alike = ours.parts.keys() == theirs.parts.keys()
+        return not every and alike and _worth(ours, theirs, flattened) is not None
+
+    tensors = list(hints.tensors)
+    if every is not None:
+        tensors += fused(*groups(tensors), fits_one)
+    tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
+    tensors += fused(*groups(tensors))
+    tensors += shifts(*groups(tensors))
+    tensors = untied(tensors, keras, *groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
@@ -100,46 +151,6 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         unmapped=Names(**unmapped),
     )
     return mapping.model_copy(update={"layers": layer_pairs(mapping, keras, torch, hints.layers)})
-
-
-def _fused(
-    keras: Outline, torch: Outline, pairs: Sequence[Pair], settled: dict[str, set[str]]
-) -> Iterator[Pair]:
-    """Of layers that nothing fits: one of torch's whose outputs are those of some of Keras's, which follow each other."""
-    left = []
-    for side, outline in (("keras", keras), ("torch", torch)):
-        mapped = {name for pair in pairs for name in getattr(pair, side)} | settled[side]
-        groups = parameter_groups_of(outline, mapped, False)
-        left.append([group for group in groups if "main" in group.parts and not group.contains])
-    ours, theirs = left
-    for whole in theirs:
-        found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
-        sizes = "+".join(str(part.parts["main"].shape[-1]) for part in found)
-        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
-            if found and slot in whole.parts:
-                yield Pair(
-                    keras=tuple(part.parts[slot].info.name for part in found),
-                    torch=(whole.parts[slot].info.name,),
-                    rule=f"{rule}; o={sizes}",
-                    source="order",
-                    doubt=f"{len(found)} layers of Keras's in one of torch's, by shapes and order",
-                )
-        ours = [part for part in ours if part not in found]
-
-
-def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[ParameterGroup]:
-    """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it."""
-    shape, found = whole.parts["main"].shape, list[ParameterGroup]()
-    for part in ours[:_MOST_FUSED]:
-        one = part.parts["main"].shape
-        same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
-        if not same or part.parts.keys() != whole.parts.keys() or part.parts.keys() - {"main", "shift"}:
-            break
-        found.append(part)
-        if sum(each.parts["main"].shape[-1] for each in found) >= shape[0]:
-            break
-    whole_size = sum(each.parts["main"].shape[-1] for each in found)
-    return found if len(found) > 1 and whole_size == shape[0] else []
 
 
 def _needless(info: TensorInfo) -> str:

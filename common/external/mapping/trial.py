@@ -102,6 +102,8 @@ class Bench:
                 info, value = self.infos[name], constants[name]
                 key = (component.signature, slot) if shared else name
                 found[name] = draw(info, key) if value is None else np.full(info.shape, value)
+        for pair in (pair for pair in pairs if pair.rule == "tied_kernel"):
+            found |= _tied(pair, found)
         if shared:
             for pair in pairs:
                 rules = self.variants.rules(pair) if pair.keras and pair.torch else ()
@@ -304,6 +306,12 @@ def draw(info: TensorInfo, key: object) -> Array:
     elif "embedding" in role:
         size = 0.5
     return np.asarray(normal * (scale * size))
+
+
+def _tied(pair: Pair, values: Arrays) -> Arrays:
+    """Of Keras's tensors that torch has one for: alike."""
+    arrays = pair.parsed.to_torch([values[name] for name in pair.keras], 1)
+    return dict(zip(pair.keras, pair.parsed.to_keras(arrays, len(pair.keras)), strict=True))
 
 
 def constant_of(rule: str) -> float | None:

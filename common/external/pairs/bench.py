@@ -227,6 +227,16 @@ def penalty_of(bench: Bench) -> float:
     return bench.keras.forward(bench.inputs[0], training=True, taps=False).penalty
 
 
+def taken_apart(bench: Bench) -> bool:
+    """Whether training makes two unequal tensors of what is one on the other side."""
+    trained = {info.name for outline in bench.outlines for info in outline.tensors if info.trainable}
+    return any(
+        trained.issuperset((*pair.keras, *pair.torch))
+        for pair in bench.mapping.tensors
+        if pair.rule in ("copies", "tied_kernel")
+    )
+
+
 def decides(tensor: TensorComparison) -> bool:
     """Whether a port with this tensor off is wrong: rows of single layers only locate, since models may be cut otherwise."""
     stage, _, place = tensor.name.partition("/")
@@ -266,7 +276,12 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
     largest = max(
         (float(np.abs(value).max(initial=0.0)) for value in reference.gradients.values()), default=0.0
     )
-    mapped = {name for pair in bench.mapping.tensors for name in pair.keras if pair.torch}
+    mapped = {
+        name
+        for pair in bench.mapping.tensors
+        # Of a gradient of one tensor nothing tells what share each of two has.
+        for name in (pair.keras if pair.torch and pair.rule != "tied_kernel" else ())
+    }
     if bench.unshared is not None:
         # Of a layer that is several in torch, each has a part of it.
         layers = {info.name: info.layer for info in bench.outlines[0].tensors}

@@ -37,6 +37,7 @@ from parity.common.external.pairs.bench import (
     of_stage,
     place_of,
     rounded_constants,
+    taken_apart,
 )
 from parity.common.external.pairs.explain import (
     Attribution,
@@ -181,7 +182,7 @@ class PairSource(core.ObservationSource):
             self.as_trained += updates.tensors
             findings += updates.findings
             self.notes += updates.notes
-        if when is not None or findings:
+        if when is not None or findings or taken_apart(self.bench):
             findings += self._by_rules()
         if when is not None and not findings:
             self.notes.append(
@@ -519,6 +520,8 @@ class PairSource(core.ObservationSource):
                 continue
             text = f"{pair.label} (rule {pair.rule}): {note}"
             fix = "freeze what only torch has (requires_grad_(False)), or give both sides the same tensors"
+            if pair.rule in ("copies", "tied_kernel"):
+                fix = f"tie {' and '.join(pair.torch if len(pair.torch) > 1 else pair.keras)} too, or neither side"
             evidence = f"read from the live models: the gradient of {names[0]} is {sizes[names[0]]:.2g} at most, not zero"
             why = Explanation(f"rule:{pair.rule.partition('(')[0]}", text, "confirmed", fix, evidence)
             name = f"update/{(pair.keras or pair.torch)[0]}"

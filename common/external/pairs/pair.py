@@ -29,6 +29,7 @@ from parity.common.external.pairs.bench import (
     penalty_of,
     place_of,
     rounded_constants,
+    taken_apart,
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.points import known_layers
@@ -173,7 +174,7 @@ class _Flow:
         rounded = rounded_constants(self.bench)
         if rounded is not None:
             self._tell(rounded)
-        alike = self._forward() and not penalty_of(self.bench)
+        alike = self._forward() and not penalty_of(self.bench) and not taken_apart(self.bench)
         if not alike or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
         if len(asked.data.inputs) > 1:

@@ -247,7 +247,13 @@ def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Ar
     for name, value in canonical.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ExternalModelError(f"{side.target}: the weights have a NaN or an infinity in {name}")
-    opened.torch.write(mapping.to_torch(canonical))
+    given = mapping.to_torch(canonical)
+    opened.torch.write(given)
+    # What torch has one tensor for begins alike in Keras.
+    tied = {name for pair in mapping.tensors if pair.rule == "tied_kernel" for name in pair.keras}
+    if tied:
+        canonical |= {name: value for name, value in mapping.to_keras(given).items() if name in tied}
+        opened.keras.write(canonical)
     return canonical
 
 

@@ -89,6 +89,34 @@ class Copies(_OneShape):
         return [sum(arrays[1:], arrays[0])]
 
 
+class TiedKernel(Rule):
+    """Keras's embedding and the kernel of its output layer, (i, o), where torch has one tensor for both: no bijection.
+
+    To torch: the embedding's values. To Keras: both alike. Of the gradient of one no other has a share.
+    """
+
+    text = "tied_kernel"
+    note = "torch shares one tensor where Keras has two: after a step they are no longer equal"
+
+    def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:
+        first = shapes[0] if shapes else ()
+        due = [first, *[first[::-1]] * (len(shapes) - 1)]
+        if len(first) != 2 or list(shapes) != due or (count, len(shapes)) not in ((1, 2), (2, 1)):
+            raise ExternalModelError(
+                f"rule {self.text!r} is for Keras's embedding (o, i) and kernel (i, o) and one tensor (o, i) of torch's"
+            )
+        return [first] if to_torch else [first, first[::-1]]
+
+    def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [arrays[0]]
+
+    def to_keras(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return [arrays[0], arrays[0].T.copy()]
+
+    def gradients(self, arrays: Sequence[Array], count: int) -> list[Array]:
+        return []
+
+
 class MeanLessBias(_OneShape):
     """Keras's bias before a batch normalisation, and its moving mean, in torch's running mean: no bijection.
 
@@ -190,6 +218,7 @@ NAMED: dict[str, tuple[_Make, str]] = {
     ),
     "two_biases": (lambda *_: TwoBiases(), TwoBiases.note),
     "copies": (lambda *_: Copies(), Copies.note),
+    "tied_kernel": (lambda *_: TiedKernel(), TiedKernel.note),
     "mean_less_bias": (lambda *_: MeanLessBias(), MeanLessBias.note),
 }
 # How many numbers a rule takes, at least and at most; others take none.

@@ -1,0 +1,107 @@
+"""What one layer alone does not explain: fused layers, biases by themselves, weights that one side ties to its embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from parity.common.external.mapping.parameter_groups import ParameterGroup
+from parity.common.spec.external.mapping import Pair
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.rules import parse_rule
+
+# How many layers one may stand for.
+_MOST_FUSED = 4
+
+
+def fused(
+    keras: Sequence[ParameterGroup],
+    torch: Sequence[ParameterGroup],
+    fits_one: Callable[[ParameterGroup, ParameterGroup], bool] = lambda ours, theirs: False,
+) -> list[Pair]:
+    """One layer of torch's whose outputs are those of some of Keras's, which follow each other.
+
+    Args:
+        keras, torch: groups without a counterpart.
+        fits_one: whether two are each other's counterpart; such a one of torch's is left alone.
+    """
+    ours, theirs = (
+        [group for group in side if "main" in group.parts and not group.contains] for side in (keras, torch)
+    )
+    every, pairs = list(ours), list[Pair]()
+    for whole in theirs:
+        if any(fits_one(part, whole) for part in every):
+            continue
+        found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
+        sizes = "+".join(str(part.parts["main"].shape[-1]) for part in found)
+        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
+            if found and slot in whole.parts:
+                pairs.append(
+                    Pair(
+                        keras=tuple(part.parts[slot].info.name for part in found),
+                        torch=(whole.parts[slot].info.name,),
+                        rule=f"{rule}; o={sizes}",
+                        source="order",
+                        doubt=f"{len(found)} layers of Keras's in one of torch's, by shapes and order",
+                    )
+                )
+        ours = [part for part in ours if part not in found]
+    return pairs
+
+
+def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[ParameterGroup]:
+    """The first of Keras's groups, as many as together have the outputs of one of torch's; [] where they do not fit it."""
+    shape, found = whole.parts["main"].shape, list[ParameterGroup]()
+    for part in ours[:_MOST_FUSED]:
+        one = part.parts["main"].shape
+        same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
+        if not same or part.parts.keys() != whole.parts.keys() or part.parts.keys() - {"main", "shift"}:
+            break
+        found.append(part)
+        if sum(each.parts["main"].shape[-1] for each in found) >= shape[0]:
+            break
+    whole_size = sum(each.parts["main"].shape[-1] for each in found)
+    return found if len(found) > 1 and whole_size == shape[0] else []
+
+
+def shifts(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> Iterator[Pair]:
+    """Biases of groups without a counterpart, of which one side has no other tensor: the only ones of their size."""
+    sides = [[group for group in side if "shift" in group.parts] for side in (keras, torch)]
+    for ours in sides[0]:
+        shape = ours.parts["shift"].shape
+        alike = [[group for group in side if group.parts["shift"].shape == shape] for side in sides]
+        if len(shape) != 1 or [len(side) for side in alike] != [1, 1]:
+            continue
+        theirs = alike[1][0]
+        if not ("main" in ours.parts and "main" in theirs.parts):
+            names = (ours.parts["shift"].info.name,), (theirs.parts["shift"].info.name,)
+            yield Pair(keras=names[0], torch=names[1], rule="same", source="shape")
+
+
+def untied(
+    pairs: Sequence[Pair], outline: Outline, keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]
+) -> list[Pair]:
+    """The pairs, an embedding's with the output weights that one side has besides it, where the other ties the two.
+
+    Args:
+        pairs: known ones. outline: Keras's. keras, torch: groups without a counterpart.
+    """
+    found = list(pairs)
+    kinds = {info.path: info.kind for info in outline.layers}
+    tensors = {info.name: info for info in outline.tensors}
+    for side, groups, rule in (("torch", torch, "copies"), ("keras", keras, "tied_kernel")):
+        for info in (group.parts["main"].info for group in groups if "main" in group.parts):
+            shape = info.shape if side == "torch" else info.shape[::-1]
+            of = [
+                place
+                for place, pair in enumerate(found)
+                if pair.rule == "same"
+                and kinds.get((own := tensors[pair.keras[0]]).layer) == "embedding"
+                and own.shape == shape
+            ]
+            if len(of) != 1 or not info.trainable:
+                continue
+            pair = found[of[0]]
+            both = {side: (*getattr(pair, side), info.name), "rule": rule, "source": "shape"}
+            doubt = f"{info.name} has no counterpart and the shape of this embedding's weights"
+            found[of[0]] = pair.model_copy(update={**both, "doubt": doubt, "note": parse_rule(rule).note})
+    return found
