@@ -16,9 +16,10 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.bench import Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
@@ -86,7 +87,7 @@ class Live:
             for side, inputs in zip((self.keras, self.torch), self.opened.inputs, strict=True)
         )
         opened = LoadedPair(
-            self.keras, self.torch, outlines, self.opened.inputs, self.opened.targets, self.opened.layout
+            self.keras, self.torch, outlines, self.opened.inputs, self.opened.losses, self.opened.layout
         )
         copy_weights(self.asked, opened, mapping)
         suspects = lint(*outlines, mapping.layers)
@@ -213,10 +214,10 @@ def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:
 def test_a_file_of_samples_says_what_it_lacks(tmp_path: Path) -> None:
     write_samples(tmp_path)
     found = SampleFile.of(tmp_path / TWO, (), None)
-    assert (found.inputs, found.targets, found.samples) == (("left", "right"), "y", 60)
-    inputs, targets = found.rows(58, 4, True)
-    assert len(targets) == len(inputs["left"]) == 4
-    assert np.array_equal(inputs["left"][2:], found.rows(0, 2, True)[0]["left"])
+    assert (found.inputs, found.targets, found.samples) == (("left", "right"), ("y",), 60)
+    inputs, targets, weights = found.rows(58, 4)
+    assert (len(targets["y"]), len(inputs["left"]), weights) == (4, 4, None)
+    assert np.array_equal(inputs["left"][2:], found.rows(0, 2).inputs["left"])
     with pytest.raises(SpecError, match="has no array 'middle'"):
         SampleFile.of(tmp_path / TWO, ("middle",), None)
     np.savez(tmp_path / "ragged.npz", x=np.zeros((3, 2)), y=np.zeros(4))
@@ -224,16 +225,15 @@ def test_a_file_of_samples_says_what_it_lacks(tmp_path: Path) -> None:
         SampleFile.of(tmp_path / "ragged.npz", (), None)
     np.savez(tmp_path / "nan.npz", x=np.array([[0.0], [np.nan]]), y=np.zeros(2, int))
     with pytest.raises(SpecError, match="NaN or an infinity in row 1"):
-        SampleFile.of(tmp_path / "nan.npz", (), None).rows(0, 2, True)
+        SampleFile.of(tmp_path / "nan.npz", (), None).rows(0, 2)
     np.savez(tmp_path / "unnamed.npz", x=np.zeros((3, 2)), classes=np.zeros(3))
     with pytest.raises(SpecError, match="name that of the targets with --targets"):
         SampleFile.of(tmp_path / "unnamed.npz", (), None)
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(SpecError, match=r"no \.npz archive"):
         SampleFile.of(tmp_path / "text.npz", (), None)
-    np.savez(tmp_path / "floats.npz", x=np.zeros((3, 2)), y=np.array([0.5, 1.0, 2.0]))
-    with pytest.raises(SpecError, match="the loss takes classes"):
-        SampleFile.of(tmp_path / "floats.npz", (), None).rows(0, 2, True)
+    with pytest.raises(SpecError, match="x has the shape"):
+        SampleFile.of(tmp_path / "nan.npz", ("x",), weights="x")
 
 
 def pair_of(keras: str, torch: str, data: str = IMAGES, *more: object) -> list[object]:
@@ -401,7 +401,7 @@ def read_outlines(folder: Path) -> tuple:
     asked = asked_for(folder, "stock", "Stock")
     names = [Target.of(f"{MODELS}.pair_{side}:stock_adam") for side in ("keras", "torch")]
     with both(asked) as (keras, torch):
-        inputs = asked.data.rows(0, 8, True)[0]["x"]
+        inputs = asked.data.rows(0, 8).inputs["x"]
         return keras.outline(inputs, names[0]), torch.outline(np.moveaxis(inputs, -1, 1).copy(), names[1])
 
 

@@ -12,9 +12,10 @@ import pytest
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target

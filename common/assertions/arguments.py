@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base.errors import SpecError
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.objectives import named_outputs, parsed_losses
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.spec.external.target import Target
 
 Array = NDArray[Any]
@@ -52,8 +53,8 @@ def tolerance_of(name: str) -> Tolerance:
 def named(inputs: Inputs) -> dict[str, Array]:
     """Arrays by name: of Keras's inputs, or of their places."""
     if isinstance(inputs, str | Path):
-        sample = SampleFile.of(Path(inputs), (), None)
-        return sample.rows(0, sample.samples, False)[0]
+        sample = SampleFile.of(Path(inputs))
+        return sample.rows(0, sample.samples).inputs
     if isinstance(inputs, Mapping):
         named = {str(name): np.asarray(array) for name, array in inputs.items()}
     elif isinstance(inputs, list | tuple) and inputs and all(hasattr(each, "shape") for each in inputs):
@@ -72,21 +73,27 @@ def forward_asked(keras: str, torch: str, arrays: dict[str, Array], path: Path, 
     """A pair of which only the forward pass is asked; its samples are written to `path`. rest: fields of PairRequest."""
     rows = len(next(iter(arrays.values())))
     np.savez(path, **arrays, **{_TARGETS: np.zeros(rows)})  # type: ignore[arg-type]
-    data = SampleFile.of(path, tuple(arrays), _TARGETS)
-    return training_asked(keras, torch, data, "mean_squared_error", steps=1, global_batch=rows, **rest)
+    data = SampleFile.of(path, tuple(arrays), (_TARGETS,))
+    asked = training_asked(keras, torch, data, "mean_squared_error", steps=1, global_batch=rows, **rest)
+    return replace(asked, loss=())
 
 
 def training_asked(
     keras: str,
     torch: str,
     data: Path | SampleFile,
-    loss: str,
+    loss: str | Mapping[str, str] | None,
     optimizers: tuple[str | None, str | None, str | None] = (None, None, None),
+    own_losses: tuple[str | Mapping[str, str] | None, str | Mapping[str, str] | None] = (None, None),
+    targets: Sequence[str] = (),
+    sample_weights: str | None = None,
     **rest: Any,
 ) -> PairRequest:
     """A pair that is trained.
 
-    optimizers: of both, Keras's own, torch's own. rest: fields of PairRequest.
+    loss: of both, or by output; None: the usual one, or `own_losses`. optimizers: of both, Keras's own, torch's own.
+    own_losses: Keras's and torch's, by output where there are several. targets, sample_weights: names of arrays.
+    rest: fields of PairRequest.
     """
     for name, given in (("keras", keras), ("torch", torch)):
         if not isinstance(given, str):
@@ -100,15 +107,25 @@ def training_asked(
     for name in ("steps", "global_batch"):
         if not isinstance(rest[name], int) or rest[name] < 1:
             raise SpecError(f"{name} is a whole number above 0; received {rest[name]!r}")
+    losses = parsed_losses(*map(_flags, (loss, *own_losses)))
     return PairRequest(
         keras=Target.of(keras),
         torch=Target.of(torch),
-        data=data if isinstance(data, SampleFile) else SampleFile.of(data, (), None),
-        loss=parsed_loss(loss),
+        data=data
+        if isinstance(data, SampleFile)
+        else SampleFile.of(data, (), targets, weights=sample_weights, outputs=named_outputs(losses)),
+        loss=losses,
         optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
         optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,
         **rest,
     )
+
+
+def _flags(loss: str | Mapping[str, str] | None) -> list[str]:
+    """As the flags of `parity pair` have a loss, or one for each output."""
+    if isinstance(loss, Mapping):
+        return [f"{output}={text}" for output, text in loss.items()]
+    return [] if loss is None else [loss]
 
 
 def written(data: str | Path | Mapping[str, Array], folder: Path) -> Path:

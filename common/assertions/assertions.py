@@ -14,7 +14,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from rich.console import Console
 
 from parity.common.assertions import arguments
@@ -127,9 +126,13 @@ class Assertions(AbstractContextManager["Assertions"]):
         keras: str,
         torch: str,
         data: str | Path | AnyMapping[str, Array],
-        loss: str,
+        loss: str | AnyMapping[str, str] | None = None,
         *,
         folder: Path,
+        keras_loss: str | AnyMapping[str, str] | None = None,
+        torch_loss: str | AnyMapping[str, str] | None = None,
+        targets: Sequence[str] = (),
+        sample_weights: str | None = None,
         optimizer: str | None = None,
         keras_optimizer: str | None = None,
         torch_optimizer: str | None = None,
@@ -146,7 +149,9 @@ class Assertions(AbstractContextManager["Assertions"]):
         Args:
             keras, torch: as `same_forward`.
             data: an .npz file, or arrays by name, one row a sample; the targets are called y, targets or labels.
-            loss: of both, such as 'softmax_cross_entropy' or 'mean_squared_error'.
+            loss: of both, such as 'softmax_cross_entropy' or 'mse'; of several outputs by name.
+            keras_loss, torch_loss: the users' own instead, 'package.module:attribute' each; of several by name.
+            targets, sample_weights: names of arrays, where they are called otherwise.
             folder: as `same_forward`; also the runs that differ are left there.
             optimizer: of both, such as 'adam,learning_rate=1e-3' [sgd,learning_rate=0.01].
             keras_optimizer, torch_optimizer: the users' own instead, 'package.module:attribute' each.
@@ -171,6 +176,9 @@ class Assertions(AbstractContextManager["Assertions"]):
                 arguments.written(data, folder),
                 loss,
                 (optimizer, keras_optimizer, torch_optimizer),
+                (keras_loss, torch_loss),
+                targets,
+                sample_weights,
                 steps=steps,
                 global_batch=global_batch,
                 precision=precision,
@@ -328,8 +336,7 @@ def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
     try:
         # In training, too; there nothing may draw random numbers.
         setup.turn_off_dropout(replace(asked, without_dropout=True), opened)
-        shapes = [value.shape for value in bench.keras.forward(bench.inputs[0], taps=False).outputs.values()]
-        bench.targets = np.random.default_rng(0).normal(size=shapes[0])
+        bench.losses = setup.any_losses(bench)
         findings = diagnose_pair(bench, suspects).findings
     except ParityError as error:
         lines.append(f"  no experiment could be made: {error}")

@@ -11,8 +11,9 @@ from rich.console import Console
 from parity.common.base.errors import SpecError
 from parity.common.commands import add_command, check_positive
 from parity.common.execution.worker import require
+from parity.common.external.pairs.objectives import named_outputs, parsed_losses
 from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_loss, parsed_optimizer
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.parity.compare import EXIT_CODES
 from parity.common.report.html.diagnosis import Subject, write_diagnosis
 from parity.common.report.terminal import conclude
@@ -39,14 +40,29 @@ def add(commands: Any) -> None:
     flag("--data", type=Path, required=True, help="an .npz file, one row a sample")
     inputs = "its arrays that are inputs [all but the targets]"
     flag("--inputs", default="", metavar="NAME[,NAME...]", help=inputs)
-    flag("--targets", metavar="NAME", help="its array that holds the targets [y, targets or labels]")
+    targets = (
+        "its arrays that hold the targets [those called as the outputs with a loss; y, targets or labels]"
+    )
+    flag("--targets", default="", metavar="NAME[,NAME...]", help=targets)
     divisor = "all inputs, e.g. 255 for pixels [1]"
     flag("--divide-by", type=float, default=1.0, metavar="NUMBER", help=divisor)
     flag(
         "--loss",
-        default="softmax_cross_entropy",
-        metavar="KIND[,FIELD=VALUE...]",
-        help="of both sides [softmax_cross_entropy]",
+        action="append",
+        default=[],
+        metavar="[OUTPUT=]KIND[,FIELD=VALUE...][,weight=NUMBER]",
+        help="of both sides, by our name or a framework's (mse, CrossEntropyLoss, ...), of logits unless"
+        " outputs=probabilities; repeatable, one for each of several outputs [softmax_cross_entropy]",
+    )
+    name = "[OUTPUT=]MODULE:ATTRIBUTE[,weight=NUMBER]"
+    called = "instead of --loss, the user's own, called as loss(targets, outputs); repeatable"
+    flag("--keras-loss", action="append", default=[], metavar=name, help=called)
+    called = "likewise, called as loss(outputs, targets), which gives the mean"
+    flag("--torch-loss", action="append", default=[], metavar=name, help=called)
+    flag(
+        "--sample-weights",
+        metavar="NAME",
+        help="the array that holds the weights of the samples [all count 1]",
     )
     flag(
         "--optimizer",
@@ -118,13 +134,15 @@ def _asked(options: argparse.Namespace) -> PairRequest:
         raise SpecError("--keras-optimizer and --torch-optimizer are given together or not at all")
     if own[0] is not None and options.optimizer is not None:
         raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
-    names = tuple(filter(None, options.inputs.split(",")))
+    inputs, targets = (tuple(filter(None, text.split(","))) for text in (options.inputs, options.targets))
+    loss = parsed_losses(options.loss, options.keras_loss, options.torch_loss)
+    outputs = named_outputs(loss)
     return PairRequest(
         keras=Target.of(options.keras),
         torch=Target.of(options.torch),
-        loss=parsed_loss(options.loss),
+        loss=loss,
         optimizer=parsed_optimizer(options.optimizer or "sgd,learning_rate=0.01") if own[0] is None else None,
         optimizers=None if own[0] is None else (Target.of(own[0]), Target.of(own[1])),
-        data=SampleFile.of(options.data, names, options.targets, options.divide_by),
+        data=SampleFile.of(options.data, inputs, targets, options.divide_by, options.sample_weights, outputs),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )

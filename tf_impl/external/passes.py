@@ -38,6 +38,9 @@ class LiveTaps(Tapped):
             backend.set_keras_mask(tensor, mask)
         return tensor
 
+    def is_differentiable(self, tensor: tf.Tensor) -> bool:
+        return bool(tensor.dtype.is_floating)
+
     def derivatives(self, mean: tf.Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         sources = [each.value if isinstance(each, keras.Variable) else each for each in wanted]
         return self.tape.gradient(mean, sources)

@@ -35,6 +35,9 @@ class LiveTaps(Tapped):
             self.live[name] = node
         return node.clone()
 
+    def is_differentiable(self, tensor: Tensor) -> bool:
+        return tensor.requires_grad
+
     def derivatives(self, mean: Tensor, wanted: Sequence[Any]) -> Sequence[Any]:
         if not mean.requires_grad:
             return [None] * len(wanted)

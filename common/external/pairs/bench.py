@@ -10,21 +10,23 @@ from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Unpack
 
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Finding, TensorComparison
+from parity.common.external.pairs.objectives import paired_outputs
 from parity.common.external.pairs.points import Point, points_of
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
-from parity.common.external.process.worker import ExternalWorker
+from parity.common.external.process.worker import ExternalWorker, PassOptions
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers.imported import TorchLayout
-from parity.common.spec.losses import LossBase
 
 OUTPUT = "output"
 _NAMED = 4
@@ -52,7 +54,8 @@ class PairTrace:
 class LoadedPair:
     """Both models alive, with what is known of them.
 
-    inputs: a batch, of Keras and of torch, by the names and in the layout that each takes. targets: (batch, ...).
+    inputs: a batch, of Keras and of torch, by the names and in the layout that each takes. losses: what each is trained
+    by on it; without terms only forward passes are compared.
     layout: whether torch's inputs have the channels before the other axes.
     """
 
@@ -60,7 +63,7 @@ class LoadedPair:
     torch: ExternalWorker
     outlines: tuple[Outline, Outline]
     inputs: tuple[Arrays, Arrays]
-    targets: Array
+    losses: tuple[BatchLoss, BatchLoss]
     layout: TorchLayout
 
     @property
@@ -78,7 +81,6 @@ class Bench(LoadedPair):
     """
 
     mapping: Mapping
-    loss: LossBase
     unshared: tuple[tuple[str, str], bool] | None = None
 
     @cached_property
@@ -86,25 +88,13 @@ class Bench(LoadedPair):
         """The places where the same numbers should be."""
         return points_of(*self.outlines, self.mapping)
 
-    @cached_property
-    def backward(self) -> bool:
-        """Whether a loss can be taken of torch's outputs: not where these alone have the channels before the other axes."""
-        ours, theirs = (list(outline.outputs.values()) for outline in self.outlines)
-        if len(ours) != 1 or len(theirs) != 1 or len(ours[0]) < 3 or ours[0] == theirs[0]:
-            return True
-        return (ours[0][0], ours[0][-1], *ours[0][1:-1]) != theirs[0]
-
     def reference(self, training: bool) -> PassResult:
         """Keras's pass, forward and backward."""
-        return self.keras.gradients(self.inputs[0], self.targets, self.loss, training=training)
+        return taken(self.keras, self.inputs[0], self.losses[0], training=training)
 
     def torch_pass(self, training: bool, injections: Arrays | None = None) -> PassResult:
         """Torch's; with `injections` in place of what its layers give."""
-        if self.backward:
-            return self.torch.gradients(
-                self.inputs[1], self.targets, self.loss, training=training, inject=injections
-            )
-        return self.torch.forward(self.inputs[1], training=training, inject=injections)
+        return taken(self.torch, self.inputs[1], self.losses[1], training=training, inject=injections)
 
     def trace(self, training: bool) -> PairTrace:
         """Both once through."""
@@ -170,17 +160,31 @@ class Bench(LoadedPair):
 
     def outputs(self, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
         """The outputs of both, in their order; raises ExternalModelError where one model gives more than the other."""
-        ours, theirs = list(reference.outputs.items()), list(passed.outputs.values())
+        ours, theirs = list(reference.outputs.items()), list(passed.outputs)
         if len(ours) != len(theirs):
             raise ExternalModelError(
                 f"{self.keras.target} gives {len(ours)} outputs and {self.torch.target} {len(theirs)}; name a function"
                 " that gives one"
             )
-        names = [OUTPUT if len(ours) == 1 else f"{OUTPUT}/{name}" for name, _ in ours]
         return [
-            compared(f"forward/{name}", due, own)
-            for name, (_, due), own in zip(names, ours, theirs, strict=True)
+            compared(f"forward/{self.output_name(name)}", due, passed.outputs[other])
+            for (name, due), (_, other) in zip(
+                ours, paired_outputs(list(reference.outputs), list(passed.outputs)), strict=True
+            )
         ]
+
+    def output_name(self, name: str) -> str:
+        """How rows call an output of Keras's."""
+        return OUTPUT if len(self.outlines[0].outputs) == 1 else f"{OUTPUT}/{name}"
+
+
+def taken(
+    side: ExternalWorker, inputs: Arrays, loss: BatchLoss, **options: Unpack[PassOptions]
+) -> PassResult:
+    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss."""
+    if not loss.terms:
+        return side.forward(inputs, **options)
+    return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
 
 
 @contextmanager
@@ -257,20 +261,45 @@ def compared(
     return TensorComparison(name, None, deviation, allowed, _where(due, alignment.array, deviation))
 
 
-def losses(reference: PassResult, passed: PassResult) -> list[TensorComparison]:
-    """The loss sum and what it counts."""
+def losses(bench: Bench, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
+    """The loss sum and what it counts; of several, or of the users' own, the mean of each and what it sends back to the outputs."""
     if passed.loss_sum is None:
         return []
     pairs = {"loss_sum": (reference.loss_sum, passed.loss_sum), "count": (reference.count, passed.count)}
-    return [
+    terms = bench.losses[0].terms
+    if len(terms) > 1:
+        pairs |= {f"loss/{name}": (mean, passed.terms[name]) for name, mean in reference.terms.items()}
+    found = [
         TensorComparison(name, None, tensor_deviation(np.array(ours), np.array(theirs)), limits.LIVE_FLOAT64)
         for name, (ours, theirs) in pairs.items()
     ]
+    if len(terms) == 1 and terms[0].own is None:
+        return found
+    both = sent_back(reference, passed)
+    largest = max((float(np.abs(due).max(initial=0.0)) for due, _ in both.values()), default=0.0)
+    for name, (due, own) in both.items():
+        size = float(np.abs(due).max(initial=0.0))
+        allowed = limits.LIVE_FLOAT64 + (limits.ROUNDING_SHARE * largest / size if size else 0.0)
+        found.append(compared(f"loss/gradient of {bench.output_name(name)}", due, own, allowed))
+    return found
+
+
+def sent_back(reference: PassResult, passed: PassResult) -> dict[str, tuple[Array, Array]]:
+    """By Keras's output the gradients of both losses with respect to it, (batch, ...); zeros where none arrives."""
+    found = {}
+    for name, other in paired_outputs(list(reference.outputs), list(passed.outputs)):
+        due, own = reference.output_gradients.get(name), passed.output_gradients.get(other)
+        if due is not None or own is not None:
+            found[name] = (
+                np.zeros_like(reference.outputs[name]) if due is None else due,
+                np.zeros_like(passed.outputs[other]) if own is None else own,
+            )
+    return found
 
 
 def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[TensorComparison]:
     """Of every trained Keras tensor that both have a gradient of, the last layer's first."""
-    if not bench.backward:
+    if passed.loss_sum is None:
         return []
     theirs = bench.mapping.gradients_to_keras(passed.gradients)
     largest = max(

@@ -47,6 +47,7 @@ from parity.common.external.pairs.explain import (
     explained,
     ways_of,
 )
+from parity.common.external.pairs.loss_causes import loss_cause
 from parity.common.external.pairs.places import Places
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.structure import Structure
@@ -188,10 +189,6 @@ class PairSource(core.ObservationSource):
             self.notes.append(
                 "no isolated stage of one step deviates: what made the runs diverge is in how they were run"
             )
-        if not self.bench.backward:
-            self.notes.append(
-                "torch's outputs have the channels first, so that no loss was taken of them by itself"
-            )
         if self.places.left_out:
             self.notes.append(
                 f"not compared by themselves, since the two models divide the work otherwise there: {', '.join(self.places.left_out)};"
@@ -231,7 +228,7 @@ class PairSource(core.ObservationSource):
         bench, trace, evaluated = self.bench, self.bench.trace(True), self.bench.trace(False)
         reference, passed = trace.reference, trace.as_trained
         found = [*weights, *bench.activations(trace.expected, passed), *bench.outputs(reference, passed)]
-        found += [*losses(reference, passed), *gradients(bench, reference, passed)]
+        found += [*losses(bench, reference, passed), *gradients(bench, reference, passed)]
         found += self._buffers_now(reference, passed)
         outputs = bench.outputs(evaluated.reference, evaluated.as_trained)
         return trace, found + [of_stage(tensor, "evaluation") for tensor in outputs]
@@ -359,14 +356,16 @@ class PairSource(core.ObservationSource):
         return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
 
     def _loss(self, trace: PairTrace) -> Iterator[Finding]:
-        tensors = losses(trace.reference, trace.injected)
+        tensors = losses(self.bench, trace.reference, trace.injected)
         self.injected += tensors
         off = [tensor for tensor in tensors if not tensor.agrees]
         if off and self._barrier >= 0:
             # What a layer that could not be put right makes of what is behind it.
             self._add_to(next(n for n, f in enumerate(self.findings) if f.name == self._barred), off)
         elif off:
-            yield _finding("loss", off)
+            # Ours is one formula in either framework.
+            own = any(term.own is not None for term in self.bench.losses[0].terms)
+            yield _finding("loss", off, why=loss_cause(self.bench) if own else None)
 
     def _penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """What Keras's model adds to its loss, and torch's does not."""

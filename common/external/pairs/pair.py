@@ -32,6 +32,7 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
@@ -40,6 +41,7 @@ from parity.common.external.pairs.setup import (
     check_finite,
     check_mapped,
     copy_weights,
+    doubtful_losses,
     doubts_of,
     map_pair,
     open_pair,
@@ -57,6 +59,7 @@ from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.outline import Outline
+from parity.common.spec.losses import LossBase
 from parity.common.state.canonical import save_state
 
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
@@ -166,6 +169,8 @@ class _Flow:
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         self.bench = bench_of(asked, opened, mapping)
         check_finite(self.bench)
+        for line in doubtful_losses(self.bench):
+            self._tell(line)
         if self.unshared is not None:
             return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
         self.suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
@@ -177,7 +182,7 @@ class _Flow:
         alike = self._forward() and not penalty_of(self.bench) and not taken_apart(self.bench)
         if not alike or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
-        if len(asked.data.inputs) > 1:
+        if self._without_spec():
             return Outcome(opened.outlines, None, self._trained_here())
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
@@ -307,17 +312,41 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
         return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
 
+    def _without_spec(self) -> list[str]:
+        """What no spec describes, so that no strategy trains it."""
+        asked = self.asked
+        own = any(not isinstance(one.loss, LossBase) for one in asked.objectives)
+        reasons = {
+            "several inputs": len(asked.data.inputs) > 1,
+            "several outputs": len(self.bench.outlines[0].outputs) > 1,
+            "loss functions of your own": own,
+            "weighted losses": not own and not isinstance(asked.loss, LossBase),
+            "sample weights": asked.data.weights is not None,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
     def _trained_here(self) -> Diagnosis:
-        """Of models with several inputs, which no spec describes."""
+        """Of models and losses that no spec describes."""
         found = self._diagnosed(None)
-        if self.asked.optimizer is None or found.verdict == "divergent":
-            note = "several inputs: one step was compared, and no training"
+        why = ", ".join(self._without_spec())
+        if found.verdict == "divergent":
+            note = f"{why}: one step was compared, and no training"
+            return replace(found, notes=(note, *found.notes))
+        optimizer = self.asked.optimizer
+        if optimizer is None:
+            info = self.bench.outlines[0].optimizer
+            optimizer = None if info is None else optimizer_spec(info)
+        if optimizer is None:
+            note = (
+                f"{why}: one pass and three updates by your optimizers were compared, and no training, since no"
+                " optimizer of ours is like them"
+            )
             return replace(found, notes=(note, *found.notes))
         self._say(f"training both for {self.asked.steps} steps")
         with exact_constants(self.bench):
-            trained = train_here(self.bench, self.asked, self.asked.optimizer)
+            trained = train_here(self.bench, self.asked, optimizer)
         note = (
-            f"several inputs: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
+            f"{why}: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
             f" optimizer: losses {trained.loss:.1e} apart at most, weights after the last step {trained.state:.1e};"
             " strategies and replicas were not compared"
         )
@@ -340,6 +369,8 @@ def _plain(value: Any) -> Any:
     """JSON data of a field of a PairRequest."""
     if isinstance(value, SampleFile):
         return {**vars(value), "path": str(value.path.resolve())}
+    if isinstance(value, Objective):
+        return {name: _plain(each) for name, each in vars(value).items()}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return value.to_dict() if isinstance(value, Spec) else value

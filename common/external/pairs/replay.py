@@ -74,7 +74,7 @@ def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
     return PairRequest(
         keras=Target.of(layer.keras, dict(layer.keras_arguments)),
         torch=Target.of(layer.torch, dict(layer.torch_arguments)),
-        data=SampleFile.of(path, (source.inputs,), source.targets, source.divide_by),
+        data=SampleFile.of(path, (source.inputs,), (source.targets,), source.divide_by),
         loss=spec.loss,
         optimizer=spec.optimizer,
         optimizers=None,

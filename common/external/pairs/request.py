@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
 from parity.common.base.errors import SpecError
-from parity.common.base.yaml import parse_yaml
+from parity.common.external.pairs.objectives import Objective, fields_of
+from parity.common.external.pairs.spellings import as_ours
 from parity.common.external.process.pass_result import Array, Arrays
-from parity.common.spec.base import Spec, explain
+from parity.common.spec.base import explain
 from parity.common.spec.external.target import Target
-from parity.common.spec.losses import LossBase, parse_loss
+from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 
 _TARGETS = ("y", "targets", "labels")
-_PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")
 
 
 @dataclass(frozen=True)
 class PairRequest:
     """A pair of models, and how they are to be trained.
 
-    loss, optimizer: resolved in Keras's convention, so that both sides follow the same. optimizers: the user's own
+    loss, optimizer: resolved in Keras's convention, so that both sides follow the same. loss may be what several
+    outputs are trained by, or the users' own losses; () where only the forward pass is asked. optimizers: the user's own
     of Keras and of torch, which take the place of `optimizer`; None where ours is used on both sides.
     weights: whose initial weights both begin with.
     """
@@ -36,7 +36,7 @@ class PairRequest:
     keras: Target
     torch: Target
     data: SampleFile
-    loss: LossBase
+    loss: LossBase | tuple[Objective, ...]
     optimizer: OptimizerBase | None
     optimizers: tuple[Target, Target] | None
     steps: int
@@ -46,69 +46,98 @@ class PairRequest:
     without_dropout: bool
     seed: int = 0
 
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is added up."""
+        return (Objective(None, self.loss),) if isinstance(self.loss, LossBase) else self.loss
+
+
+class Samples(NamedTuple):
+    """Rows of a file, (batch, ...): inputs and targets by name, and what each sample counts, (batch,) or None."""
+
+    inputs: Arrays
+    targets: Arrays
+    weights: Array | None
+
 
 @dataclass(frozen=True)
 class SampleFile:
     """An .npz file, which of its arrays are inputs, and which the targets; one row a sample.
 
-    divide_by: of inputs that are integers but no tokens, e.g. 255.
+    divide_by: of inputs that are integers but no tokens, e.g. 255. weights: the array of sample weights.
     """
 
     path: Path
     inputs: tuple[str, ...]
-    targets: str
+    targets: tuple[str, ...]
     samples: int
     divide_by: float = 1.0
+    weights: str | None = None
 
     @classmethod
-    def of(cls, path: Path, inputs: Sequence[str], targets: str | None, divide_by: float = 1.0) -> SampleFile:
+    def of(
+        cls,
+        path: Path,
+        inputs: Sequence[str] = (),
+        targets: Sequence[str] | None = None,
+        divide_by: float = 1.0,
+        weights: str | None = None,
+        outputs: Sequence[str] = (),
+    ) -> SampleFile:
         """Find out what a file holds.
 
         Args:
             path: the file.
             inputs: names of arrays; none: all that are not the targets.
-            targets: name of the targets' array; None: y, targets or labels.
+            targets: names of the targets' arrays; none: as the outputs are called, else y, targets or labels.
             divide_by: as the field.
+            weights: as the field.
+            outputs: those with a loss each.
 
         Raises:
             SpecError: there is no such file or array, or rows of different numbers.
         """
         shapes = _shapes(path)
-        if targets is None:
-            targets = next((name for name in _TARGETS if name in shapes), None)
-            if targets is None:
-                raise SpecError(
-                    f"--data {path}: no array is called {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}; it has"
-                    f" {', '.join(shapes)}; name that of the targets with --targets"
-                )
-        chosen = tuple(inputs) or tuple(name for name in shapes if name != targets)
-        for name in (*chosen, targets):
+        known = [name for name in outputs if name in shapes]
+        due = tuple(targets or ()) or (tuple(outputs) if known else ())
+        due = due or tuple(name for name in _TARGETS if name in shapes)[:1]
+        if not due:
+            raise SpecError(
+                f"--data {path}: no array is called {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}; it has"
+                f" {', '.join(shapes)}; name that of the targets with --targets"
+            )
+        chosen = tuple(inputs) or tuple(name for name in shapes if name not in (*due, weights))
+        used = (*chosen, *due, *(() if weights is None else (weights,)))
+        for name in used:
             if name not in shapes:
                 raise SpecError(f"--data {path}: has no array {name!r}; it has {', '.join(shapes)}")
         if not chosen:
-            raise SpecError(f"--data {path}: has no array besides the targets {targets!r}")
-        rows = {name: shapes[name][0] if shapes[name] else 0 for name in (*chosen, targets)}
+            raise SpecError(f"--data {path}: has no array besides the targets {', '.join(due)}")
+        rows = {name: shapes[name][0] if shapes[name] else 0 for name in used}
         if len(set(rows.values())) > 1 or not min(rows.values()):
             told = ", ".join(f"{name} has {count}" for name, count in rows.items())
             raise SpecError(f"--data {path}: every array has one row a sample: {told}")
-        return cls(path, chosen, targets, rows[targets], divide_by)
+        if weights is not None and len(shapes[weights]) != 1:
+            raise SpecError(
+                f"--data {path}: sample weights are one number a sample; {weights} has the shape {shapes[weights]}"
+            )
+        return cls(path, chosen, due, rows[due[0]], divide_by, weights)
 
-    def rows(self, start: int, count: int, integer_targets: bool) -> tuple[Arrays, Array]:
-        """Inputs by name and targets of some samples, numbers as float64, whole numbers as int64.
+    def rows(self, start: int, count: int) -> Samples:
+        """Inputs, targets and weights of some samples, numbers as float64, whole numbers as int64.
 
         Args:
             start: the first; after the last the first ones follow.
             count: how many.
-            integer_targets: whether the loss takes classes.
 
         Raises:
-            SpecError: the file is damaged, or holds what is no number, or not finite.
+            SpecError: the file is damaged, or holds what is no number, or not finite; or a weight is below 0.
         """
         ids = np.arange(start, start + count) % self.samples
         found: Arrays = {}
         try:
             with np.load(self.path, allow_pickle=False) as archive:
-                for name in (*self.inputs, self.targets):
+                for name in (*self.inputs, *self.targets, *(() if self.weights is None else (self.weights,))):
                     found[name] = _widened(archive[name][ids])
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise SpecError(f"--data {self.path}: cannot be read: {_short(error)}") from None
@@ -122,47 +151,25 @@ class SampleFile:
                 raise SpecError(
                     f"--data {self.path}: {name} has a NaN or an infinity in row {row}; nothing could be compared"
                 )
-        targets = found.pop(self.targets)
+        targets = {name: found.pop(name) for name in self.targets}
+        weights = None if self.weights is None else found.pop(self.weights).astype(np.float64)
+        if weights is not None and ((weights < 0).any() or not weights.any()):
+            raise SpecError(
+                f"--data {self.path}: {self.weights} has weights below 0, or all of a batch are 0"
+            )
         if self.divide_by != 1:
             found = {name: value / self.divide_by for name, value in found.items()}
-        if not integer_targets:
-            return found, targets.astype(np.float64)
-        if targets.dtype.kind != "i":
-            raise SpecError(
-                f"--data {self.path}: the loss takes classes, and {self.targets} are no whole numbers"
-            )
-        return found, targets
-
-
-def parsed_loss(text: str) -> LossBase:
-    """A loss from 'softmax_cross_entropy,label_smoothing=0.1'; raises SpecError."""
-    loss: LossBase = _parsed("--loss", text, parse_loss)
-    return loss
+        return Samples(found, targets, weights)
 
 
 def parsed_optimizer(text: str) -> OptimizerBase:
     """An optimizer from 'adam,learning_rate=1e-3'; raises SpecError."""
-    optimizer: OptimizerBase = _parsed("--optimizer", text, parse_optimizer)
-    return optimizer
-
-
-def _parsed(flag: str, text: str, parse: Callable[[dict[str, object]], Any]) -> Any:
-    match = re.fullmatch(rf"(\w+)((?:{_PART.pattern})*)", text)
-    if match is None:
-        raise SpecError(
-            f"{flag} {text[:200]!r}: expected kind[,field=value...], e.g. adam,learning_rate=1e-3; docs/vocabulary.md"
-            " lists the kinds"
-        )
-    data: dict[str, Any] = {"kind": match[1]}
-    for part in _PART.findall(match[2]):
-        name, _, value = part.partition("=")
-        # As in a spec's file, where 1e-3 is a number.
-        data[name.strip()] = parse_yaml(value, f"{flag} {part}")
+    fields = fields_of("--optimizer", text)
     try:
-        found: Spec = parse(data)
+        optimizer: OptimizerBase = parse_optimizer(as_ours(fields)).resolve("keras")
     except ValidationError as error:
-        raise SpecError(f"{flag}: {explain(error, data, match[1])}") from None
-    return found.resolve("keras")
+        raise SpecError(f"--optimizer: {explain(error, as_ours(fields), fields['kind'])}") from None
+    return optimizer
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:

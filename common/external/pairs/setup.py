@@ -15,15 +15,18 @@ from parity.common.data.files import hash_of
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.bench import Bench, LoadedPair
-from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.objectives import Objective, sides_of
+from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
-from parity.common.external.process.pass_result import Array, Arrays, same
+from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.pass_result import Arrays, same
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping, read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers import ExternalTensor, Imported
 from parity.common.spec.layers import Pair as SpecPair
+from parity.common.spec.losses import LossBase, MeanSquaredError, SoftmaxCrossEntropy
 from parity.common.spec.optimizers import OptimizerBase
 from parity.common.state.zero_gradient import measured_zero_gradients
 
@@ -40,42 +43,28 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         ExternalModelError: one of them cannot be built or called with these samples.
         SpecError: the samples cannot be read.
     """
-    count = min(asked.global_batch, asked.data.samples)
-    inputs, targets = asked.data.rows(0, count, asked.loss.target_is_integer)
+    samples = asked.data.rows(0, min(asked.global_batch, asked.data.samples))
+    inputs = samples.inputs
     with ThreadPoolExecutor(2) as threads:
         optimizers = asked.optimizers or (None, None)
         traced = list(threads.map(_traced, (keras, torch), (inputs, inputs), optimizers))
     (ours, keras_inputs), (theirs, torch_inputs) = traced
-    targets = _shaped(targets, asked, ours)
     first = any(torch_inputs[name].shape != keras_inputs[name].shape for name in inputs)
     return LoadedPair(
         keras,
         torch,
         (ours, theirs),
         (keras_inputs, torch_inputs),
-        targets,
+        losses_of(asked, (ours, theirs), samples),
         "channels_first" if first else "as_is",
     )
 
 
-def _shaped(targets: Array, asked: PairRequest, keras: Outline) -> Array:
-    """Targets in the shape that model and loss expect, as a training would shape them."""
-    if len(keras.outputs) != 1:
-        return targets
-    (output,) = keras.outputs.values()
-    wanted = asked.loss.target_shape(tuple(size or 0 for size in output[1:]))
-    shape = targets.shape[1:]
-    if shape == wanted:
-        return targets
-    if (*shape, 1) == wanted:
-        return targets[..., None]
-    if wanted[:-1] == shape and not asked.loss.target_is_integer and (targets == targets.astype(int)).all():
-        whole: Array = np.eye(wanted[-1])[targets.astype(int)]
-        return whole
-    raise SpecError(
-        f"--data {asked.data.path}: targets {asked.data.targets!r} have shape {shape}, {asked.keras} and the loss"
-        f" expect {wanted}"
-    )
+def losses_of(
+    asked: PairRequest, outlines: tuple[Outline, Outline], samples: Samples
+) -> tuple[BatchLoss, BatchLoss]:
+    """Return what Keras's and torch's model are trained by on some samples; raises SpecError where targets do not suit."""
+    return sides_of(asked.objectives, outlines, samples.targets, samples.weights)
 
 
 def check_finite(bench: Bench) -> None:
@@ -90,6 +79,35 @@ def check_finite(bench: Bench) -> None:
             f"{side.target}: its outputs are not finite for these samples, though weights and samples are; the first"
             f" to have a NaN or an infinity is {first}"
         )
+
+
+def any_losses(bench: Bench) -> tuple[BatchLoss, BatchLoss]:
+    """Return squared errors from random targets, of all outputs: they send something back through every layer."""
+    outputs = bench.keras.forward(bench.inputs[0], taps=False).outputs
+    random = np.random.default_rng(0)
+    targets = {
+        name: random.normal(size=value.shape) for name, value in outputs.items() if value.dtype.kind == "f"
+    }
+    objectives = [Objective(name, MeanSquaredError()) for name in targets]
+    return sides_of(objectives, bench.outlines, targets, None)
+
+
+def doubtful_losses(bench: Bench) -> list[str]:
+    """A line for each of our losses that takes logits of what looks like probabilities."""
+    found = []
+    outputs = bench.keras.forward(bench.inputs[0], taps=False).outputs
+    for term in bench.losses[0].terms:
+        if getattr(term.loss, "outputs", "") != "logits":
+            continue
+        value = outputs[term.output or next(iter(outputs))]
+        softmax = isinstance(term.loss, SoftmaxCrossEntropy)
+        sums_to_one = bool(np.allclose(value.sum(-1), 1)) if softmax else value.max() < 1
+        if value.min() > 0 and sums_to_one:
+            found.append(
+                f"{term.name}: the loss takes logits, on both sides, and Keras's outputs look like probabilities; for a"
+                " loss of probabilities add outputs=probabilities (Keras: from_logits=false)"
+            )
+    return found
 
 
 def _traced(side: ExternalWorker, inputs: Arrays, optimizer: Any) -> tuple[Outline, Arrays]:
@@ -259,7 +277,7 @@ def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Ar
 
 def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
     """Both models side by side on the batch."""
-    return Bench(**vars(opened), mapping=mapping, loss=asked.loss)
+    return Bench(**vars(opened), mapping=mapping)
 
 
 def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: OptimizerBase) -> TrainSpec:
@@ -273,10 +291,11 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
     (inputs,) = bench.inputs[0].values()
     reference = bench.reference(training=True)
     (output,) = list(reference.outputs.values())[:1]
+    assert isinstance(asked.loss, LossBase)
     null = measured_zero_gradients(reference.gradients)
-    for given, targets in _subsets(asked, bench):
+    for given, loss in _subsets(asked, bench):
         # One that is zero whatever the samples is zero of any of them.
-        others = bench.keras.gradients(given, targets, bench.loss, taps=False).gradients
+        others = bench.keras.gradients(given, loss.targets, loss.terms, taps=False).gradients
         null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
     kinds = {info.kind for outline in bench.outlines for info in outline.layers}
     layer = Imported(
@@ -291,7 +310,7 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
         ),
         output=output.shape[1:],
         torch_layout=bench.layout,
-        torch_output_layout="as_is" if bench.backward else "channels_first",
+        torch_output_layout="channels_first" if bench.losses[1].terms[0].channels_first else "as_is",
         weights=str(weights.resolve()),
         sha256=hash_of(weights),
         statistics="per_replica" if "batch_norm" in kinds else "none",
@@ -304,7 +323,7 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
         "path": str(asked.data.path.resolve()),
         "sha256": hash_of(asked.data.path),
         "inputs": asked.data.inputs[0],
-        "targets": asked.data.targets,
+        "targets": asked.data.targets[0],
         "divide_by": asked.data.divide_by,
     }
     return TrainSpec.parse(
@@ -331,15 +350,20 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
     ).resolved()
 
 
-def _subsets(asked: PairRequest, bench: Bench) -> Iterator[tuple[Arrays, Array]]:
-    """Keras's inputs and targets of some samples drawn from all, (batch, ...), several times."""
-    whole, targets = asked.data.rows(0, min(asked.data.samples, _LOOKED_AT), asked.loss.target_is_integer)
-    targets = _shaped(targets, asked, bench.outlines[0])
+def _subsets(asked: PairRequest, bench: Bench) -> Iterator[tuple[Arrays, BatchLoss]]:
+    """Keras's inputs and loss of some samples drawn from all, (batch, ...), several times."""
+    whole = asked.data.rows(0, min(asked.data.samples, _LOOKED_AT))
+    loss = losses_of(asked, bench.outlines, whole)[0]
     random = np.random.default_rng(asked.seed)
+    count = len(next(iter(whole.inputs.values())))
+    batch = len(next(iter(bench.inputs[0].values())))
     for _ in range(_SUBSETS):
-        some = random.permutation(len(targets))[: max(2, len(bench.targets) // 2)]
-        inputs = {name: array[some].astype(bench.inputs[0][name].dtype) for name, array in whole.items()}
-        yield inputs, targets[some]
+        some = random.permutation(count)[: max(2, batch // 2)]
+        inputs = {
+            name: array[some].astype(bench.inputs[0][name].dtype) for name, array in whole.inputs.items()
+        }
+        targets = {name: target[some] for name, target in loss.targets.items()}
+        yield inputs, BatchLoss(loss.terms, targets)
 
 
 def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple[ExternalTensor, ...]:

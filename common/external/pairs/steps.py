@@ -6,15 +6,16 @@ Gradients are the models' own, updates are made by the formulas of `parity.commo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.bench import Bench, taken
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.setup import losses_of
 from parity.common.external.pairs.updates import slots_of, updated
 from parity.common.external.process.layouts import to_torch_input
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.budget import FLOAT64
 from parity.common.parity.deviation import tensor_deviation
@@ -49,10 +50,8 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
     null: dict[str, str] = {}
     worst = 0.0
     for step in range(asked.steps):
-        inputs, targets = asked.data.rows(
-            step * asked.global_batch, asked.global_batch, asked.loss.target_is_integer
-        )
-        passes = _passes(bench, inputs, targets)
+        samples = asked.data.rows(step * asked.global_batch, asked.global_batch)
+        passes = _passes(bench, samples.inputs, losses_of(asked, bench.outlines, samples))
         losses = [np.array(passed.loss_sum) for passed in passes]
         if not np.isfinite(losses[0]):
             raise ExternalModelError(f"{bench.keras.target}: the loss of step {step} is {float(losses[0])}")
@@ -70,14 +69,14 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
     return Trained(asked.steps, worst, off)
 
 
-def _passes(bench: Bench, inputs: Arrays, targets: Any) -> list[PassResult]:
+def _passes(bench: Bench, inputs: Arrays, losses: tuple[BatchLoss, BatchLoss]) -> list[PassResult]:
     """Of Keras and of torch, in the layouts and types of the batch that they were opened with."""
     found = []
-    for side, _, form in bench.sides:
+    for (side, _, form), loss in zip(bench.sides, losses, strict=True):
         given = {}
         for name, array in inputs.items():
             like, first = form[name], bench.inputs[0][name]
             moved = array if like.shape[1:] == first.shape[1:] else to_torch_input(array)
             given[name] = moved.astype(like.dtype)
-        found.append(side.gradients(given, targets, bench.loss, training=True, taps=False, keep=True))
+        found.append(taken(side, given, loss, training=True, taps=False, keep=True))
     return found

@@ -25,6 +25,8 @@ class PassResult:
         this is what it computed itself, not what took its place.
     activation_gradients: of loss_sum / count with respect to what went on from the layer, same names; where no
         gradient arrived there is none.
+    terms: the mean of each loss that was added up, by name. output_gradients: of loss_sum / count with respect to each
+        output, (batch, ...); where no gradient arrived there is none.
     gradients: of loss_sum / count, by the tensor's native name; trained tensors that no gradient reached are in
         `untouched` and not here.
     buffers: every tensor that the pass changed, with its new value.
@@ -36,6 +38,8 @@ class PassResult:
     activation_gradients: Arrays = field(default_factory=dict)
     loss_sum: float | None = None
     count: float | None = None
+    terms: dict[str, float] = field(default_factory=dict)
+    output_gradients: Arrays = field(default_factory=dict)
     gradients: Arrays = field(default_factory=dict)
     untouched: tuple[str, ...] = ()
     buffers: Arrays = field(default_factory=dict)

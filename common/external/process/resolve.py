@@ -7,6 +7,8 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,38 @@ def made(
             f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}"
         )
     return found
+
+
+def function_of(target: Target, framework: Framework, wanted: str) -> Callable[..., Any]:
+    """Return the function of two or three arguments that a target names, or that a class or function gives when it is called.
+
+    Args:
+        target: imported here; its arguments are passed on.
+        framework: of this process.
+        wanted: what messages call it, as in 'a loss'.
+
+    Raises:
+        ExternalModelError: it cannot be imported, fails, or gives something else.
+    """
+    found = resolve(target, framework)
+    if inspect.isclass(found) or not (takes(found, 2) or takes(found, 3)):
+        found = _call(found, target, (), wanted)
+    elif target.arguments:
+        found = partial(found, **target.arguments)
+    if not callable(found) or not (takes(found, 2) or takes(found, 3)):
+        raise ExternalModelError(f"{target} is of type {qualified(type(found))}; it must give {wanted}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with so many positional arguments; True where that cannot be known."""
+    # A module's own signature says nothing.
+    signature = _signature(getattr(function, "forward", function))
+    try:
+        return signature is None or bool(signature.bind(*[None] * count))
+    except TypeError:
+        return False
 
 
 def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:

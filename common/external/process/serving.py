@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
-from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
-from parity.common.external.process.calling import check_target, check_tensors, chosen_outputs
+from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
+from parity.common.external.process.objective import Term, evaluated
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
-from parity.common.spec.losses import LossBase, parse_loss
 
 # What the frameworks say of a float32 tensor that meets a float64 one.
 _MIXED = re.compile(
@@ -100,10 +98,10 @@ class Session(Service):
         self.about = f"a forward pass of {self._target}"
         return self._pass(**arguments)
 
-    def gradients(self, loss: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    def gradients(self, loss: list[dict[str, Any]], **arguments: Any) -> dict[str, Any]:
         self.about = f"a backward pass of {self._target}"
-        parsed = parse_loss(loss)
-        if parsed.l1 or parsed.l2:
+        parsed = [Term.parse(term) for term in loss]
+        if any(term.loss is not None and (term.loss.l1 or term.loss.l2) for term in parsed):
             raise ExternalModelError(
                 "l1 and l2 of a loss are no part of a user's model; take a loss without them"
             )
@@ -171,9 +169,10 @@ class Session(Service):
     def _pass(
         self,
         inputs: Array | Arrays,
-        targets: Array | Arrays | None = None,
-        loss: LossBase | None = None,
+        targets: Arrays | None = None,
+        loss: Sequence[Term] | None = None,
         *,
+        sample_weights: Array | None = None,
         training: bool = False,
         taps: Taps = True,
         inject: Arrays | None = None,
@@ -200,7 +199,8 @@ class Session(Service):
             passes.visited(model, tapped),
             altering as altered,
         ):
-            outputs = tensors_in(calling.call(model, inputs, training), calling.is_tensor)
+            given = calling.call(model, inputs, training)
+            outputs = tensors_in(given, calling.is_tensor)
             if altered is not None:
                 altered.over = True
             if calls is not None:
@@ -208,17 +208,20 @@ class Session(Service):
             penalty = passes.penalty(model)
             tapped.check_used()
             if loss is not None and targets is not None:
-                losses = importlib.import_module(f"{MODULES[self._framework]}.losses")
-                sums = []
-                for name, target in chosen_outputs(outputs, targets):
-                    output = outputs[name]
-                    check_target(loss, name, tuple(output.shape), target)
-                    due = calling.tensor_of(target if target.dtype.kind == "f" else target.astype(np.int64))
-                    sums.append(losses.loss_sum_and_count(loss, output, due, Context(training=training)))
-                total, count = (sum(each) for each in zip(*sums, strict=True))
+                total, count, means = evaluated(
+                    loss,
+                    given,
+                    outputs,
+                    targets,
+                    sample_weights,
+                    calling=calling,
+                    losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
+                    own_loss=self._part("own_loss"),
+                )
                 trained = self._part("names").trained(model)
-                gradients = tapped.gradients(total / count, trained)
+                gradients = tapped.gradients(total / count, trained, outputs)
                 gradients |= {"loss_sum": float(total), "count": float(count)}
+                gradients["terms"] = {name: float(mean) for name, mean in means.items()}
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

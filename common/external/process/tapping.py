@@ -76,6 +76,10 @@ class Tapped(ABC):
         """
 
     @abstractmethod
+    def is_differentiable(self, tensor: Any) -> bool:
+        """Return whether a gradient with respect to a tensor of the pass can be taken."""
+
+    @abstractmethod
     def derivatives(self, mean: Any, wanted: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients of a mean loss, a scalar; None where none arrives."""
 
@@ -98,22 +102,27 @@ class Tapped(ABC):
                     f"feed {name}: no call of this pass has that name{closest(name, self.seen)}"
                 )
 
-    def gradients(self, mean: Any, trained: Mapping[str, Any]) -> dict[str, Any]:
+    def gradients(self, mean: Any, trained: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a `PassResult` that a backward pass fills.
 
         Args:
             mean: as of `derivatives`.
             trained: the trained tensors by name.
+            outputs: the model's, by name.
 
         Raises:
             ExternalModelError: no gradient reached a trained tensor.
         """
         self.repeating, self._calls_of_forward = True, dict(self._calls)
-        wanted = {**trained, **self.live}
-        found = zip(wanted, self.derivatives(mean, list(wanted.values())), strict=True)
-        reached = {name: self.array_of(value) for name, value in found if value is not None}
+        last = {name: tensor for name, tensor in outputs.items() if self.is_differentiable(tensor)}
+        wanted = [*trained.values(), *self.live.values(), *last.values()]
+        names = [*trained, *self.live]
+        found = self.derivatives(mean, wanted)
+        reached = {n: self.array_of(v) for n, v in zip(names, found, strict=False) if v is not None}
         check_reached(trained, reached)
+        of_outputs = zip(last, found[len(names) :], strict=True)
         return {
+            "output_gradients": {n: self.array_of(v) for n, v in of_outputs if v is not None},
             "activation_gradients": {name: reached[name] for name in self.live if name in reached},
             "gradients": {name: reached[name] for name in trained if name in reached},
             "untouched": [name for name in trained if name not in reached],

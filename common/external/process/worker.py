@@ -20,6 +20,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.execution.processes.child import Child
 from parity.common.execution.worker import require
 from parity.common.external.process import serving
+from parity.common.external.process.objective import ALONE, Term, terms_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.tapping import Taps
 from parity.common.spec.external.outline import Outline
@@ -152,7 +153,8 @@ class ExternalWorker:
         self,
         inputs: Array | Arrays,
         targets: Array | Arrays,
-        loss: LossBase,
+        loss: LossBase | Sequence[Term],
+        sample_weights: Array | None = None,
         **options: Unpack[PassOptions],
     ) -> PassResult:
         """Return a pass, its loss, and the gradients of loss_sum / count; arguments as of `forward`.
@@ -160,13 +162,17 @@ class ExternalWorker:
         What the model itself adds to the loss is left out of the gradients; the result has it as `penalty`.
 
         Args:
-            targets: (batch, ...), for the one output, or by output; the losses of several are added up.
-            loss: resolved, without l1 and l2.
+            targets: (batch, ...), for the one output, or by name; the means of several losses are added up.
+            loss: resolved, without l1 and l2; or what is added up.
+            sample_weights: (batch,), or None.
 
         Raises:
             ExternalModelError: as `forward`; or no output suits the targets or the loss.
         """
-        return self._passed("gradients", inputs, options, targets=_arrays(targets), loss=loss.to_dict())
+        terms = [term.to_dict() for term in terms_of(loss, targets)]
+        named = _arrays(targets if isinstance(targets, dict) else {ALONE: targets})
+        question = {"targets": named, "loss": terms, "sample_weights": sample_weights}
+        return self._passed("gradients", inputs, options, **question)
 
     def stochastic(self, inputs: Array | Arrays) -> list[str]:
         """Tap names of the calls that draw random numbers in training: two passes differ there by themselves."""

@@ -1,0 +1,224 @@
+"""Why two losses of the users' own differ, given the same outputs: by experiments on batches, weights and formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation
+from parity.common.external.pairs.bench import Bench, sent_back, taken
+from parity.common.external.process.layouts import aligned
+from parity.common.external.process.objective import BatchLoss, Term
+from parity.common.external.process.pass_result import Array, PassResult
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.losses import parse_loss
+
+_FORMULAS: dict[str, dict[str, object]] = {
+    "softmax cross-entropy of logits": {"kind": "softmax_cross_entropy"},
+    "softmax cross-entropy of probabilities": {"kind": "softmax_cross_entropy", "outputs": "probabilities"},
+    "binary cross-entropy of logits": {"kind": "binary_cross_entropy"},
+    "binary cross-entropy of probabilities": {"kind": "binary_cross_entropy", "outputs": "probabilities"},
+    "the mean squared error": {"kind": "mean_squared_error"},
+    "the mean absolute error": {"kind": "mean_absolute_error"},
+    "Huber's loss with delta 1": {"kind": "huber"},
+}
+
+
+def loss_cause(bench: Bench) -> Explanation:
+    """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
+    batch = len(next(iter(bench.inputs[0].values())))
+    passes = _passes(bench, batch)
+    return (
+        _without_weights(bench, passes)
+        or _by_factor(bench, passes, batch)
+        or _by_formula(bench, passes)
+        or _unknown(passes)
+    )
+
+
+def _passes(bench: Bench, count: int, weighted: tuple[bool, bool] = (True, True)) -> list[PassResult]:
+    """Of Keras and torch on the first samples of the batch, with the sample weights or as if all were 1."""
+    found = []
+    for (side, _, inputs), loss, keep in zip(bench.sides, bench.losses, weighted, strict=True):
+        weights = loss.sample_weights
+        if weights is not None and not keep:
+            weights = np.ones_like(weights)
+        part = BatchLoss(
+            loss.terms,
+            {name: value[:count] for name, value in loss.targets.items()},
+            None if weights is None else weights[:count],
+        )
+        given = {name: value[:count] for name, value in inputs.items()}
+        found.append(taken(side, given, part, training=True, taps=False))
+    return found
+
+
+def _equal(ours: PassResult, theirs: PassResult) -> bool:
+    """Whether two losses have the same value, and send back the same."""
+    if tensor_deviation(np.array(_mean(ours)), np.array(_mean(theirs))) > limits.LIVE_FLOAT64:
+        return False
+    pairs = (_alike(due, own) for due, own in sent_back(ours, theirs).values())
+    return all(own is not None and tensor_deviation(due, own) <= limits.LIVE_FLOAT64 for due, own in pairs)
+
+
+def _mean(passed: PassResult) -> float:
+    return (passed.loss_sum or 0.0) / (passed.count or 1.0)
+
+
+def _alike(due: Array, own: Array) -> tuple[Array, Array | None]:
+    alignment = aligned(due, own)
+    return due, None if alignment is None else alignment.array
+
+
+def _without_weights(bench: Bench, passes: Sequence[PassResult]) -> Explanation | None:
+    if bench.losses[0].sample_weights is None:
+        return None
+    batch = len(next(iter(bench.inputs[0].values())))
+    for side, name, other in ((0, "torch", "Keras"), (1, "Keras", "torch")):
+        weighted = (side == 1, side == 0)
+        plain = _passes(bench, batch, weighted)
+        if _equal(plain[0], passes[1]) if side == 0 else _equal(passes[0], plain[1]):
+            return Explanation(
+                "loss:sample_weights",
+                f"{name}'s loss leaves the sample weights out",
+                "confirmed",
+                f"multiply the loss of each sample by its weight in {name}",
+                f"by experiment: {other}'s loss without the weights is equal to {name}'s with them",
+            )
+    return None
+
+
+def _by_factor(bench: Bench, passes: Sequence[PassResult], batch: int) -> Explanation | None:
+    """One side's loss is the other's times a number, of each output by itself."""
+    factors, half = _factors(passes), max(1, batch // 2)
+    later = None if factors is None or half == batch else _factors(_passes(bench, half))
+    if not factors or not later or set(factors) != set(later):
+        return None
+    off = [name for name, factor in factors.items() if not _close([factor], [1.0])]
+    if not off:
+        return None
+    seen = [factors[name] for name in off], [later[name] for name in off]
+    of = f" of {', '.join(off)}" if len(off) < len(factors) else ""
+    evidence = (
+        f"by experiment: with {batch} and with {half} samples the gradients with respect to the outputs differ by such"
+        " factors and by nothing else"
+    )
+    sizes = [passes[0].outputs[name].size // batch for name in off]
+    for (text, fix), due in _reductions(bench, sizes, batch, half).items():
+        if _close(seen[0], due[0]) and _close(seen[1], due[1]):
+            text = text.replace("loss", f"loss{of}")
+            return Explanation("loss:reduction", text, "confirmed", fix, evidence)
+    if not _close(*seen):
+        return None
+    text = f"torch's loss is {seen[0][0]:.6g} times Keras's"
+    if len(factors) > 1:
+        told = (f"{name} {factor:.6g} times" for name, factor in factors.items())
+        text = f"torch weighs the losses of the outputs otherwise than Keras: {', '.join(told)} as much"
+    return Explanation("loss:weight", text, "confirmed", "weigh them alike on both sides", evidence)
+
+
+def _reductions(
+    bench: Bench, sizes: Sequence[int], batch: int, half: int
+) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
+    """By what may be (text, fix), how many times Keras's gradients torch's then are: with the batch, and with half of it.
+
+    Args:
+        bench: both models.
+        sizes: the elements of a sample, of each output.
+        batch, half: numbers of samples.
+    """
+    found = {}
+    for side, other, sign in (("torch", "Keras", 1), ("Keras", "torch", -1)):
+        mean = f"take the mean in {side} (reduction='mean')"
+        ways = {
+            "over the samples of the batch, {}'s their mean": ([batch] * len(sizes), [half] * len(sizes)),
+            "over the elements of the batch, {}'s their mean": (
+                [batch * size for size in sizes],
+                [half * size for size in sizes],
+            ),
+            "over the elements of a sample, {}'s their mean": (list(sizes), list(sizes)),
+        }
+        for what, dues in ways.items():
+            due = tuple([float(number) ** sign for number in each] for each in dues)
+            found[f"{side}'s loss is the sum {what.format(other)}", mean] = due
+        weights = bench.losses[0].sample_weights
+        if weights is not None:
+            parts = [(count / float(weights[:count].sum())) ** sign for count in (batch, half)]
+            text = (
+                f"{side}'s loss divides by the sum of the sample weights, {other}'s by the number of samples"
+            )
+            found[text, f"divide by the number of samples in {side}"] = tuple(
+                [part] * len(sizes) for part in parts
+            )
+    return found  # type: ignore[return-value]
+
+
+def _close(values: Sequence[float], due: Sequence[float]) -> bool:
+    return tensor_deviation(np.array(due), np.array(values)) <= limits.LIVE_FLOAT64
+
+
+def _factors(passes: Sequence[PassResult]) -> dict[str, float] | None:
+    """By output, how many times Keras's gradient torch's is; None where one is no multiple of the other."""
+    found = {}
+    for name, (due, own) in sent_back(*passes).items():
+        _, same = _alike(due, own)
+        square = float(np.square(due).sum())
+        if same is None or not square or not np.isfinite(same).all():
+            return None
+        factor = float((due * same).sum()) / square
+        if not factor or tensor_deviation(factor * due, same) > limits.LIVE_FLOAT64:
+            return None
+        found[name] = factor
+    return found
+
+
+def _by_formula(bench: Bench, passes: Sequence[PassResult]) -> Explanation | None:
+    """What each side's loss is, where it is one of ours."""
+    known = [_formula(bench, number, passes[number]) for number in range(2)]
+    if known[0] == known[1] or None in known:
+        return None
+    return Explanation(
+        "loss:function",
+        f"Keras's loss is {known[0]}, and torch's is {known[1]}",
+        "confirmed",
+        "take the same loss on both sides",
+        "by experiment: these formulas give the value and the gradients of each",
+    )
+
+
+def _formula(bench: Bench, number: int, passed: PassResult) -> str | None:
+    side, _, inputs = bench.sides[number]
+    loss = bench.losses[number]
+    if len(loss.terms) != 1 or loss.sample_weights is not None:
+        return None
+    (term,) = loss.terms
+    for text, fields in _FORMULAS.items():
+        try:
+            formula = parse_loss(dict(fields)).resolve("keras" if number == 0 else "torch")
+            trial = replace(
+                loss, terms=(Term.parse({**term.to_dict(), "own": None, "loss": formula.to_dict()}),)
+            )
+            if _equal(passed, taken(side, inputs, trial, training=True, taps=False)):
+                return text
+        except (ExternalModelError, SpecError):
+            continue  # its shapes do not suit
+    return None
+
+
+def _unknown(passes: Sequence[PassResult]) -> Explanation:
+    apart = [name for name, mean in passes[0].terms.items() if abs(mean - passes[1].terms[name]) > 0]
+    which = f" of {', '.join(apart)}" if len(passes[0].terms) > 1 and apart else ""
+    text = f"the loss functions{which} differ: Keras's is {_mean(passes[0]):.6g} and torch's {_mean(passes[1]):.6g}"
+    if (factors := _factors(passes)) and _close(list(factors.values()), [1.0] * len(factors)):
+        text += ", with equal gradients: a constant is added, or taken for one"
+    return Explanation(
+        "loss:function",
+        text,
+        "likely",
+        "compare the two functions: reduction, logits or probabilities, weights, which target",
+        "read from the live models: the outputs that both are given are equal",
+    )

@@ -1,0 +1,52 @@
+"""Keras models with several outputs, and losses of a user's own: what `parity pair` is given with --keras-loss."""
+
+import keras
+from keras import layers, ops
+
+
+def heads():
+    """A class and a box."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(8, activation="tanh", name="trunk")(x)
+    outputs = {"label": layers.Dense(3, name="label")(y), "box": layers.Dense(4, name="box")(y)}
+    return keras.Model(x, outputs)
+
+
+def listed():
+    """The same in a list."""
+    model = heads()
+    return keras.Model(model.inputs, [model.output["label"], model.output["box"]])
+
+
+def binary():
+    """One logit a sample."""
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(8, activation="tanh", name="trunk")(x)
+    return keras.Model(x, layers.Dense(1, name="logit")(y))
+
+
+def bce():
+    """As it is made where a model is compiled."""
+    return keras.losses.BinaryCrossentropy(from_logits=True)
+
+
+def classes(y_true, y_pred):
+    """A value for each sample."""
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+
+def squares(y_true, y_pred):
+    """A mean over the elements of each sample."""
+    return ops.mean(ops.square(y_pred - y_true), axis=-1)
+
+
+def detection(targets, outputs):
+    """Of all outputs at once."""
+    label = ops.mean(classes(targets["label"], outputs["label"]))
+    return label + 0.5 * ops.mean(squares(targets["box"], outputs["box"]))
+
+
+def of_list(targets, outputs):
+    """The same of a list."""
+    names = ("label", "box")
+    return detection(dict(zip(names, targets, strict=True)), dict(zip(names, outputs, strict=True)))

@@ -1,0 +1,116 @@
+"""Ports of the models in losses_keras.py, and of the losses there, good ones and faulty ones."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Heads(nn.Module):
+    """The outputs stand in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(6, 8)
+        self.box = nn.Linear(8, 4)
+        self.label = nn.Linear(8, 3)
+
+    def forward(self, x):
+        y = torch.tanh(self.trunk(x))
+        return {"box": self.box(y), "label": self.label(y)}
+
+
+class Listed(Heads):
+    """A tuple."""
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        return outputs["label"], outputs["box"]
+
+
+class Binary(nn.Module):
+    """Its output has no axis of one element."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(6, 8)
+        self.logit = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.logit(torch.tanh(self.trunk(x))).squeeze(-1)
+
+
+def bce(outputs, targets, weights=None):
+    return F.binary_cross_entropy_with_logits(outputs, targets, weights)
+
+
+def bce_of_all_pairs(outputs, targets):
+    """What broadcasting makes of (n, 1) and (n,)."""
+    return F.binary_cross_entropy_with_logits(
+        outputs[:, None].expand(-1, len(targets)), targets.expand(len(targets), -1)
+    )
+
+
+def bce_unweighted(outputs, targets, weights):
+    return F.binary_cross_entropy_with_logits(outputs, targets)
+
+
+def bce_by_weights(outputs, targets, weights):
+    losses = F.binary_cross_entropy_with_logits(outputs, targets, weights, reduction="sum")
+    return losses / weights.sum()
+
+
+def bce_vector(outputs, targets):
+    return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+
+def bce_sum(outputs, targets):
+    return F.binary_cross_entropy_with_logits(outputs, targets, reduction="sum")
+
+
+def bce_of_small(outputs, targets):
+    """It differs for targets that the first batch does not have."""
+    return bce(outputs, targets.clamp(max=1))
+
+
+def squares(outputs, targets):
+    return F.mse_loss(outputs, targets)
+
+
+def errors(outputs, targets):
+    return F.l1_loss(outputs, targets)
+
+
+def per_sample(outputs, targets):
+    """The sum over the elements, where Keras has their mean."""
+    return (outputs - targets).square().sum(-1).mean()
+
+
+def next_box(outputs, targets):
+    """Each with the target of another sample."""
+    return F.mse_loss(outputs, targets.roll(1, 0))
+
+
+class Detection(nn.Module):
+    label, box = 1.0, 0.5
+
+    def forward(self, outputs, targets):
+        label = F.cross_entropy(outputs["label"], targets["label"])
+        return self.label * label + self.box * F.mse_loss(outputs["box"], targets["box"])
+
+
+class Exchanged(Detection):
+    """The weights are exchanged."""
+
+    label, box = 0.5, 1.0
+
+
+class Hidden(Detection):
+    """The same value, another gradient: no box is learned."""
+
+    def forward(self, outputs, targets):
+        return super().forward({**outputs, "box": outputs["box"].detach()}, targets)
+
+
+def of_list(outputs, targets):
+    names = ("label", "box")
+    return Detection()(dict(zip(names, outputs, strict=True)), dict(zip(names, targets, strict=True)))

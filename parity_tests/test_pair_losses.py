@@ -1,0 +1,338 @@
+"""What a pair is trained by: several outputs, losses of the user's own, sample weights, names of both frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.common.base.errors import ExternalModelError, ParityError, SpecError
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.lint.lint import lint
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.objectives import paired_outputs, parsed_losses
+from parity.common.external.pairs.pair import both
+from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
+from parity.common.external.pairs.setup import (
+    any_losses,
+    bench_of,
+    copy_weights,
+    doubtful_losses,
+    losses_of,
+    map_pair,
+    open_pair,
+)
+from parity.common.external.pairs.steps import train_here
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.target import Target
+from parity_tests.helpers import ROOT
+from parity_tests.helpers.commands import Cli
+
+KERAS, TORCH = (f"parity_tests.external_models.losses_{side}" for side in ("keras", "torch"))
+SAMPLES = "samples.npz"
+
+
+def write_samples(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    yes = random.integers(0, 2, 40)
+    later = yes.astype(float)
+    later[8:] *= 1.5  # behind the first batch
+    np.savez(
+        folder / SAMPLES,
+        x=random.normal(size=(40, 6)),
+        label=random.integers(0, 3, 40),
+        box=random.normal(size=(40, 4)),
+        column=random.integers(0, 3, (40, 1)),
+        yes=yes,
+        later=later,
+        weights=random.uniform(0.5, 2.0, 40),
+        negative=random.normal(size=40),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked of a pair: its models, losses as flags have them, names of arrays."""
+
+    models: tuple[str, str] = ("heads", "Heads")
+    ours: tuple[str, ...] = ()
+    own: tuple[tuple[str, str], ...] = ()
+    targets: tuple[str, ...] = ("label", "box")
+    weights: str | None = None
+
+    def flags(self, side: int) -> list[str]:
+        module, found = (KERAS, TORCH)[side], []
+        for pair in self.own:
+            named = pair[side] if "=" in pair[side].split(",")[0] else f"={pair[side]}"
+            output, equals, name = named.partition("=")
+            found.append(f"{output}{equals}{module}:{name}".removeprefix("="))
+        return found
+
+    def asked(self, folder: Path) -> PairRequest:
+        return PairRequest(
+            keras=Target.of(f"{KERAS}:{self.models[0]}"),
+            torch=Target.of(f"{TORCH}:{self.models[1]}"),
+            data=SampleFile.of(folder / SAMPLES, ("x",), self.targets, weights=self.weights),
+            loss=parsed_losses(self.ours, self.flags(0), self.flags(1)),
+            optimizer=parsed_optimizer("SGD,lr=0.1"),
+            optimizers=None,
+            steps=3,
+            global_batch=8,
+            precision="float64",
+            weights="keras",
+            without_dropout=False,
+        )
+
+
+class Pairs:
+    """A process of each framework, and pairs of models in them by turns."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        write_samples(folder)
+        self.folder = folder
+        self._sides: tuple[ExternalWorker, ExternalWorker] = stack.enter_context(both(Case().asked(folder)))
+        self._held: dict[tuple[str, str], Bench] = {}
+        self._now: tuple[str, str] = Case.models
+
+    def bench(self, case: Case) -> tuple[PairRequest, Bench]:
+        asked = case.asked(self.folder)
+        if case.models != self._now:
+            self._held.clear()
+            for side, target in zip(self._sides, (asked.keras, asked.torch), strict=True):
+                side.hold(target)
+            self._now = case.models
+        if case.models not in self._held:
+            opened = open_pair(asked, *self._sides)
+            mapping = map_pair(opened, None)
+            self._held[case.models] = bench_of(asked, opened, mapping)
+        bench = self._held[case.models]
+        copy_weights(asked, bench, bench.mapping)
+        return asked, replace(bench, losses=losses_of(asked, bench.outlines, asked.data.rows(0, 8)))
+
+    def diagnosed(self, case: Case) -> Diagnosis:
+        _, bench = self.bench(case)
+        return diagnose_pair(bench, lint(*bench.outlines, bench.mapping.layers))
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield Pairs(tmp_path_factory.mktemp("pairs"), stack)
+
+
+BINARY = Case(("binary", "Binary"), targets=("yes",))
+LISTED = Case(("listed", "Listed"))
+EQUAL = {
+    "a loss of each": replace(Case(), ours=("label=CrossEntropyLoss,box=mse,weight=0.5",)),
+    "classes in a column": replace(
+        Case(), ours=("label=CrossEntropyLoss", "box=mse"), targets=("column", "box")
+    ),
+    "own of one, ours of another": replace(
+        Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares",) * 2,)
+    ),
+    "weights of samples": replace(Case(), ours=("label=CrossEntropyLoss", "box=mae"), weights="weights"),
+    "own of all": replace(Case(), own=(("detection", "Detection"),)),
+    "a list": replace(LISTED, ours=("label=CrossEntropyLoss", "box=mse")),
+    "a list by place": replace(LISTED, ours=("1=mse", "0=CrossEntropyLoss"), targets=("box", "label")),
+    "own of a list": replace(LISTED, own=(("of_list", "of_list"),)),
+    "labels without an axis": replace(BINARY, ours=("binary_crossentropy",)),
+    "own, labels without an axis": replace(BINARY, own=(("bce", "bce"),)),
+    "own with weights": replace(BINARY, own=(("bce", "bce"),), weights="weights"),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_losses_are_parity(pairs: Pairs, name: str) -> None:
+    found = pairs.diagnosed(EQUAL[name])
+    assert (found.verdict, found.findings) == ("parity", ())
+    asked, bench = pairs.bench(EQUAL[name])
+    trained = train_here(bench, asked, asked.optimizer)
+    assert trained.agrees, trained
+
+
+WRONG: dict[str, tuple[Case, str, str]] = {
+    "sum": (replace(BINARY, own=(("bce", "bce_sum"),)), "loss:reduction", "the sum over the samples"),
+    "elements": (
+        replace(Case(), ours=("label=mse",), own=(("box=squares", "box=per_sample"),)),
+        "loss:reduction",
+        "the sum over the elements of a sample",
+    ),
+    "exchanged weights": (
+        replace(Case(), own=(("detection", "Exchanged"),)),
+        "loss:weight",
+        "label 0.5 times, box 2 times",
+    ),
+    "a weight of one side": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=squares,weight=3"),)),
+        "loss:weight",
+        "box 3 times",
+    ),
+    "another target": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=next_box"),)),
+        "loss:function",
+        "of box differ",
+    ),
+    "no gradient": (replace(Case(), own=(("detection", "Hidden"),)), "loss:function", "differ"),
+    "another function": (
+        replace(BINARY, own=(("squares", "errors"),)),
+        "loss:function",
+        "Keras's loss is the mean squared error, and torch's is the mean absolute error",
+    ),
+    "broadcast": (replace(BINARY, own=(("bce", "bce_of_all_pairs"),)), "loss:function", "differ"),
+    "weights left out": (
+        replace(BINARY, own=(("bce", "bce_unweighted"),), weights="weights"),
+        "loss:sample_weights",
+        "torch's loss leaves the sample weights out",
+    ),
+    "divided by weights": (
+        replace(BINARY, own=(("bce", "bce_by_weights"),), weights="weights"),
+        "loss:reduction",
+        "divides by the sum of the sample weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_loss_is_named(pairs: Pairs, name: str) -> None:
+    case, cause, text = WRONG[name]
+    found = pairs.diagnosed(case)
+    assert found.verdict == "divergent"
+    (why,) = [finding.explanation for finding in found.findings if finding.stage == "loss"]
+    assert why is not None
+    assert (why.cause, text in why.text) == (cause, True), why
+    assert all(finding.stage in ("loss", "backward", "gradient") for finding in found.findings)
+
+
+def test_what_only_later_samples_show_is_seen_in_training(pairs: Pairs) -> None:
+    case = replace(BINARY, own=(("bce", "bce_of_small"),), targets=("later",))
+    assert pairs.diagnosed(case).verdict == "parity", "the first batch does not show it"
+    asked, bench = pairs.bench(case)
+    assert not train_here(bench, asked, asked.optimizer).agrees
+
+
+REFUSED: dict[str, tuple[Case, str]] = {
+    "no name": (replace(Case(), ours=("mse",)), "say which of them a loss is of: --loss OUTPUT=KIND"),
+    "unknown name": (replace(Case(), ours=("label=CrossEntropyLoss", "boxes=mse")), "no output is called so"),
+    "shape": (
+        replace(Case(), ours=("label=CrossEntropyLoss", "box=mse"), targets=("label", "label")[:1]),
+        "2 losses take an array of targets each",
+    ),
+    "classes": (
+        replace(BINARY, ours=("CrossEntropyLoss",), targets=("later",)),
+        "later are no whole numbers",
+    ),
+    "columns": (replace(BINARY, ours=("mse",), targets=("box",)), "targets 'box' have shape (4,)"),
+    "no weights taken": (
+        replace(BINARY, own=(("bce", "bce_sum"),), weights="weights"),
+        "takes no sample weights; give it a third parameter",
+    ),
+    "negative weights": (replace(BINARY, ours=("mse",), weights="negative"), "weights below 0"),
+    "no mean": (replace(BINARY, own=(("bce", "bce_vector"),)), "it must give one number, the mean"),
+    "absent": (replace(BINARY, own=(("absent", "bce"),)), "has no 'absent'"),
+    "a model": (replace(BINARY, own=(("binary", "bce"),)), "it must give a loss"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_suit_is_one_line(pairs: Pairs, name: str) -> None:
+    case, text = REFUSED[name]
+    with pytest.raises(ParityError) as raised:
+        pairs.diagnosed(case)
+    assert text in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_outputs_of_any_number_have_random_losses_and_doubts(pairs: Pairs) -> None:
+    _, bench = pairs.bench(Case(ours=("label=CrossEntropyLoss", "box=mse")))
+    assert not doubtful_losses(bench)
+    bench.losses = any_losses(bench)
+    assert set(bench.reference(True).terms) == {"label", "box"}
+
+
+def test_outputs_are_paired_by_name_and_then_in_order() -> None:
+    assert paired_outputs(["a", "b"], ["b", "a"]) == [("a", "a"), ("b", "b")]
+    assert paired_outputs(["a", "b", "c"], ["0", "b", "1"]) == [("a", "0"), ("b", "b"), ("c", "1")]
+
+
+SPELLINGS = [
+    ("SparseCategoricalCrossentropy", {"kind": "softmax_cross_entropy", "outputs": "logits"}),
+    ("sparse_categorical_crossentropy,from_logits=false", {"outputs": "probabilities", "clip": 1e-7}),
+    ("categorical_crossentropy", {"targets": "distributions"}),
+    ("CrossEntropyLoss,ignore_index=-100", {"kind": "softmax_cross_entropy", "ignore": -100}),
+    ("BCEWithLogitsLoss,pos_weight=2", {"outputs": "logits", "positive_weight": 2}),
+    ("BCELoss", {"outputs": "probabilities", "clip": 0.0, "log_floor": -100.0}),
+    ("MSELoss", {"kind": "mean_squared_error"}),
+    ("L1Loss", {"kind": "mean_absolute_error"}),
+    ("SmoothL1Loss", {"kind": "huber", "delta": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("text", "fields"), SPELLINGS)
+def test_losses_have_the_names_of_both_frameworks(text: str, fields: dict[str, Any]) -> None:
+    loss = parsed_losses([text]).to_dict()
+    assert {name: loss[name] for name in fields} == fields
+
+
+def test_optimizers_have_the_names_of_both_frameworks() -> None:
+    adam = parsed_optimizer("AdamW,lr=0.1,betas=[0.8,0.9],eps=1e-3")
+    assert (adam.kind, adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon) == (
+        "adamw",
+        0.1,
+        0.8,
+        0.9,
+        1e-3,
+    )
+    assert parsed_optimizer("RMSprop,lr=0.1,alpha=0.7").rho == 0.7
+    with pytest.raises(SpecError, match="alpha"):
+        parsed_optimizer("SGD,lr=0.1,alpha=0.7")
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ((["a=mse", "mae"],), "give --loss OUTPUT=KIND for each"),
+        ((["a=mse", "a=mae"],), "several losses are each of one output"),
+        ((["a=mse,weight=0"],), "weight is a number above 0"),
+        (([], ["m:f"]), "given together, for the same outputs"),
+        (([], ["a=m:f"], ["b=m:f"]), "received a and b"),
+        (([], ["m:f", "m:g"], ["m:f"]), "has two losses"),
+        (([], ["f"], ["m:f"]), "package.module:attribute"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(flags: tuple[list[str], ...], text: str) -> None:
+    with pytest.raises((SpecError, ExternalModelError), match=text):
+        parsed_losses(*flags)
+
+
+@pytest.mark.slow
+def test_own_losses_and_sample_weights_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_samples(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    models = [
+        "pair",
+        "--keras",
+        f"{KERAS}:binary",
+        "--torch",
+        f"{TORCH}:Binary",
+        "--data",
+        SAMPLES,
+        "--inputs",
+        "x",
+    ]
+    more = ["--targets", "yes", "--optimizer", "Adam,lr=1e-2", "--steps", 4, "--sample-weights", "weights"]
+    for loss, code, text in (
+        ("bce", 0, "loss functions of your own, sample weights: both trained 4 steps on one replica"),
+        ("bce_by_weights", 1, "divides by the sum of the sample weights"),
+    ):
+        losses = ["--keras-loss", f"{KERAS}:bce", "--torch-loss", f"{TORCH}:{loss}"]
+        got, out, err = Cli(tmp_path, capsys)(*models, *more, *losses, "--out", loss)
+        assert (got, text in out) == (code, True), out + err

@@ -1,0 +1,44 @@
+"""A loss of the user's own, called as Keras's `fit` calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.losses.losses import LossFunctionWrapper
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.resolve import function_of
+from parity.common.spec.external.target import Target
+from parity.tf_impl.external.calling import is_tensor
+
+_WANTED = "a loss: a keras.losses.Loss, or a function of targets and outputs"
+
+
+def mean(target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None) -> tf.Tensor:
+    """Return the mean of a loss over a batch, a scalar.
+
+    Args:
+        target: what names the loss, called as `loss(targets, outputs)`. It gives a mean, or a value for each sample.
+        outputs: a tensor, or what a model gives.
+        targets: a tensor, or several in a list or dict, (batch, ...).
+        weights: of the samples, (batch,), or None.
+
+    Raises:
+        ExternalModelError: the loss cannot be imported, takes no weights here, or gives no tensor of floats.
+    """
+    loss = function_of(target, "tensorflow", _WANTED)
+    if isinstance(loss, keras.Layer):
+        raise ExternalModelError(f"{target} gives a model or layer; it must give {_WANTED}")
+    if not isinstance(loss, keras.losses.Loss) and is_tensor(outputs) and is_tensor(targets):
+        loss = LossFunctionWrapper(loss)  # as `compile` has it
+    if weights is None:
+        value = loss(targets, outputs)
+    elif isinstance(loss, keras.losses.Loss):
+        value = loss(targets, outputs, sample_weight=weights)
+    else:
+        raise ExternalModelError(f"{target} takes all outputs at once, for which Keras has no sample weights")
+    if not is_tensor(value) or not value.dtype.is_floating:
+        raise ExternalModelError(f"{target} gives {type(value).__name__}; it must give {_WANTED[3:]}")
+    return tf.reduce_mean(value)
