@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Literal, TypeVar
 
 import pytest
@@ -326,6 +327,7 @@ def pair_of(
     return FaultPair(first, second, suite, missed)
 
 
+@cache
 def spec_of(recipe: str, overrides: tuple[str, ...] = ()) -> TrainSpec:
     """A recipe with steps of a little more than an epoch, and further overrides."""
     epoch = _EPOCH["tiny" if recipe.endswith(":tiny") else "digits"]
