@@ -169,6 +169,9 @@ class _Flow:
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         self.bench = bench_of(asked, opened, mapping)
         check_finite(self.bench)
+        terms = self.bench.losses[0].terms
+        if len(terms) > 1:
+            self._tell(f"losses: {', '.join(f'{term.name} of output {term.output}' for term in terms)}")
         for line in doubtful_losses(self.bench):
             self._tell(line)
         if self.unshared is not None:
@@ -315,20 +318,21 @@ class _Flow:
     def _without_spec(self) -> list[str]:
         """What no spec describes, so that no strategy trains it."""
         asked = self.asked
-        own = any(not isinstance(one.loss, LossBase) for one in asked.objectives)
         reasons = {
             "several inputs": len(asked.data.inputs) > 1,
-            "several outputs": len(self.bench.outlines[0].outputs) > 1,
-            "loss functions of your own": own,
-            "weighted losses": not own and not isinstance(asked.loss, LossBase),
+            "several losses": len(asked.objectives) > 1,
+            "loss functions of your own": any(not isinstance(one.loss, LossBase) for one in asked.objectives),
+            "a weight of a loss": any(one.weights != (1, 1) for one in asked.objectives),
             "sample weights": asked.data.weights is not None,
         }
         return [reason for reason, holds in reasons.items() if holds]
 
     def _trained_here(self) -> Diagnosis:
         """Of models and losses that no spec describes."""
-        found = self._diagnosed(None)
         why = ", ".join(self._without_spec())
+        if self.way.placements:
+            raise SpecError(f"--placement: {why} are trained on one replica only; leave --placement out")
+        found = self._diagnosed(None)
         if found.verdict == "divergent":
             note = f"{why}: one step was compared, and no training"
             return replace(found, notes=(note, *found.notes))
@@ -341,7 +345,7 @@ class _Flow:
                 f"{why}: one pass and three updates by your optimizers were compared, and no training, since no"
                 " optimizer of ours is like them"
             )
-            return replace(found, notes=(note, *found.notes))
+            return replace(found, name="pair, not trained", notes=(note, *found.notes))
         self._say(f"training both for {self.asked.steps} steps")
         with exact_constants(self.bench):
             trained = train_here(self.bench, self.asked, optimizer)
@@ -352,7 +356,8 @@ class _Flow:
         )
         verdict = found.verdict if trained.agrees else "divergent"
         when = None if trained.agrees else When(None, note)
-        return replace(found, verdict=verdict, when=when, notes=(note, *found.notes))
+        name = "pair, trained on one replica without a strategy"
+        return replace(found, name=name, verdict=verdict, when=when, notes=(note, *found.notes))
 
     def _diagnosed(self, when: When | None) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")

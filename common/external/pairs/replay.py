@@ -14,6 +14,7 @@ from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose
 from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
@@ -75,7 +76,7 @@ def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
         keras=Target.of(layer.keras, dict(layer.keras_arguments)),
         torch=Target.of(layer.torch, dict(layer.torch_arguments)),
         data=SampleFile.of(path, (source.inputs,), (source.targets,), source.divide_by),
-        loss=spec.loss,
+        loss=(Objective(layer.keras_output, spec.loss),) if layer.keras_output else spec.loss,
         optimizer=spec.optimizer,
         optimizers=None,
         steps=spec.steps,

@@ -153,10 +153,8 @@ class SampleFile:
                 )
         targets = {name: found.pop(name) for name in self.targets}
         weights = None if self.weights is None else found.pop(self.weights).astype(np.float64)
-        if weights is not None and ((weights < 0).any() or not weights.any()):
-            raise SpecError(
-                f"--data {self.path}: {self.weights} has weights below 0, or all of a batch are 0"
-            )
+        if weights is not None and (weights < 0).any():
+            raise SpecError(f"--data {self.path}: {self.weights} has weights below 0")
         if self.divide_by != 1:
             found = {name: value / self.divide_by for name, value in found.items()}
         return Samples(found, targets, weights)

@@ -14,7 +14,7 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
-from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.external.pairs.bench import Bench, LoadedPair, taken
 from parity.common.external.pairs.objectives import Objective, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
@@ -45,6 +45,10 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
     """
     samples = asked.data.rows(0, min(asked.global_batch, asked.data.samples))
     inputs = samples.inputs
+    if samples.weights is not None and not samples.weights.any():
+        raise SpecError(
+            f"--data {asked.data.path}: all weights of the first batch are 0; nothing could be compared"
+        )
     with ThreadPoolExecutor(2) as threads:
         optimizers = asked.optimizers or (None, None)
         traced = list(threads.map(_traced, (keras, torch), (inputs, inputs), optimizers))
@@ -69,11 +73,15 @@ def losses_of(
 
 def check_finite(bench: Bench) -> None:
     """Raise ExternalModelError where a model's outputs are not finite: nothing could be compared."""
-    for side, _, inputs in bench.sides:
-        passed = side.forward(inputs, training=True)
+    for (side, _, inputs), loss in zip(bench.sides, bench.losses, strict=True):
+        passed = taken(side, inputs, loss, training=True)
         tensors = {**passed.activations, **passed.outputs}
         if all(np.isfinite(value).all() for value in passed.outputs.values() if value.dtype.kind == "f"):
-            continue
+            if passed.loss_sum is None or np.isfinite(passed.loss_sum):
+                continue
+            raise ExternalModelError(
+                f"{side.target}: its outputs are finite, and its loss is {passed.loss_sum}"
+            )
         first = next(n for n, v in tensors.items() if v.dtype.kind == "f" and not np.isfinite(v).all())
         raise ExternalModelError(
             f"{side.target}: its outputs are not finite for these samples, though weights and samples are; the first"
@@ -289,13 +297,19 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
     if len(asked.data.inputs) != 1:
         raise SpecError(f"training takes one input, the models have {', '.join(asked.data.inputs)}")
     (inputs,) = bench.inputs[0].values()
+    loss = asked.objectives[0].loss
+    assert isinstance(loss, LossBase)
     reference = bench.reference(training=True)
-    (output,) = list(reference.outputs.values())[:1]
-    assert isinstance(asked.loss, LossBase)
+    terms = [side.terms[0] for side in bench.losses]
+    names = [
+        (term.output or "") if len(o.outputs) > 1 else ""
+        for term, o in zip(terms, bench.outlines, strict=True)
+    ]
+    output = reference.outputs[terms[0].output or next(iter(reference.outputs))]
     null = measured_zero_gradients(reference.gradients)
-    for given, loss in _subsets(asked, bench):
+    for given, part in _subsets(asked, bench):
         # One that is zero whatever the samples is zero of any of them.
-        others = bench.keras.gradients(given, loss.targets, loss.terms, taps=False).gradients
+        others = taken(bench.keras, given, part, training=True, taps=False).gradients
         null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
     kinds = {info.kind for outline in bench.outlines for info in outline.layers}
     layer = Imported(
@@ -310,7 +324,9 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
         ),
         output=output.shape[1:],
         torch_layout=bench.layout,
-        torch_output_layout="channels_first" if bench.losses[1].terms[0].channels_first else "as_is",
+        torch_output_layout="channels_first" if terms[1].channels_first else "as_is",
+        keras_output=names[0],
+        torch_output=names[1],
         weights=str(weights.resolve()),
         sha256=hash_of(weights),
         statistics="per_replica" if "batch_norm" in kinds else "none",
@@ -340,7 +356,7 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
                 "train_samples": asked.data.samples - held_out,
                 "eval_samples": held_out,
             },
-            "loss": asked.loss.to_dict(),
+            "loss": loss.to_dict(),
             "optimizer": optimizer.to_dict(),
             "global_batch_size": min(asked.global_batch, asked.data.samples - held_out),
             "steps": asked.steps,
