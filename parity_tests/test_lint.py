@@ -87,6 +87,16 @@ def test_with_all_made_equal_nothing_is_named(nets: dict[str, tuple[Outline, Out
     assert [(one.torch, one.what) for one in result.unread] == [("bn", "layer"), ("bn", "running_variance")]
 
 
+@pytest.mark.parametrize("kept", ["initial values", "layout", "forward", "training mode", "update"])
+def test_what_equal_weights_settle_does_not_count(
+    nets: dict[str, tuple[Outline, Outline]], kept: str
+) -> None:
+    result = audit(*nets["stock"])
+    some = tuple(one for one in result.differences if one.changes == kept)
+    assert some and result.differ
+    assert Audit(differences=some, unread=(), pairs=()).differ == (kept not in ("initial values", "layout"))
+
+
 def test_equal_numbers_at_different_places_are_different(nets: dict[str, tuple[Outline, Outline]]) -> None:
     assert named(audit(*nets["adam"])) == {("optimizer: epsilon_place", 11)}
 
@@ -371,12 +381,61 @@ def test_the_command_tells_by_exit_code_and_in_words(tmp_path: Path) -> None:
     ]
     done = lint(*stock, *optimizers)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "12 differences of 10 kinds, 1 of layout only" in done.stdout
+    assert "6 differences of 6 kinds, 1 of layout only, 6 of initial values only" in done.stdout
     assert "in Keras momentum=0.9; in PyTorch momentum=0.01" in done.stdout
     told = json.loads(lint(*stock, *optimizers, "--json").stdout)
     assert {one["row"] for one in told["differences"]} == {row for _, row in STOCK}
     done = lint("--input-shape", "12,12,4")
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
+def _traced(framework: str, *layers: tuple[str, str, dict[str, object], tuple[int, ...]]) -> Outline:
+    """layers: (path, kind or the name of a function, settings, shape of the output), called in this order."""
+    infos = [
+        LayerInfo(
+            path=path,
+            kind="activation" if "scaled" in kind else kind,
+            type=f"t.{kind}",
+            calls=1,
+            settings=settings,
+            inputs=((2, 4, 5, 5),) if "softmax" in settings.values() else ((2, 5, 8),),
+            outputs=(shape,),
+        )
+        for path, kind, settings, shape in layers
+    ]
+    order = tuple(info.path for info in infos)
+    return Outline(
+        framework=framework, target="m:a", type="t", versions={}, tensors=(), layers=tuple(infos), order=order
+    )
+
+
+def test_attention_is_compared_with_the_layers_that_it_is_elsewhere() -> None:
+    """Whole, as products of several axes, and as torch's function with linear layers around it."""
+    sizes = {"heads": 4, "head_size": 2, "scale_factor": 0.5, "use_bias": True, "output_bias": True}
+    whole = ("attention", "attention", sizes, (2, 5, 8))
+    softmax = {"function": "softmax", "axis": -1}
+
+    def linear(name: str, bias: bool = True) -> tuple[str, str, dict[str, object], tuple[int, ...]]:
+        return (name, "dense", {"units": 8, "use_bias": bias}, (2, 5, 8))
+
+    function = ("scaled", "scaled_dot_product_attention", softmax, (2, 4, 5, 2))
+    product = {"equation": "bqm,muh->bquh", "use_bias": True}
+    einsum = [(name, "einsum_dense", product, (2, 5, 4, 2)) for name in "qkv"]
+    keras = [
+        _traced("tensorflow", whole),
+        _traced("tensorflow", *einsum, ("soft", "activation", softmax, (2, 4, 5, 5)), linear("out")),
+    ]
+    torch = _traced("torch", linear("q"), linear("k"), linear("v"), function, linear("out"))
+    for one in keras:
+        assert audit(one, torch).differences == ()
+    wrong = _traced("torch", linear("q"), linear("k"), linear("v", bias=False), function, linear("out"))
+    assert [found.setting for found in audit(keras[1], wrong).differences] == ["use_bias"]
+    # A softmax that the other side has not is one of a loss only at the end of a model.
+    bare = [linear(name) for name in "qkv"]
+    last = ("probabilities", "activation", softmax, (2, 8))
+    for ours, row in (((*bare[:2], last, bare[2]), None), ((*bare, last), 32)):
+        (found,) = audit(_traced("tensorflow", *ours), _traced("torch", *bare)).differences
+        assert (found.setting, found.row) == ("counterpart", row)
 
 
 def test_an_outline_leaves_the_model_and_the_framework_alone(peers: dict[str, Peer]) -> None:

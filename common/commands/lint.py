@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from rich.table import Table
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.commands import add_command
-from parity.common.external.lint.lint import Audit, Difference, Unread, audit
+from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import say, table_console
@@ -40,7 +41,7 @@ def add(commands: Any) -> None:
         "lint",
         run,
         "compare the settings of a Keras model and its PyTorch port, without training",
-        "Exit codes: 0 no difference but of layout, 1 differences, 2 usage error or a model that cannot be built."
+        "Exit codes: 0 no difference but of layout or initial values, 1 differences, 2 usage error or a model that cannot be built."
         " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
     )
     flag, model = command.add_argument, "MODULE:ATTRIBUTE"
@@ -63,7 +64,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what differs; 1 where anything does but the layout."""
+    """Print what differs; 1 where anything does but layouts and initial values."""
     targets = {"tensorflow": Target.of(options.keras), "torch": Target.of(options.torch)}
     optimizers = {"tensorflow": options.keras_optimizer, "torch": options.torch_optimizer}
     for name in filter(None, optimizers.values()):
@@ -158,12 +159,12 @@ def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
             markup=False,
             soft_wrap=True,
         )
-    kinds = [group for group in groups if group[0].changes != "layout"]
+    kinds = [group for group in groups if group[0].changes not in MAPPED_AWAY]
     count = sum(map(len, kinds))
-    layouts = len(found.differences) - count
     verdict = f"{count or 'no'} difference{'' if count == 1 else 's'}"
     verdict += f" of {len(kinds)} kinds" if kinds else ""
-    more = f", {layouts} of layout only" if layouts else ""
+    counts: Counter[str] = Counter(one.changes for one in found.differences)
+    more = "".join(f", {counts[each]} {what} only" for each, what in MAPPED_AWAY.items() if counts[each])
     optimizers = "" if keras.optimizer is None and torch.optimizer is None else " and the optimizers"
     where = f"in {len(found.pairs)} pairs of layers{optimizers}: {keras.target}, {torch.target}"
     say(Console(emoji=False), escape(f"{verdict}{more} {where}"))

@@ -185,6 +185,8 @@ def function_of(
         module = cls(**_named(names, args, kwargs))
         kind = kind_of(module)
         return name, kind, READERS[kind](module)
+    if name == "scaled_dot_product_attention":
+        return name, "activation", READERS["activation"](nn.Softmax(-1))
     if name == "interpolate":
         names = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
         arguments = _named(names, args, kwargs)

@@ -14,6 +14,8 @@ from parity.common.spec.layers.windows import dilated, same_pads
 Settings = dict[str, Setting]
 _CONVOLUTIONS = {f"{kind}conv{rank}d" for kind in ("", "depthwise_", "separable_") for rank in (1, 2, 3)}
 _POSITIVE = ("relu", "relu6", "sigmoid", "softplus", "softmax", "hard_sigmoid")
+# A function that contains a softmax.
+_ATTENTION = "scaled_dot_product_attention"
 # The setting without which there is no tensor to initialise.
 _SWITCH = {"bias_initializer": "use_bias", "gamma_initializer": "scale", "beta_initializer": "center"}
 # What decides how far windows reach, besides padding.
@@ -40,6 +42,11 @@ class Item:
     def path(self) -> str:
         """As in the outline."""
         return self.info.path
+
+    @property
+    def inside_attention(self) -> bool:
+        """Whether it is the softmax of an attention that is called as one."""
+        return self.info.type.endswith(_ATTENTION) or (self.part and self.kind == "activation")
 
     @property
     def rank(self) -> int:
@@ -140,6 +147,49 @@ def _separated(item: Item) -> list[Item]:
     ]
 
 
+def attention_parts(item: Item) -> list[Item]:
+    """Split an attention into the layers that other models write it as: projections, softmax, projection."""
+    info, given = item.info, item.info.settings
+    if item.kind != "attention":
+        return [item]
+    shared = {name: v for name, v in given.items() if name == "trainable" or name.endswith("_regularizer")}
+    shared |= {name: given[name] for name in ("bias_initializer",) if name in given}
+    inner = int(str(given["heads"])) * int(str(given["head_size"]))
+    last = info.outputs[0][-1:] if info.outputs else ()
+
+    def dense(units: Shape, kernel: str, bias: str) -> Item:
+        settings = {**shared, **dict(zip(("units",), units, strict=False)), "use_bias": given[bias]}
+        settings |= {"kernel_initializer": given[kernel]} if kernel in given else {}
+        shapes = tuple((*shape[:-1], *units) for shape in info.outputs[:1])
+        return Item(
+            info.model_copy(update={"settings": settings, "outputs": shapes}),
+            "dense",
+            item.framework,
+            part=True,
+        )
+
+    softmax = info.model_copy(update={"settings": {"function": "softmax", "axis": -1}, "outputs": ()})
+    return [
+        *[dense((inner,), "kernel_initializer", "use_bias") for _ in range(3)],
+        Item(softmax, "activation", item.framework, part=True),
+        dense(last, "output_kernel_initializer", "output_bias"),
+    ]
+
+
+def _projection(item: Item) -> Item:
+    """A product whose kernel's axes are in its output, as (batch, ..., heads, size), is a dense layer."""
+    equation, outputs = str(item.info.settings.get("equation", "")), item.info.outputs
+    both, _, made = equation.replace("...", "").partition("->")
+    given, _, kernel = both.partition(",")
+    new = [letter for letter in kernel if letter in made and letter not in given]
+    if not outputs or not new or any(letter in made for letter in set(kernel) - set(new)):
+        return item
+    sizes = [outputs[0][made.index(letter) - len(made)] or 0 for letter in new]
+    settings = {name: value for name, value in item.info.settings.items() if name != "equation"}
+    info = item.info.model_copy(update={"settings": {**settings, "units": math.prod(sizes)}})
+    return Item(info, "dense", item.framework)
+
+
 def _of_kernel(given: Mapping[str, Setting], which: str) -> Settings:
     """The initialiser and the penalty of one of two kernels, as of a layer that has one."""
     found = {"kernel_initializer": given.get(f"{which}_initializer")}
@@ -149,7 +199,9 @@ def _of_kernel(given: Mapping[str, Setting], which: str) -> Settings:
 
 
 def _simpler(item: Item) -> Item:
-    """An average over one window that is the whole image is a global one."""
+    """An average over one window that is the whole image is a global one; a product may be a dense layer."""
+    if item.kind == "einsum_dense":
+        return _projection(item)
     if item.kind.startswith("average_pool") and item.info.outputs:
         before, after = (item.sides(shapes, item.rank) for shapes in (item.info.inputs, item.info.outputs))
         if before == item.info.settings["size"] and after is not None and set(after) == {1}:
@@ -171,8 +223,12 @@ def effective(item: Item, other: Item) -> Settings:
         found["padding_values"] = "zeros" if item.padded and not item.positive else "lowest"
     if item.kind.startswith("average_pool") and item.padded:
         found["count_padding"] = True
+    if item.inside_attention or other.inside_attention:
+        found.pop("axis", None)  # over the keys
     if "axis" in found:
-        found["axis"] = _axis(item, found["axis"])
+        places = [_place(one) for one in (item, other)]
+        same = item.info.inputs[:1] == other.info.inputs[:1] and places[0] == places[1]
+        found["axis"] = places[0] if same else _axis(item, found["axis"])
     if "order" in found and item.info.inputs:
         found["shape"] = tuple(side or -1 for side in item.info.inputs[0][1:])
     return found
@@ -264,6 +320,12 @@ def _cropping(item: Item) -> Setting:
         )
         result += layer.crops()[0]
     return tuple(result)
+
+
+def _place(item: Item) -> Setting:
+    """An axis by its number from the front; as it is where the rank is not known."""
+    axis, shapes = item.info.settings.get("axis"), item.info.inputs
+    return axis % len(shapes[0]) if isinstance(axis, int) and shapes else axis
 
 
 def _axis(item: Item, axis: Setting) -> Setting:

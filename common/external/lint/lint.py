@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parity.common.external.lint.alignment import aligned
-from parity.common.external.lint.effective import Item, compared, effective, items_of
+from parity.common.external.lint.effective import Item, attention_parts, compared, effective, items_of
 from parity.common.external.lint.optimizer_settings import OPTIMIZERS
 from parity.common.external.lint.settings import LAYERS, PLUMBING, ROWS, Changes, Meaning, said
 from parity.common.spec.base import Spec
@@ -26,6 +26,8 @@ _SHARED = (
 )
 _KIND = Meaning(None, "forward", "a layer of kind {v}", "a layer of kind {v}")
 _OPTIMIZER_KIND = Meaning(None, "update", "an optimizer of kind {v}", "an optimizer of kind {v}")
+# Of no consequence once the weights are mapped and copied.
+MAPPED_AWAY = {"layout": "of layout", "initial values": "of initial values"}
 _PROBABILITIES = ("softmax", "sigmoid", "log_softmax")
 
 
@@ -91,8 +93,8 @@ class Audit(Spec):
 
     @property
     def differ(self) -> bool:
-        """Whether the two would train differently by their settings: layouts alone do not count."""
-        return any(found.changes != "layout" for found in self.differences)
+        """Whether the two would train differently with equal weights: neither layouts nor initial values count."""
+        return any(found.changes not in MAPPED_AWAY for found in self.differences)
 
 
 def lint(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = None) -> list[Difference]:
@@ -111,6 +113,9 @@ def audit(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = N
     """
     unread: list[Unread] = []
     sides = [_known(outline, unread) for outline in (keras, torch)]
+    whole = [{item.path: item for item in side if item.kind == "attention"} for side in sides]
+    if bool(whole[0]) != bool(whole[1]):
+        sides = [[part for item in side for part in attention_parts(item)] for side in sides]
     found = aligned(sides[0], sides[1], [(pair.keras, pair.torch) for pair in layers or ()])
     differences: list[Difference] = []
     for left, right in found.pairs:
@@ -118,7 +123,17 @@ def audit(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = N
     for left, right in found.displaced:
         why = "they are called in another order than the layers around them: alike only if that is of no consequence"
         unread.append(Unread(keras=left.path, torch=right.path, what="order", why=why))
-    differences += [_without(item) for item in found.alone]
+    ends = [side[-1:] for side in sides]
+    named = {(item.framework, item.path) for pair in found.pairs for item in pair}
+    for item in found.alone:
+        # Of an attention that is several layers elsewhere, one may be within another.
+        if item.part and item.kind in ("dense", "activation"):
+            path = item.framework, item.path
+            if path not in named:
+                named.add(path)
+                differences.append(_without(whole[item.framework == "torch"][item.path], last=False))
+        elif not item.inside_attention:
+            differences.append(_without(item, last=any(item in end for end in ends)))
     differences += _optimizers(keras.optimizer, torch.optimizer, unread)
     return Audit(
         differences=tuple(differences),
@@ -209,14 +224,14 @@ def _difference(
     )
 
 
-def _without(item: Item) -> Difference:
-    """Of a layer that the other side has not."""
+def _without(item: Item, last: bool) -> Difference:
+    """Of a layer that the other side has not; `last`: whether the model ends with it."""
     keras = item.framework == "tensorflow"
     value = _described(item)
     changes: Changes = "layout" if item.kind == "flatten" else "forward"
     if item.kind.endswith("dropout"):
         changes = "training mode"
-    row = 32 if item.info.settings.get("function") in _PROBABILITIES else None
+    row = 32 if last and item.info.settings.get("function") in _PROBABILITIES else None
     add, remove = f"add {value}", "remove it"
     return Difference(
         keras=item.path if keras else None,

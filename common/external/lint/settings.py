@@ -307,8 +307,9 @@ LAYERS: Mapping[str, Mapping[str, Meaning]] = {
     "dense": _DENSE,
     **{f"conv{rank}d": _CONVOLUTION for rank in (1, 2, 3)},
     **{f"depthwise_conv{rank}d": _CONVOLUTION for rank in (1, 2)},
-    # TensorComparison as the two that they are.
+    # Compared as the two, or the one, that they are.
     **{f"separable_conv{rank}d": {} for rank in (1, 2)},
+    "einsum_dense": {},
     **{f"conv{rank}d_transpose": _TRANSPOSED for rank in (1, 2, 3)},
     **{f"max_pool{rank}d": _POOL for rank in (1, 2, 3)},
     **{f"average_pool{rank}d": _AVERAGE_POOL for rank in (1, 2, 3)},

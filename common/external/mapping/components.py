@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.mapping import Pair
 from parity.common.spec.external.outline import Outline
 
-_CALL = re.compile(r"(#\d+)?(:0)?")
+_CALL = re.compile(r"(#\d+)?(:0)?$")
 _RESHAPED = "reshaped"
 _BEFORE = "/before_activation"
 
@@ -101,13 +102,17 @@ def _is_within(path: str, outer: str) -> bool:
 
 def taps_of(activations: Arrays, path: str) -> list[str]:
     """The taps of a layer's calls, in order: of what its activation is given where it has one."""
-    for start in (f"{path}{_BEFORE}", path):
-        found = [
-            name for name in activations if name.startswith(start) and _CALL.fullmatch(name[len(start) :])
-        ]
-        if found:
-            return found
-    return []
+    taps = _taps_by_path(tuple(activations))
+    return taps.get(f"{path}{_BEFORE}") or taps.get(path) or []
+
+
+@lru_cache(maxsize=16)
+def _taps_by_path(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Taps by the path that is left without the number of a call: a pass has thousands, which are asked for again and again."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_CALL.sub("", name), []).append(name)
+    return found
 
 
 class Views:

@@ -72,6 +72,9 @@ class _Search:
         self.last = Trial({}, float("inf"))
         self.hidden = float("inf")
         self.shown: set[int] = set()
+        # Whether any order of siblings has put a component right; trials of orders, and the pairs that they are of.
+        self._nearer = False
+        self._tried: tuple[list[Pair], dict[object, Trial]] = [], {}
 
     @property
     def is_over(self) -> bool:
@@ -244,7 +247,10 @@ class _Search:
     def _order_siblings(self) -> None:
         """Layers that are given the same and are alike: which is which shows in what comes after them."""
         siblings = self._siblings()
+        self._nearer = False
         for strict in (True, False):
+            if not strict and not self._nearer:
+                return
             trial = self.bench.try_out(self.pairs)
             wrong = [place for place, value in trial.deviations.items() if value > WRONG]
             for place in [*wrong, None]:
@@ -274,13 +280,25 @@ class _Search:
                 break
             tried: list[tuple[float, int, list[Pair], Trial]] = []
             for partner in _orders(members):
-                pairs = self._repaired(self.pairs, partner)
-                now = self.bench.try_out(pairs)
+                pairs, now = self._reordered(partner)
                 if far(now) < far(trial) / _CLEARLY:
                     tried.append((_total(now), len(tried), pairs, now))
+            self._nearer |= bool(tried)
             if tried and (not strict or _is_better(min(one[0] for one in tried), _total(trial))):
                 _, _, self.pairs, trial = min(tried, key=lambda one: one[:2])
         return trial
+
+    def _reordered(self, partner: Names[int, int]) -> tuple[list[Pair], Trial]:
+        """The pairs with siblings in another order, and a trial of them: one for all components that they may put right."""
+        pairs = self._repaired(self.pairs, partner)
+        base, known = self._tried
+        if base != self.pairs:
+            known = {}
+            self._tried = list(self.pairs), known
+        key = tuple(partner.items())
+        if key not in known:
+            known[key] = self.bench.try_out(pairs)
+        return pairs, known[key]
 
     def _siblings(self) -> list[list[int]]:
         """Components of one signature whose outputs are the same where their values are."""
