@@ -27,6 +27,7 @@ from parity.common.external.pairs.setup import (
     losses_of,
     map_pair,
     open_pair,
+    settle_targets,
 )
 from parity.common.external.pairs.steps import train_here
 from parity.common.external.process.worker import ExternalWorker
@@ -208,6 +209,26 @@ def test_a_wrong_loss_is_named(pairs: Pairs, name: str) -> None:
     why = finding.explanation
     assert finding.stage == "loss" and why is not None
     assert (why.cause, text in why.text) == (cause, True), why
+
+
+COLUMN = Case(("binary", "Column"), targets=("yes",))
+SHAPES = {
+    "as the output": ("squares", "outputs", ["with (8,) it would give"]),
+    "as stored": ("of_column", "stored", ["in the shape (8,)", "with (8, 1) it would give"]),
+    "refused otherwise": ("bce", "outputs", []),
+    "wrong in any": ("errors", "outputs", ["with (8,) it would give"]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_torch_is_given_labels_in_a_shape_that_its_loss_takes(pairs: Pairs, name: str) -> None:
+    loss, form, told = SHAPES[name]
+    case = replace(COLUMN, own=(("bce" if loss == "bce" else "squares", loss),))
+    asked, bench, lines = settle_targets(*pairs.bench(case))
+    assert asked.objectives[0].given == form
+    assert len(lines) == bool(told) and all(text in lines[0] for text in told), lines
+    found = diagnose_pair(bench, lint(*bench.outlines, bench.mapping.layers))
+    assert found.verdict == ("divergent" if name == "wrong in any" else "parity")
 
 
 def test_what_only_later_samples_show_is_seen_in_training(pairs: Pairs) -> None:

@@ -39,6 +39,13 @@ class Binary(nn.Module):
         return self.logit(torch.tanh(self.trunk(x))).squeeze(-1)
 
 
+class Column(Binary):
+    """It keeps the axis, as Keras does."""
+
+    def forward(self, x):
+        return super().forward(x)[:, None]
+
+
 def bce(outputs, targets, weights=None):
     return F.binary_cross_entropy_with_logits(outputs, targets, weights)
 
@@ -74,6 +81,11 @@ def bce_of_small(outputs, targets):
 
 def squares(outputs, targets):
     return F.mse_loss(outputs, targets)
+
+
+def of_column(outputs, targets):
+    """For targets as the file has them, (n,)."""
+    return F.mse_loss(outputs, targets.unsqueeze(1).to(outputs.dtype))
 
 
 def errors(outputs, targets):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from parity.common.spec.losses import LossBase, parse_loss
 PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")
 _NAMED = re.compile(r"([\w./]+)=(.*)", re.DOTALL)
 Shape = tuple[int, ...]
+TargetForm = Literal["outputs", "stored", "squeezed"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class Objective:
     """A loss and what it is of; the means of several are added, times their weights.
 
     output: its name in either model; None: the only one, or for the users' own losses all that a model gives.
-    loss: ours, of both sides; or the users' own, Keras's and torch's. weights: Keras's and torch's.
+    loss: ours, of both sides; or the users' own, Keras's and torch's. weights: Keras's and torch's. given: the shape in
+    which torch's own loss is given its targets: like the output, as the file has them, or without a last axis of one.
     """
 
     output: str | None
     loss: LossBase | tuple[Target, Target]
     weights: tuple[float, float] = (1.0, 1.0)
+    given: TargetForm = "outputs"
 
 
 def parsed_loss(text: str) -> LossBase:
@@ -200,7 +203,7 @@ def sides_of(
             # Of all outputs at once, each target by itself where an output is called so.
             at_name = at if form == "array" else [shapes[0].get(name), shapes[1].get(name)]
             ours, theirs = _shaped(targets[name], name, objective.loss, at_name)
-            shaped[0][name], shaped[1][name] = ours, theirs
+            shaped[0][name], shaped[1][name] = ours, _given(objective.given, theirs, targets[name])
         for side in range(2):
             own = None if isinstance(objective.loss, LossBase) else objective.loss[side]
             terms[side].append(
@@ -315,6 +318,12 @@ def _shaped(
     # As many as the outputs: numbers, though they may be 0 and 1.
     numbers = target.astype(np.float64)
     return numbers, to_torch_input(numbers) if first else _squeezed(numbers, torch[1:])
+
+
+def _given(form: TargetForm, target: Array, stored: Array) -> Array:
+    if form == "stored" and stored.size == target.size:
+        return stored.astype(target.dtype)
+    return target[..., 0] if form == "squeezed" and target.ndim > 1 and target.shape[-1] == 1 else target
 
 
 def _fitted(target: Array, name: str, wanted: Shape, *, one_hot: bool) -> Array:

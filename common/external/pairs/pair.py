@@ -45,6 +45,7 @@ from parity.common.external.pairs.setup import (
     doubts_of,
     map_pair,
     open_pair,
+    settle_targets,
     spec_of,
     turn_off_dropout,
     unshared,
@@ -167,7 +168,10 @@ class _Flow:
         save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
-        self.bench = bench_of(asked, opened, mapping)
+        self.asked, self.bench, lines = settle_targets(asked, bench_of(asked, opened, mapping))
+        for line in lines:
+            self._tell(line)
+        asked = self.asked
         check_finite(self.bench)
         terms = self.bench.losses[0].terms
         if len(terms) > 1:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
+from parity.common.diagnosis import limits
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
-from parity.common.external.pairs.bench import Bench, LoadedPair, taken
-from parity.common.external.pairs.objectives import Objective, sides_of
+from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, taken
+from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Arrays, same
 from parity.common.external.process.worker import ExternalWorker
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping, read_mapping
 from parity.common.spec.external.outline import Outline
@@ -98,6 +101,54 @@ def any_losses(bench: Bench) -> tuple[BatchLoss, BatchLoss]:
     }
     objectives = [Objective(name, MeanSquaredError()) for name in targets]
     return sides_of(objectives, bench.outlines, targets, None)
+
+
+def settle_targets(asked: PairRequest, bench: Bench) -> tuple[PairRequest, Bench, list[str]]:
+    """Give torch's own losses targets in a shape that they take: (n, 1) or (n,) is up to the user's loop.
+
+    The first shape with which the losses are equal is taken, else the first that is taken at all.
+
+    Returns:
+        what was asked, the models with the losses settled, and a line for each loss of which the shape matters.
+    """
+    lines: list[str] = []
+    samples = asked.data.rows(0, len(next(iter(bench.inputs[0].values()))))
+    for number, objective in enumerate(asked.objectives):
+        term = bench.losses[1].terms[number]
+        if isinstance(objective.loss, LossBase) or len(term.targets) > 1:
+            continue
+        trials: dict[tuple[int, ...], tuple[PairRequest, Bench]] = {}
+        for form in get_args(TargetForm):
+            each = [replace(o, given=form) if o is objective else o for o in asked.objectives]
+            trial = replace(asked, loss=tuple(each))
+            losses = losses_of(trial, bench.outlines, samples)
+            trials.setdefault(
+                losses[1].targets[term.targets[0]].shape, (trial, replace(bench, losses=losses))
+            )
+        values: dict[tuple[int, ...], float] = {}
+        with exact_constants(bench):
+            due = bench.reference(True).terms[term.name] if len(trials) > 1 else 0.0
+            for shape, (_, other) in trials.items() if len(trials) > 1 else ():
+                with suppress(ExternalModelError):  # it does not take this shape
+                    values[shape] = other.torch_pass(True).terms[term.name]
+        if not values:
+            continue  # what is wrong is told where the loss is needed
+        equal = [shape for shape, value in values.items() if _close(due, value)]
+        chosen = (equal or list(values))[0]
+        asked, bench = trials[chosen]
+        others = [shape for shape, value in values.items() if not _close(values[chosen], value)]
+        said = "".join(
+            f"; with {shape} it would give {values[shape]:.6g}, so mind your loop" for shape in others
+        )
+        if said or chosen != next(iter(trials)):
+            lines.append(
+                f"{objective.loss[1]}: given {term.targets[0]} in the shape {chosen} it gives {values[chosen]:.6g}{said}"
+            )
+    return asked, bench, lines
+
+
+def _close(left: float, right: float) -> bool:
+    return tensor_deviation(np.array(left), np.array(right)) <= limits.LIVE_FLOAT64
 
 
 def doubtful_losses(bench: Bench) -> list[str]:
