@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 from parity.common.external.mapping.parameter_groups import ParameterGroup
-from parity.common.spec.external.mapping import Pair
-from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.mapping import Pair, Source
+from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.common.spec.external.rules import parse_rule
 
 # How many layers one may stand for.
@@ -63,18 +64,62 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
     return found if len(found) > 1 and whole_size == shape[0] else []
 
 
-def shifts(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> Iterator[Pair]:
-    """Biases of groups without a counterpart, of which one side has no other tensor: the only ones of their size."""
-    sides = [[group for group in side if "shift" in group.parts] for side in (keras, torch)]
-    for ours in sides[0]:
-        shape = ours.parts["shift"].shape
-        alike = [[group for group in side if group.parts["shift"].shape == shape] for side in sides]
-        if len(shape) != 1 or [len(side) for side in alike] != [1, 1]:
+def biases(
+    pairs: Sequence[Pair],
+    outlines: tuple[Outline, Outline],
+    keras: Sequence[ParameterGroup],
+    torch: Sequence[ParameterGroup],
+) -> list[Pair]:
+    """The pairs, with biases that stand in another layer than their kernel on one side: around a dense layer without one.
+
+    Args:
+        pairs: known ones; of those in which one side alone has a bias, two may become one.
+        outlines: of Keras and torch. keras, torch: groups without a counterpart.
+    """
+    tensors = [{info.name: info for info in outline.tensors} for outline in outlines]
+    alone: list[list[TensorInfo]] = [
+        [group.parts["shift"].info for group in side if set(group.parts) == {"shift"}]
+        for side in (keras, torch)
+    ]
+    for pair in pairs:
+        if pair.rule.startswith("constant(0;"):
+            side = 0 if pair.keras else 1
+            alone[side].append(tensors[side][(pair.keras or pair.torch)[0]])
+    # The layers of which each has a tensor of the other's.
+    layers = {
+        (tensors[0][ours].layer, tensors[1][theirs].layer)
+        for pair in pairs
+        for ours, theirs in itertools.product(pair.keras, pair.torch)
+    }
+    found = list(pairs)
+    for ours in alone[0]:
+        fits = [theirs for theirs in alone[1] if theirs.shape == ours.shape]
+        near = [
+            theirs
+            for theirs in fits
+            if any(
+                is_inside(one, ours.layer, "/") and is_inside(other, theirs.layer, ".")
+                for one, other in layers
+            )
+        ]
+        if not near and len(fits) == len([info for info in alone[0] if info.shape == ours.shape]) == 1:
+            near = fits
+        if not near:
             continue
-        theirs = alike[1][0]
-        if not ("main" in ours.parts and "main" in theirs.parts):
-            names = (ours.parts["shift"].info.name,), (theirs.parts["shift"].info.name,)
-            yield Pair(keras=names[0], torch=names[1], rule="same", source="shape")
+        theirs = max(near, key=lambda info: len(info.layer))
+        many = sum(info.layer == theirs.layer for info in near)
+        doubt = f"one of {many} of its shape, told from the others by order alone" if many > 1 else None
+        alone[1].remove(theirs)
+        taken = {ours.name, theirs.name}
+        found = [pair for pair in found if not taken.intersection((*pair.keras, *pair.torch))]
+        source: Source = "order" if doubt else "shape"
+        found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule="same", source=source, doubt=doubt))
+    return found
+
+
+def is_inside(path: str, layer: str, separator: str) -> bool:
+    """Whether a path is a layer's, or that of something in it."""
+    return not layer or path == layer or path.startswith(layer + separator)
 
 
 def untied(
