@@ -59,8 +59,14 @@ class Structure:
         measure()
         around = replace(tensor, measure=lambda injections: measure())
 
+        # What is left of the deviation with one call made otherwise.
+        left_with: dict[Alteration, float] = {}
+
         def agrees(alterations: Sequence[Alteration]) -> bool:
-            return around.deviation_with(alterations) <= limits.LIVE_FLOAT64
+            deviation = around.deviation_with(alterations)
+            if len(alterations) == 1:
+                left_with[alterations[0]] = deviation
+            return deviation <= limits.LIVE_FLOAT64
 
         # A search in a large model ends, too.
         left = limits.SECONDS_OF_TRIALS / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
@@ -81,7 +87,8 @@ class Structure:
             )
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
-            two = (pair for pair in itertools.combinations(torch, 2) if pair[0].call != pair[1].call)
+            best_first = sorted(torch, key=lambda each: left_with.get(each, math.inf))
+            two = (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
             some = itertools.islice(two, pairs)
             found = next((each for each in some if agrees(each)), None)
         if found is None:
