@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from parity.common.external.pairs.request import PairRequest, SampleFile, parsed
 from parity.common.external.pairs.setup import (
     any_losses,
     bench_of,
+    check_finite,
     copy_weights,
     doubtful_losses,
     losses_of,
@@ -30,6 +32,8 @@ from parity.common.external.pairs.setup import (
     settle_targets,
 )
 from parity.common.external.pairs.steps import train_here
+from parity.common.external.process.objective import BatchLoss, Term
+from parity.common.external.process.pass_result import PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
 from parity_tests.helpers import ROOT
@@ -141,7 +145,10 @@ EQUAL = {
     "weights of samples": replace(Case(), ours=("label=CrossEntropyLoss", "box=mae"), weights="weights"),
     "own of all": replace(Case(), own=(("detection", "Detection"),)),
     "a list": replace(LISTED, ours=("label=CrossEntropyLoss", "box=mse")),
-    "a list by place": replace(LISTED, ours=("1=mse", "0=CrossEntropyLoss"), targets=("box", "label")),
+    "a list by place": replace(LISTED, ours=("1=mse", "0=CrossEntropyLoss"), targets=("column", "box")),
+    "a list by layer, in any order": replace(
+        LISTED, ours=("box=mse",), own=(("label=classes", "label=cross_entropy"),)
+    ),
     "own of a list": replace(LISTED, own=(("of_list", "of_list"),)),
     "labels without an axis": replace(BINARY, ours=("binary_crossentropy",)),
     "own, labels without an axis": replace(BINARY, own=(("bce", "bce"),)),
@@ -274,6 +281,27 @@ def test_outputs_of_any_number_have_random_losses_and_doubts(pairs: Pairs) -> No
     assert not doubtful_losses(bench)
     bench.losses = any_losses(bench)
     assert set(bench.reference(True).terms) == {"label", "box"}
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind", "doubted"), [(1, "softmax", True), (2, "softmax", False), (1, "dense", False)]
+)
+def test_probabilities_given_to_a_loss_of_logits_are_doubted(scale: int, kind: str, doubted: bool) -> None:
+    passed = PassResult({"output": scale * np.array([[0.25, 0.75], [0.5, 0.5]])})
+    layer = SimpleNamespace(kind=kind, path="last", settings={})
+    bench: Any = SimpleNamespace(
+        keras=SimpleNamespace(forward=lambda *_, **__: passed),
+        inputs=({},),
+        outlines=(SimpleNamespace(layers=[layer], operations=[]),),
+        losses=(BatchLoss((Term.parse({"name": "loss", "loss": {}}),), {}),),
+    )
+    assert bool(doubtful_losses(bench)) == doubted
+
+
+def test_a_loss_that_is_no_number_is_refused(pairs: Pairs) -> None:
+    _, bench = pairs.bench(replace(BINARY, own=(("bce", "logarithm"),)))
+    with pytest.raises(ExternalModelError, match="its outputs are finite, and its loss is nan"):
+        check_finite(bench)
 
 
 def test_outputs_are_paired_by_name_and_then_in_order() -> None:

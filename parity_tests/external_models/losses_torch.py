@@ -88,6 +88,15 @@ def of_column(outputs, targets):
     return F.mse_loss(outputs, targets.unsqueeze(1).to(outputs.dtype))
 
 
+def logarithm(outputs, targets):
+    """Of what may be negative."""
+    return outputs.log().mean()
+
+
+def cross_entropy(outputs, targets):
+    return F.cross_entropy(outputs, targets)
+
+
 def errors(outputs, targets):
     return F.l1_loss(outputs, targets)
 

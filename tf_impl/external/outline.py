@@ -72,7 +72,7 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
     if inputs is not None:
         with _traced(layers, calls):
             calls.end(inputs, tensors_in(call(model, inputs, training=False), is_tensor))
-    return calls.outline(
+    found = calls.outline(
         model,
         owned(model),
         _purpose,
@@ -82,6 +82,15 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         optimizer=None if optimizer is None else describe(optimizer),
         seconds=time.perf_counter() - began,
     )
+    return found.model_copy(update={"output_names": _output_names(model)})
+
+
+def _output_names(model: keras.Model) -> tuple[str, ...]:
+    """Of the layers that give a functional model's outputs, where it gives a list and each by another layer."""
+    if not isinstance(getattr(model, "_outputs_struct", None), list | tuple):
+        return ()
+    names = tuple(tensor._keras_history.operation.name for tensor in model.outputs)
+    return names if len(set(names)) == len(names) else ()
 
 
 def _own(layer: keras.layers.Layer) -> list[Any]:

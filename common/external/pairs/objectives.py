@@ -192,9 +192,11 @@ def sides_of(
     ]
     terms: tuple[list[Term], list[Term]] = ([], [])
     shaped: tuple[Arrays, Arrays] = ({}, {})
+    places = [_outputs_of(objectives, number, shapes, outlines) for number in range(len(objectives))]
+    by_place = sorted(places, key=lambda place: list(shapes[0]).index(place[0]) if place[0] else 0)
     for number, objective in enumerate(objectives):
-        outputs = _outputs_of(objectives, number, shapes, outlines)
-        names = _targets_of(objectives, number, list(targets))
+        outputs = places[number]
+        names = _targets_of(objectives, number, list(targets), by_place.index(outputs))
         label = objective.output or "loss"
         alone = [next(iter(s)) if len(s) == 1 else None for s in shapes]
         at = [shapes[side].get(name or alone[side] or "") for side, name in enumerate(outputs)]
@@ -225,8 +227,10 @@ def sides_of(
     )
 
 
-def _targets_of(objectives: Sequence[Objective], number: int, targets: list[str]) -> tuple[str, ...]:
-    """Names of the arrays that a loss takes."""
+def _targets_of(
+    objectives: Sequence[Objective], number: int, targets: list[str], place: int
+) -> tuple[str, ...]:
+    """Names of the arrays that a loss takes: those called as the outputs, else in the order of the outputs."""
     own = not isinstance(objectives[number].loss, LossBase)
     if len(objectives) == 1:
         if len(targets) > 1 and (not own or objectives[0].output is not None):
@@ -237,11 +241,11 @@ def _targets_of(objectives: Sequence[Objective], number: int, targets: list[str]
     if len(targets) != len(objectives):
         raise SpecError(
             f"{len(objectives)} losses take an array of targets each, received {', '.join(targets)}; name them with"
-            " --targets, in the order of the losses"
+            " --targets, in the order of the outputs"
         )
     output = objectives[number].output
     names = {one.output for one in objectives}
-    return (output,) if output is not None and names == set(targets) else (targets[number],)
+    return (output,) if output is not None and names == set(targets) else (targets[place],)
 
 
 def _outputs_of(
@@ -268,13 +272,12 @@ def _outputs_of(
                 f"{listed}; say which of them a loss is of: --loss OUTPUT=KIND, once for each loss"
             )
         return chosen
-    for pair in pairs:
-        if objective.output in pair:
+    layers = outlines[0].output_names or ("",) * len(pairs)
+    for pair, layer in zip(pairs, layers, strict=True):
+        if objective.output in (*pair, layer):
             return pair
-    known = {name for pair in pairs for name in pair}
-    if len(pairs) == len(objectives) and not known.intersection(one.output or "" for one in objectives):
-        return pairs[number]  # a tuple has no names: those of the flags, in their order
-    raise SpecError(f"--loss {objective.output}=...: no output is called so: {listed}")
+    named = f"; Keras's layers there are {', '.join(layers)}" if any(layers) else ""
+    raise SpecError(f"--loss {objective.output}=...: no output is called so: {listed}{named}")
 
 
 def _form(objective: Objective, names: Sequence[str], output: str | None, shapes: dict[str, Shape]) -> str:

@@ -161,7 +161,11 @@ def doubtful_losses(bench: Bench) -> list[str]:
         value = outputs[term.output or next(iter(outputs))]
         softmax = isinstance(term.loss, SoftmaxCrossEntropy)
         sums_to_one = bool(np.allclose(value.sum(-1), 1)) if softmax else value.max() < 1
-        if value.min() > 0 and sums_to_one:
+        # Logits may lie between 0 and 1, too.
+        function = "softmax" if softmax else "sigmoid"
+        layers = (*bench.outlines[0].layers, *bench.outlines[0].operations)
+        named = any(function in f"{info.kind} {info.path} {info.settings}" for info in layers)
+        if value.min() > 0 and sums_to_one and named:
             found.append(
                 f"{term.name}: the loss takes logits, on both sides, and Keras's outputs look like probabilities; for a"
                 " loss of probabilities add outputs=probabilities (Keras: from_logits=false)"

@@ -76,7 +76,8 @@ class OptimizerInfo(Spec):
 class Outline(Spec):
     """A model of one framework.
 
-    inputs, outputs: of the traced pass: name -> shape with the batch. stochastic: layers that draw random
+    inputs, outputs: of the traced pass: name -> shape with the batch. output_names: of the layers that give them, where
+    a functional Keras model gives a list. stochastic: layers that draw random
     numbers in training, with a rate that is not zero. unused: tensors that the traced pass did not touch, but for
     torch's num_batches_tracked, which only training touches. operations: those outside of layers of a known kind.
     order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
@@ -94,6 +95,7 @@ class Outline(Spec):
     order: tuple[str, ...] = ()
     inputs: dict[str, Shape] = {}
     outputs: dict[str, Shape] = {}
+    output_names: tuple[str, ...] = ()
     stochastic: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     optimizer: OptimizerInfo | None = None
