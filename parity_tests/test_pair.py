@@ -466,6 +466,23 @@ def test_two_biases_for_one_are_named_as_what_training_cannot_keep_equal(parity:
     assert [f["explanation"]["cause"] for f in found["findings"]] == ["rule:two_biases"]
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("keras", "torch", "code"),
+    [("sgd", "decaying_sgd", 0), ("sgd", "halved_sgd", 1), ("adam", "decoupled_adam", 1)],
+)
+def test_a_penalty_is_what_a_weight_decay_is_where_their_updates_agree(
+    parity: Cli, keras: str, torch: str, code: int
+) -> None:
+    optimizers = ["--keras-optimizer", f"{MODELS}.pair_keras:{keras}"]
+    optimizers += ["--torch-optimizer", f"{MODELS}.pair_torch:{torch}"]
+    found, out, err = parity(*pair_of("decayed", "Decayed", ROWS), *optimizers, "--out", "out")
+    assert (found, "torch's optimizer makes up for" in err) == (code, not code), out + err
+    diagnosis = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
+    causes = [each["explanation"]["cause"] for each in diagnosis["findings"] if each["explanation"]]
+    assert ("penalty" in causes) == bool(code)
+
+
 def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> None:
     bench = live.bench()
     passed = bench.reference(training=False)

@@ -100,6 +100,9 @@ WRONG = [
     ("masked", "Masked", "missing", [("forward/head", "structure:gru unmasked")]),
     ("block", "Block", "halves", [("forward/second", "structure:chunk reverse")]),
     ("block", "Block", "residual", [("forward/head", "structure:add operand 1 from 6")]),
+    ("ordered", "Ordered", "0", [("forward/norm0", "structure:layer_norm moved before tanh")]),
+    ("ordered", "Ordered", "1, function", [("forward/norm1", "structure:layer_norm moved before tanh")]),
+    ("reordered", "Ordered", "0", [("forward/norm1", "structure:layer_norm moved behind")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
 ]
@@ -124,6 +127,7 @@ def test_what_is_wired_otherwise_is_named(
         ("images", "Images"),
         ("masked", "Masked"),
         ("block", "Block"),
+        ("ordered", "Ordered"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:

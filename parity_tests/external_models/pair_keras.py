@@ -117,3 +117,19 @@ def pixels():
     image = keras.Input((8, 8, 3), name="image")
     x = layers.Conv2D(6, 3, padding="same", activation="tanh", name="conv1")(image)
     return keras.Model(image, layers.Conv2D(4, 1, name="classes")(x))
+
+
+def decayed():
+    """With an L2 penalty on all that is trained."""
+    x = keras.Input((6,))
+    penalty = {name: keras.regularizers.L2(0.01) for name in ("kernel_regularizer", "bias_regularizer")}
+    y = keras.layers.Dense(4, activation="tanh", name="first", **penalty)(x)
+    return keras.Model(x, keras.layers.Dense(3, name="head", **penalty)(y))
+
+
+def sgd():
+    return keras.optimizers.SGD(0.1)
+
+
+def adam():
+    return keras.optimizers.Adam(0.01)

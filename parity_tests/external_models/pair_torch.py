@@ -228,3 +228,27 @@ class Pixels(nn.Module):
 
     def forward(self, image):
         return self.classes(torch.tanh(self.conv1(image)))
+
+
+class Decayed(nn.Module):
+    """Of `decayed`, without its penalty: the optimizer has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.first(x)))
+
+
+def decaying_sgd(parameters):
+    """A weight decay of twice the factor of the penalty."""
+    return torch.optim.SGD(parameters, 0.1, weight_decay=0.02)
+
+
+def halved_sgd(parameters):
+    return torch.optim.SGD(parameters, 0.1, weight_decay=0.01)
+
+
+def decoupled_adam(parameters):
+    return torch.optim.AdamW(parameters, 0.01, weight_decay=0.02)

@@ -71,3 +71,20 @@ def scaled() -> keras.Model:
     x = keras.Input((6,))
     y = layers.Dense(4, name="first")(layers.Rescaling(0.3, 0.1, name="scale")(x))
     return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def ordered(first: bool = True) -> keras.Model:
+    """Norm, then function, twice; where not `first`, once the other way round."""
+    x = keras.Input((6,))
+    y = x
+    for number in range(2):
+        norm = layers.LayerNormalization(epsilon=1e-5, name=f"norm{number}")
+        function = layers.Activation("tanh", name=f"function{number}")
+        y = layers.Dense(5, name=f"dense{number}")(y)
+        y = function(norm(y)) if first else norm(function(y))
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def reordered() -> keras.Model:
+    """Function, then norm, twice."""
+    return ordered(first=False)

@@ -97,3 +97,26 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.first(x))
+
+
+class Ordered(nn.Module):
+    """wrong: blocks, '0' or '1', in which the function comes before the norm; 'function' where it is no layer."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        for number, inputs in enumerate((6, 5)):
+            self.add_module(f"dense{number}", nn.Linear(inputs, 5))
+            self.add_module(f"norm{number}", nn.LayerNorm(5))
+            self.add_module(f"function{number}", nn.Tanh())
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number in ("0", "1"):
+            dense, norm, function = (
+                getattr(self, f"{name}{number}") for name in ("dense", "norm", "function")
+            )
+            function = torch.tanh if "function" in self.wrong else function
+            x = dense(x)
+            x = norm(function(x)) if number in self.wrong else function(norm(x))
+        return self.head(x)

@@ -34,6 +34,10 @@ class _Functions(TorchFunctionMode):
     def __init__(self, altering: Altering) -> None:
         super().__init__()
         self._altering = altering
+        # The latest function's result, name, input and call; and what was to be normalised, with the norm that is due
+        # behind the next function.
+        self._function: tuple[Tensor, str, Tensor, Function] | None = None
+        self._due: tuple[Tensor, Function] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -46,10 +50,39 @@ class _Functions(TorchFunctionMode):
         ways = family(name, func, args, kwargs) if family is not None else {}
         if name in _SUMS:
             ways |= _other_operands(func, args, kwargs, altering.results)
+        given = _tensors(args[:1])
+        if name in _NORMS and given:
+            ways |= self._moved(partial(func, **kwargs), args)
+        before = given[0].clone() if name in _ACTIVATIONS and given else None
         result = altering.call(name, ways, stock) if ways else stock()
+        if before is not None:
+            if self._due is not None and _same(before, self._due[0]):
+                result = self._due[1](result)
+            self._function = result, name, before, lambda x: func(x, *args[1:], **kwargs)
         if isinstance(result, Tensor) and result.is_floating_point() and name not in _COPIES:
             altering.results.append((name, result))
         return result
+
+    def _moved(self, norm: Function, args: Any) -> Ways:
+        """A norm on the other side of the function beside it."""
+        ways: Ways = {}
+        if self._function is not None and _same(args[0], self._function[0]):
+            _, name, before, function = self._function
+            text = f"comes after {name}, and before it is right"
+            ways[f"moved before {name}"] = text, lambda: function(norm(before, *args[1:]))
+
+        def postponed() -> Tensor:
+            kept = args[0].clone()
+            self._due = kept, lambda x: norm(x, *args[1:])
+            return kept
+
+        text = "comes before the function behind it, and after it is right"
+        return ways | {"moved behind": (text, postponed)}
+
+
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    """Whether one is the other, or a copy of it that a tap has made."""
+    return tensor is other or (tensor.shape == other.shape and torch.equal(tensor, other))
 
 
 def _tensors(args: Any) -> list[Tensor]:
@@ -113,6 +146,11 @@ def _computed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
 
 _SUMS = ("add", "radd", "iadd")
+_NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm")
+_ACTIVATIONS = (
+    *("relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "tanh", "sigmoid", "softplus"),
+    *("hardswish", "hardsigmoid"),
+)
 # They compute nothing; taps make some, too.
 _COPIES = ("clone", "detach", "to", "requires_grad", "contiguous", "get", "from_numpy")
 
@@ -419,25 +457,8 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(("masked_fill", "where"), _selected),
     **dict.fromkeys(("eq", "ne", "gt", "lt", "ge", "le", "logical_not", "invert", "bitwise_not"), _compared),
     **dict.fromkeys(("scaled_dot_product_attention", "multi_head_attention_forward"), _attended),
-    **dict.fromkeys(
-        (
-            "relu",
-            "relu_",
-            "gelu",
-            "silu",
-            "tanh",
-            "sigmoid",
-            "elu",
-            "selu",
-            "leaky_relu",
-            "softplus",
-            "hardswish",
-            "hardsigmoid",
-            "relu6",
-        ),
-        _activated,
-    ),
-    **dict.fromkeys(("batch_norm", "layer_norm", "group_norm", "rms_norm"), _normalized),
+    **dict.fromkeys(_ACTIVATIONS, _activated),
+    **dict.fromkeys(_NORMS, _normalized),
     "flip": _flipped,
     **dict.fromkeys(("matmul", "bmm"), _multiplied),
     **dict.fromkeys(("chunk", "split", "tensor_split", "unbind"), _divided),

@@ -77,11 +77,12 @@ class Bench(LoadedPair):
     """Both models at work, their tensors mapped.
 
     unshared: a layer that Keras calls several times, with the layers that torch has for it, each with its own tensors;
-    and whether the outputs agree while these are equal.
+    and whether the outputs agree while these are equal. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
     """
 
     mapping: Mapping
     unshared: tuple[tuple[str, str], bool] | None = None
+    decayed: str = ""
 
     @cached_property
     def points(self) -> Sequence[Point]:

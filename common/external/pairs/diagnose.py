@@ -151,9 +151,11 @@ class PairSource(core.ObservationSource):
         self._trial = None
         training = finding.stage != "evaluation"
         self._attributed = explained(tensor)
-        if not self._attributed and finding.stage in _PASSES:
+        connected = any(each.explanation.cause in ("added", "left_out") for each in self._attributed)
+        if finding.stage in _PASSES and (connected or not self._attributed):
             measure = self.places.around(place_of(finding), training)
-            self._attributed = self.structure.causes(tensor, training, measure)
+            found = self.structure.causes(tensor, training, measure, moved_only=connected)
+            self._attributed = found or self._attributed
         texts = {attribution.explanation.text for attribution in self._attributed}
         self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
         for attribution in self._attributed if kept else ():
@@ -373,6 +375,9 @@ class PairSource(core.ObservationSource):
             return
         penalties = [s for s in self.suspects if s.setting.endswith("_regularizer")]
         self.used |= set(penalties)
+        if self.bench.decayed:
+            self.notes.append(self.bench.decayed)
+            return
         what = "; ".join(s.text for s in penalties) or "add_loss or an activity regularizer"
         text = (
             f"Keras's model adds {trace.reference.penalty:.3g} to its mean loss, and torch's nothing: {what}"

@@ -1,7 +1,7 @@
 """Structural causes of a deviation: a call of a live model, or two, made otherwise, with which the two models agree.
 
 Operands of a concatenation or a difference exchanged; a mask inverted, missing or too much; another axis; a reshape in
-the other layout; a crop or a pad at the other end; a function too much, or another one; a sum of another tensor.
+the other layout; a crop or a pad at the other end; a function too much, or another one; a norm on its other side; a sum of another tensor.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+
+# How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
+_MOVED, _NEAREST = "moved", 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,11 @@ class Structure:
         self._made: set[tuple[str, int]] = set()
 
     def causes(
-        self, tensor: DeviatingTensor, training: bool, measure: Callable[[], float]
+        self,
+        tensor: DeviatingTensor,
+        training: bool,
+        measure: Callable[[], float],
+        moved_only: bool = False,
     ) -> list[Attribution]:
         """The alterations that make a deviation vanish, one attribution each; none where no one or two of them do.
 
@@ -54,6 +61,7 @@ class Structure:
             tensor: what deviates.
             training: the mode of the pass in which it does.
             measure: its deviation by itself, or of what is made of it, as torch's model is now.
+            moved_only: whether only a norm on the other side of a function is looked for.
         """
         began = time.monotonic()
         measure()
@@ -72,14 +80,22 @@ class Structure:
         left = limits.SECONDS_OF_TRIALS / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
         singles, pairs = (min(most, int(left) + 1) for most in (limits.ALTERATIONS_TRIED, limits.PAIRS_TRIED))
         torch = list(self._candidates("torch", tensor, training))
+        moved = [each for each in torch if (each.way or "").startswith(_MOVED)][:_NEAREST]
+        torch = (
+            moved if moved_only else [each for each in torch if each.way not in {one.way for one in moved}]
+        )
         likely = [each for each in torch if (each.name, each.way) in self._right]
         tried: Iterator[Sequence[Alteration]] = itertools.chain(
             [likely] if likely else [],
+            # One cause, where with the function left out there would be a second.
+            ([each] for each in moved),
             ([each] for each in torch[:singles]),
             ([*likely, each] for each in torch[:singles] if likely and each not in likely),
             _alike(torch[:singles]),
         )
         found = next((each for each in tried if agrees(each)), None)
+        if found is None and moved_only:
+            return []
         if found is None:
             keras = itertools.islice(self._candidates("keras", tensor, training), singles)
             found = next(

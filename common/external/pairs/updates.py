@@ -6,6 +6,7 @@ Three updates by different gradients, so that slots and bias corrections are see
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,9 @@ from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 from parity.common.state.zero_gradient import measured_zero_gradients
 
 Slots = dict[str, dict[str, Array]]
+# By name of Keras's tensors the factors of their absolute values and of their squares in its loss.
+Penalties = dict[str, tuple[float, float]]
+_FACTOR = re.compile(r"l[12] [0-9.e+-]+")
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
 
 
@@ -44,7 +48,11 @@ class Updates:
 
 
 def compare_updates(
-    bench: Bench, optimizers: tuple[Target, Target], gradients: Arrays, suspects: Sequence[Difference]
+    bench: Bench,
+    optimizers: tuple[Target, Target],
+    gradients: Arrays,
+    suspects: Sequence[Difference],
+    penalties: Penalties | None = None,
 ) -> Updates:
     """Give both optimizers the same gradients.
 
@@ -53,6 +61,7 @@ def compare_updates(
         optimizers: Keras's and torch's.
         gradients: canonical ones.
         suspects: differences of their settings.
+        penalties: whose gradients Keras's optimizer is given too.
 
     Raises:
         ExternalModelError: an optimizer cannot be made or used.
@@ -64,8 +73,12 @@ def compare_updates(
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
     rounded = bench.keras.update(optimizers[0], sets)
     with exact_constants(bench):
-        ours = bench.keras.update(optimizers[0], sets)
-    given = [bench.mapping.to_torch(each, partial=True) for each in sets]
+        ours = bench.keras.update(optimizers[0], sets if penalties is None else [])
+        for number in range(len(sets) if penalties is not None else 0):
+            # Of the weights as they are before each update.
+            sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
+            ours = bench.keras.update(optimizers[0], sets[: number + 1])
+    given = [bench.mapping.to_torch(_scaled(named, n), partial=True) for n in range(len(_FACTORS))]
     theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given))
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
     other = {name: np.subtract(theirs[name], before[name]) for name in named}
@@ -96,6 +109,30 @@ def compare_updates(
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
     return Updates(tensors, findings, tuple(notes))
+
+
+def penalties_of(bench: Bench, penalty: float) -> Penalties | None:
+    """Of Keras's tensors the factors of L1 and L2, as settings say; None where these do not make up the penalty."""
+    settings = {info.path: info.settings for info in bench.outlines[0].layers}
+    state = bench.keras.read()
+    found: Penalties = {}
+    for info in bench.outlines[0].tensors:
+        text = str(settings.get(info.layer, {}).get(f"{info.role}_regularizer") or "")
+        factors = dict(part.split() for part in text.split(", ") if _FACTOR.fullmatch(part))
+        if factors:
+            found[info.name] = float(factors.get("l1", 0)), float(factors.get("l2", 0))
+    values = ((l1, l2, state[name]) for name, (l1, l2) in found.items())
+    total = sum(l1 * float(np.abs(w).sum()) + l2 * float(np.square(w).sum()) for l1, l2, w in values)
+    return found if abs(total - penalty) <= limits.LIVE_FLOAT64 * penalty else None
+
+
+def _penalized(gradients: Arrays, state: Arrays, penalties: Penalties) -> Arrays:
+    """Gradients of the mean loss with those of penalties at a state."""
+    return gradients | {
+        name: gradients[name] + l1 * np.sign(state[name]) + 2 * l2 * state[name]
+        for name, (l1, l2) in penalties.items()
+        if name in gradients
+    }
 
 
 def spec_of(info: OptimizerInfo) -> OptimizerBase | None:
