@@ -208,6 +208,7 @@ EQUAL_SHARE = 0.95
 
 # Known differences between the twins, each with its reason. An entry that is no longer true fails.
 LEDGER: dict[str, str] = {
+    "external/dropped.py: (file)": "torch's dropout is a function, called anywhere; Keras has layers for it",
     "engines/__init__.py: engine_of": "torch has several engines besides its own loop, TensorFlow has one",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "layers/registry.py: register": "torch's also takes the native layout of each tensor",

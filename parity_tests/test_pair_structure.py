@@ -12,6 +12,7 @@ import pytest
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
@@ -22,7 +23,14 @@ from parity.common.spec.external.target import Target
 
 MODELS = "parity_tests.external_models"
 # What each model is given.
-DATA = {"towers": "rows", "attention": "texts", "images": "images", "masked": "texts", "block": "rows"}
+DATA = {
+    "towers": "rows",
+    "attention": "texts",
+    "images": "images",
+    "masked": "texts",
+    "block": "rows",
+    "drops": "images",
+}
 
 
 class Ports:
@@ -60,8 +68,10 @@ class Ports:
             for worker, target in zip(self._workers, (asked.keras, asked.torch), strict=True):
                 worker.hold(target)
         opened = open_pair(asked, *self._workers)
+        settle_randomness(asked, opened)
         mapping = map_pair(opened, None)
         copy_weights(asked, opened, mapping)
+        give_masks(asked, opened)
         bench = bench_of(asked, opened, mapping)
         return diagnose_pair(bench, lint(*opened.outlines, known_layers(*opened.outlines, mapping)))
 
@@ -103,6 +113,16 @@ WRONG = [
     ("ordered", "Ordered", "0", [("forward/norm0", "structure:layer_norm moved before tanh")]),
     ("ordered", "Ordered", "1, function", [("forward/norm1", "structure:layer_norm moved before tanh")]),
     ("reordered", "Ordered", "0", [("forward/norm1", "structure:layer_norm moved behind")]),
+    ("drops", "Drops", "elements", [("forward/channels", "structure:dropout whole channels")]),
+    ("drops", "Drops", "rate", [("forward/elements", "structure:dropout rate 0.2")]),
+    ("drops", "Drops", "share", [("forward/head", "setting:rate")]),
+    ("drops", "Drops", "missing", [("forward/head", "structure:last absent")]),
+    ("drops", "Drops", "more", [("forward/output", "structure:dropout absent")]),
+    ("drops", "Drops", "before", [("forward/head", "structure:sigmoid dropout behind")]),
+    ("drops", "Drops", "never", [("forward/head", "structure:dropout by mode")]),
+    ("drops", "Drops", "always", [("evaluation/head", "structure:dropout by mode")]),
+    ("drops", "Drops", "unknown", [("evaluation/head", "structure:dropout by mode")]),
+    ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "structure:dropout always")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
 ]
@@ -128,6 +148,8 @@ def test_what_is_wired_otherwise_is_named(
         ("masked", "Masked"),
         ("block", "Block"),
         ("ordered", "Ordered"),
+        ("drops", "Drops"),
+        ("AlwaysDrops", "AlwaysDrops"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:

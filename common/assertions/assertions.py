@@ -26,6 +26,7 @@ from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest
@@ -107,8 +108,10 @@ class Assertions(AbstractContextManager["Assertions"]):
             with _kept_on_error(scratch, folder):  # the user completes the mapping
                 setup.check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
-                setup.turn_off_dropout(asked, opened)
+                settle_randomness(asked, opened)
             setup.copy_weights(asked, opened, found)
+            if training:
+                give_masks(asked, opened)
             bench = setup.bench_of(asked, opened, found)
             expected = bench.keras.forward(bench.inputs[0], training=training, taps=False)
             received = bench.torch.forward(bench.inputs[1], training=training, taps=False)
@@ -323,19 +326,20 @@ def _explained(
         partner = next((p.torch for p in bench.points if f"forward/{p.name}" == first.name), None)
         named = f"{place_of(first)} ({partner} in torch)" if partner else place_of(first)
         lines.append(f"  first at {named}: off by {first.deviation:.2g}{where_of(first)}")
-    lines += _causes(asked, opened, bench)
+    lines += _causes(asked, opened, bench, training)
     write_failure(scratch / REPORT, lines, layers, chosen.limit)
     return "\n".join(lines)
 
 
-def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench) -> list[str]:
+def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench, training: bool) -> list[str]:
     """By experiment on the live models; the settings that differ where none can be made."""
     suspects = lint(*bench.outlines, known_layers(*bench.outlines, bench.mapping))
     lines = []
     findings: Sequence[Finding] = ()
     try:
-        # In training, too; there nothing may draw random numbers.
-        setup.turn_off_dropout(replace(asked, without_dropout=True), opened)
+        if not training:
+            # It looks at training, too; there nothing may draw random numbers.
+            settle_randomness(replace(asked, without_dropout=True), opened)
         bench.losses = setup.any_losses(bench)
         findings = diagnose_pair(bench, suspects).findings
     except ParityError as error:

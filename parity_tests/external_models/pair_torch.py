@@ -157,6 +157,17 @@ class Dropped(nn.Module):
         return self.last(self.drop(torch.tanh(self.first(x))))
 
 
+class Between(nn.Module):
+    """It drops between the layers of an LSTM, which draws in a function of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(6, 4, 2, batch_first=True, dropout=0.5), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.lstm(x[:, None])[0][:, 0])
+
+
 class Noisy(TanhMLP):
     """It draws random numbers where no layer says so."""
 

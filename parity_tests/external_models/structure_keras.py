@@ -88,3 +88,25 @@ def ordered(first: bool = True) -> keras.Model:
 def reordered() -> keras.Model:
     """Function, then norm, twice."""
     return ordered(first=False)
+
+
+def drops() -> keras.Model:
+    """Whole channels are dropped, then single elements, of a flattened tensor and behind an activation."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(4, 3, strides=2, activation="tanh", name="first")(x)
+    y = layers.Flatten(name="flat")(layers.SpatialDropout2D(0.25, name="channels")(y))
+    y = layers.Dense(6, name="middle")(layers.Dropout(0.2, name="elements")(y))
+    y = layers.Dropout(0.4, name="last")(layers.Activation("sigmoid", name="bent")(y))
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+class AlwaysDrops(keras.Model):
+    """One layer drops in inference, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = layers.Dense(8, activation="tanh", name="first"), layers.Dense(3, name="head")
+        self.drop = layers.Dropout(0.4, name="drop")
+
+    def call(self, x):
+        return self.head(self.drop(self.first(x), training=True))

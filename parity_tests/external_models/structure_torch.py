@@ -120,3 +120,44 @@ class Ordered(nn.Module):
             x = dense(x)
             x = norm(function(x)) if number in self.wrong else function(norm(x))
         return self.head(x)
+
+
+class Drops(nn.Module):
+    """A port of `drops`, or one with a mistake."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.first, self.middle, self.head = nn.Conv2d(3, 4, 3, 2), nn.Linear(36, 6), nn.Linear(6, 3)
+        self.channels = nn.Dropout(0.25) if wrong == "elements" else nn.Dropout2d(0.25)
+        self.elements = nn.Dropout(0.3 if wrong == "rate" else 0.2, inplace=True)
+        self.wrong = wrong
+        # Not registered, so that its mode never changes.
+        self.unknown = [nn.Dropout(0.4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.channels(torch.tanh(self.first(x))).flatten(1)
+        y = self.middle(self.elements(y))
+        wrong, share = self.wrong, 0.6 if self.wrong == "share" else 0.4
+        if wrong == "before":
+            return self.head(torch.sigmoid(F.dropout(y, share, self.training)))
+        y = torch.sigmoid(y)
+        if wrong == "always":
+            y = F.dropout(y, share)
+        elif wrong == "unknown":
+            y = self.unknown[0](y)
+        elif wrong != "missing":
+            y = F.dropout(y, share, self.training and wrong != "never")
+        y = self.head(y)
+        return F.dropout(y, 0.3, self.training) if wrong == "more" else y
+
+
+class AlwaysDrops(nn.Module):
+    """A port of `always_drops`, which drops in training only where it is wrong."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.first, self.head, self.wrong = nn.Linear(6, 8), nn.Linear(8, 3), wrong
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.training if self.wrong else True
+        return self.head(F.dropout(torch.tanh(self.first(x)), 0.4, active))

@@ -23,11 +23,16 @@ def altered(model: keras.Layer, wanted: Mapping[int, str], visited: Callable[[],
     altering = Altering(wanted, visited)
     paths = {id(layer): path for path, layer in names.layers(model).items()}
     calling = keras.Layer.__call__
+    mode = [False]
 
     def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
         stock = partial(calling, layer, *args, **kwargs)
         path = paths.get(id(layer))
+        if layer is model:
+            mode.append(bool(kwargs.get("training")))
         ways = {} if path is None or altering.over else _ways(layer, calling, args, kwargs)
+        if isinstance(layer, keras.layers.Dropout) and path is not None and not altering.over:
+            ways |= _dropped(layer, calling, args, kwargs, mode[-1])
         return altering.call(path or "", ways, stock) if ways else stock()
 
     with ExitStack() as stack:
@@ -51,3 +56,16 @@ def _ways(layer: keras.Layer, calling: Callable[..., Any], args: Any, kwargs: An
         text = "looks at earlier positions only, and what stands for it in torch at later ones too"
         ways["not causal"] = (text, partial(calling, layer, *args, **{**kwargs, "use_causal_mask": False}))
     return ways
+
+
+def _dropped(
+    layer: keras.layers.Dropout, calling: Callable[..., Any], args: Any, kwargs: Any, training: bool
+) -> Ways:
+    """A layer that drops: by the mode of the model, or not at all."""
+    rest = {name: value for name, value in kwargs.items() if name != "training"}
+    fixed = "does not go by the mode of the model, and torch's does: it is to drop in training only"
+    text = f"drops a share of {layer.rate:g}, and torch drops nothing there"
+    return {
+        "by mode": (fixed, partial(calling, layer, *args[:1], **rest, training=training)),
+        "absent": (text, partial(calling, layer, *args[:1], **rest, training=False)),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -39,26 +40,29 @@ class ImportedModel(Contextual):
     def call(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         """Outputs (batch, ...) of inputs (batch, ...)."""
         if not self.guarded:
-            return self.outputs(inputs, context.training)
+            return self.outputs(inputs, context)
         return tf.cond(
             tf.shape(inputs)[0] > 0,
-            lambda: self.outputs(inputs, context.training),
+            lambda: self.outputs(inputs, context),
             lambda: tf.zeros([0, *self._shape], self.dtype),
         )
 
-    def outputs(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
+    def outputs(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         """What the user's model makes of inputs.
 
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
         # Only here: it has settings of its own for the processes that it is made for.
-        from parity.tf_impl.external import load
+        from parity.tf_impl.external import dropout, load
 
         exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
+        keyed: Any = nullcontext()
+        if self.layer.stochastic == "keyed":
+            keyed = dropout.keyed(self.model, self.layer.keras_dropout, context)
         try:
-            with exact():
-                result = self.model(inputs, training=training)
+            with exact(), keyed:
+                result = self.model(inputs, training=context.training)
         except Exception as error:
             raise blame(error, str(self.target)) from None
         return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
@@ -108,7 +112,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
     for part in made._flatten_layers():
-        for rate in _rates(part):
+        for rate in _rates(part, layer.stochastic == "keyed"):
             drawing(layer, target, part.path or part.name, rate, getattr(part, rate))
             setattr(part, rate, 0.0)
     _try(root, spec)
@@ -116,8 +120,14 @@ def build(spec: TrainSpec) -> ImportedModel:
     return root
 
 
-def _rates(layer: keras.Layer) -> list[str]:
-    """The attributes by which a layer changes what it computes in training at random."""
+# What draws by other functions than dropout's.
+_UNKEYED = (keras.layers.AlphaDropout, keras.layers.GaussianDropout, keras.layers.GaussianNoise)
+
+
+def _rates(layer: keras.Layer, keyed: bool) -> list[str]:
+    """The attributes by which a layer changes what it computes in training at random, where it is given no masks."""
+    if keyed and not isinstance(layer, _UNKEYED):
+        return []
     named = ("rate", "dropout", "recurrent_dropout", "_dropout", "stddev")
     # A recurrent layer only shows its cell's rates; the cell is a layer, too.
     own = (name for name in named if not isinstance(getattr(type(layer), name, None), property))
@@ -129,7 +139,7 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     named = [tensor.name for tensor in getattr(root.model, "inputs", None) or ()]
     one_input(root.model.call, named, root.target)
     inputs = tf.zeros([2, *spec.model.input_shape], spec.input_dtype)
-    outputs = root.outputs(inputs, training=False)
+    outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(2, dtype=tf.int64)))
     probed_shape(tuple(outputs.shape), spec, root.target)
     if root.model.losses:
         raise ExternalModelError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.altering import Altering, Ways
+from parity.torch_impl.external.dropped import DROPPING, Drops
 
 # With so many operands each order is tried, with more the reverse and exchanges of two neighbours.
 _ALL_ORDERS = 3
@@ -24,16 +25,16 @@ Function = Callable[..., Any]
 @contextmanager
 def altered(model: Any, wanted: Mapping[int, str], visited: Callable[[], int]) -> Iterator[Altering]:
     """Have some calls of a pass made otherwise; the arguments are those of `Altering`."""
-    del model
     altering = Altering(wanted, visited)
-    with _Functions(altering):
+    with _Functions(altering, model):
         yield altering
 
 
 class _Functions(TorchFunctionMode):
-    def __init__(self, altering: Altering) -> None:
+    def __init__(self, altering: Altering, model: Any) -> None:
         super().__init__()
-        self._altering = altering
+        self._altering, self._model = altering, model
+        self._drops = Drops()
         # The latest function's result, name, input and call; and what was to be normalised, with the norm that is due
         # behind the next function.
         self._function: tuple[Tensor, str, Tensor, Function] | None = None
@@ -46,10 +47,13 @@ class _Functions(TorchFunctionMode):
         altering = self._altering
         if altering.over:
             return stock()
+        if func in DROPPING:
+            return self._drops.call(altering, name, func, args, kwargs, self._model.training)
         family = _FAMILIES.get(name)
         ways = family(name, func, args, kwargs) if family is not None else {}
         if name in _SUMS:
             ways |= _other_operands(func, args, kwargs, altering.results)
+        ways |= self._drops.moved_behind(name, func, args, kwargs)
         given = _tensors(args[:1])
         if name in _NORMS and given:
             ways |= self._moved(partial(func, **kwargs), args)
@@ -61,6 +65,7 @@ class _Functions(TorchFunctionMode):
             self._function = result, name, before, lambda x: func(x, *args[1:], **kwargs)
         if isinstance(result, Tensor) and result.is_floating_point() and name not in _COPIES:
             altering.results.append((name, result))
+            self._drops.latest = (name, func, args, kwargs, result)
         return result
 
     def _moved(self, norm: Function, args: Any) -> Ways:

@@ -17,7 +17,7 @@ from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
-from parity.torch_impl.external import load, names
+from parity.torch_impl.external import dropout, load, names
 from parity.torch_impl.external.calling import is_tensor
 from parity.torch_impl.layers.registry import Contextual
 
@@ -50,20 +50,23 @@ class ImportedModel(Contextual):
         if self._training != context.training:
             self._training = context.training
             self.model.train(context.training)
-        outputs = self.outputs(inputs)
+        outputs = self.outputs(inputs, context)
         if not self.unused:
             return outputs
         return _Tied.apply(outputs, *(getattr(owner, attribute) for owner, attribute in self.unused))
 
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: Tensor, context: Context) -> Tensor:
         """What the user's module makes of canonical inputs, in canonical layout.
 
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
         exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
+        keyed: Any = nullcontext()
+        if self.layer.stochastic == "keyed":
+            keyed = dropout.keyed(self.model, self.layer.torch_dropout, context)
         try:
-            with exact():
+            with exact(), keyed:
                 result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
         except Exception as error:
             raise blame(error, str(self.target)) from None
@@ -127,7 +130,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
     for name, module in names.layers(made).items():
-        for rate in _rates(module):
+        for rate in _rates(module, layer.stochastic == "keyed"):
             drawing(layer, target, name, rate, getattr(module, rate))
             setattr(module, rate, 0.0)
     _try(root, spec)
@@ -143,9 +146,11 @@ def build(spec: TrainSpec) -> ImportedModel:
     return root
 
 
-def _rates(module: nn.Module) -> list[str]:
-    """The attributes by which a module drops a part of what it computes in training."""
-    kinds = {nn.modules.dropout._DropoutNd: "p", nn.MultiheadAttention: "dropout", nn.RNNBase: "dropout"}
+def _rates(module: nn.Module, keyed: bool) -> list[str]:
+    """The attributes by which a module drops a part of what it computes in training, where it is given no masks."""
+    kinds: dict[type, str] = {nn.RNNBase: "dropout", nn.AlphaDropout: "p", nn.FeatureAlphaDropout: "p"}
+    if not keyed:
+        kinds |= {nn.modules.dropout._DropoutNd: "p", nn.MultiheadAttention: "dropout"}
     return [name for kind, name in kinds.items() if isinstance(module, kind) and getattr(module, name)]
 
 
@@ -154,12 +159,16 @@ def _inputs(spec: TrainSpec) -> Tensor:
     return torch.zeros(2, *spec.model.input_shape, dtype=getattr(torch, spec.input_dtype))
 
 
+def _context(spec: TrainSpec, training: bool) -> Context:
+    return Context(training, spec.seed, sample_ids=torch.arange(len(_inputs(spec))))
+
+
 def _try(root: ImportedModel, spec: TrainSpec) -> None:
     """Call it once: lazy layers get their tensors, and what it gives must be what the spec says."""
     one_input(root.model.forward, (), root.target)
     root.model.eval()
     with torch.no_grad():
-        outputs = root.outputs(_inputs(spec))
+        outputs = root.outputs(_inputs(spec), _context(spec, training=False))
     probed_shape(tuple(outputs.shape), spec, root.target)
 
 
@@ -167,7 +176,7 @@ def _unused(root: ImportedModel, spec: TrainSpec) -> list[tuple[nn.Module, str]]
     """Where the trained tensors are that get no gradient from a pass in training."""
     kept = {name: tensor.detach().clone() for name, tensor in root.model.named_buffers()}
     root.model.train()
-    outputs = root.outputs(_inputs(spec))
+    outputs = root.outputs(_inputs(spec), _context(spec, training=True))
     found = {
         name: (owner, attribute) for name, (owner, attribute, trained) in root.tensors().items() if trained
     }

@@ -331,7 +331,12 @@ class PairSource(core.ObservationSource):
         return DeviatingTensor(
             self.bench,
             segment,
-            [s for s in self.suspects if s.changes in ("forward", "layout") and s not in self.used],
+            [
+                s
+                for s in self.suspects
+                if (s.changes in ("forward", "layout") or (training and s.kind.endswith("dropout")))
+                and s not in self.used
+            ],
             lambda more: self._by_itself(segment, trace, {**injections, **more}, training),
             trace.tensors[number].deviation,
             trace.reference.activations,

@@ -32,6 +32,7 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
@@ -47,7 +48,6 @@ from parity.common.external.pairs.setup import (
     open_pair,
     settle_targets,
     spec_of,
-    turn_off_dropout,
     unshared,
 )
 from parity.common.external.pairs.steps import train_here
@@ -160,14 +160,16 @@ class _Flow:
         self._say(f"building {asked.keras} and {asked.torch}")
         opened = open_pair(asked, keras, torch)
         _check_inputs(opened)
+        dropped = settle_randomness(asked, opened)
         mapping = self._mapped(opened, given)
-        dropped = turn_off_dropout(asked, opened)
         if dropped:
             self._tell(f"rates of dropout set to 0: {', '.join(dropped[:_LISTED])}")
         canonical = copy_weights(asked, opened, mapping)
         save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
+        self.masks = give_masks(asked, opened)
+        self._list(self.masks.lines, "")
         self.asked, self.bench, lines = settle_targets(asked, bench_of(asked, opened, mapping))
         for line in lines:
             self._tell(line)
@@ -309,7 +311,7 @@ class _Flow:
             self._tell(
                 f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
-        spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer)
+        spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer, self.masks)
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec

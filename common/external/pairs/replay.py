@@ -14,11 +14,12 @@ from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose
 from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.dropout import settle_randomness, use_masks
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
-from parity.common.external.pairs.setup import bench_of, open_pair, turn_off_dropout
+from parity.common.external.pairs.setup import bench_of, open_pair
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.comparable import check_comparable
 from parity.common.record import RunRecord
@@ -54,11 +55,13 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
     console.print(f"[dim]building {asked.keras} and {asked.torch}[/dim]", highlight=False, soft_wrap=True)
     with both(asked) as (keras, torch):
         opened = open_pair(asked, keras, torch)
-        turn_off_dropout(asked, opened)
+        settle_randomness(asked, opened)
         mapping = mapping_of(layer, opened)
         weights = dict(load_state(located(layer.weights)))
         keras.write(weights)
         torch.write(mapping.to_torch(weights))
+        if layer.stochastic == "keyed":
+            use_masks(opened, layer, spec.seed)
         bench = bench_of(asked, opened, mapping)
         suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
         return diagnose_pair(bench, suspects, None, when, console)

@@ -17,11 +17,12 @@ from parity.common.diagnosis import limits
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
 from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, taken
+from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss
-from parity.common.external.process.pass_result import Arrays, same
+from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
@@ -277,37 +278,6 @@ def doubts_of(mapping: Mapping) -> list[str]:
     return found + [f"{pair.label}: {pair.note}" for pair in mapping.tensors if pair.note is not None]
 
 
-def turn_off_dropout(asked: PairRequest, opened: LoadedPair) -> list[str]:
-    """Have no layer draw random numbers; the paths of those that did.
-
-    Raises:
-        ExternalModelError: there are some and they are not to be turned off, or something else draws.
-    """
-    found: list[str] = []
-    for side, outline, inputs in opened.sides:
-        if outline.stochastic and not asked.without_dropout:
-            raise ExternalModelError(
-                f"{outline.target}: {_named(outline.stochastic)} draw random numbers in training, and the frameworks"
-                " draw different ones; give --without-dropout, which sets all rates to 0 on both sides"
-            )
-        if asked.without_dropout:
-            found += side.dropout(False)
-        drawn = [tap.partition("#")[0] for tap in side.stochastic(inputs)]
-        passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
-        if drawn or any(not same(passes[0][name], passes[1][name]) for name in passes[0]):
-            where = _named(drawn) if drawn else "the model, outside of its layers,"
-            raise ExternalModelError(
-                f"{outline.target}: {where} gives something else each time it is called in training: random numbers"
-                " that no rate turns off; take them from an input, or build the model without"
-            )
-    return found
-
-
-def _named(names: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    return f"layer{'s' if len(unique) > 1 else ''} {_listed(unique)}"
-
-
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"
@@ -343,7 +313,9 @@ def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
     return Bench(**vars(opened), mapping=mapping)
 
 
-def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: OptimizerBase) -> TrainSpec:
+def spec_of(
+    asked: PairRequest, bench: Bench, weights: Path, optimizer: OptimizerBase, masks: Masks
+) -> TrainSpec:
     """The pair as a TrainSpec.
 
     Raises:
@@ -385,7 +357,9 @@ def spec_of(asked: PairRequest, bench: Bench, weights: Path, optimizer: Optimize
         weights=str(weights.resolve()),
         sha256=hash_of(weights),
         statistics="per_replica" if "batch_norm" in kinds else "none",
-        stochastic="off" if asked.without_dropout else "none",
+        stochastic="off" if asked.without_dropout else "keyed" if masks.keras or masks.torch else "none",
+        keras_dropout=masks.keras,
+        torch_dropout=masks.torch,
         constants="exact" if asked.precision == "float64" else "stock",
     )
     held_out = asked.data.samples // _HELD_OUT

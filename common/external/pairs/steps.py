@@ -51,7 +51,7 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
     worst = 0.0
     for step in range(asked.steps):
         samples = asked.data.rows(step * asked.global_batch, asked.global_batch)
-        passes = _passes(bench, samples.inputs, losses_of(asked, bench.outlines, samples))
+        passes = _passes(bench, samples.inputs, losses_of(asked, bench.outlines, samples), step)
         losses = [np.array(passed.loss_sum) for passed in passes]
         if not np.isfinite(losses[0]):
             raise ExternalModelError(f"{bench.keras.target}: the loss of step {step} is {float(losses[0])}")
@@ -69,7 +69,7 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
     return Trained(asked.steps, worst, off)
 
 
-def _passes(bench: Bench, inputs: Arrays, losses: tuple[BatchLoss, BatchLoss]) -> list[PassResult]:
+def _passes(bench: Bench, inputs: Arrays, losses: tuple[BatchLoss, BatchLoss], step: int) -> list[PassResult]:
     """Of Keras and of torch, in the layouts and types of the batch that they were opened with."""
     found = []
     for (side, _, form), loss in zip(bench.sides, losses, strict=True):
@@ -78,5 +78,5 @@ def _passes(bench: Bench, inputs: Arrays, losses: tuple[BatchLoss, BatchLoss]) -
             like, first = form[name], bench.inputs[0][name]
             moved = array if like.shape[1:] == first.shape[1:] else to_torch_input(array)
             given[name] = moved.astype(like.dtype)
-        found.append(taken(side, given, loss, training=True, taps=False, keep=True))
+        found.append(taken(side, given, loss, training=True, taps=False, keep=True, seed=step))
     return found

@@ -97,10 +97,16 @@ class Structure:
         if found is None and moved_only:
             return []
         if found is None:
-            keras = itertools.islice(self._candidates("keras", tensor, training), singles)
-            found = next(
-                ([each] for each in keras if tensor.deviation_with([each]) <= limits.LIVE_FLOAT64), None
+            keras = list(itertools.islice(self._candidates("keras", tensor, training), singles))
+            # A dropout at another place is one too much on either side.
+            dropped = (
+                [each for each in side if each.way == "absent" and "drops" in each.text]
+                for side in (torch, keras)
             )
+            tried = itertools.chain(
+                ([each] for each in keras), itertools.islice(itertools.product(*dropped), pairs)
+            )
+            found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
             best_first = sorted(torch, key=lambda each: left_with.get(each, math.inf))

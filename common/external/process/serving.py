@@ -9,8 +9,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
+from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
@@ -20,6 +23,7 @@ from parity.common.external.process.pass_result import Array, Arrays, same, tens
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
+from parity.common.spec.layers import KeyedDropout
 
 # What the frameworks say of a float32 tensor that meets a float64 one.
 _MIXED = re.compile(
@@ -40,6 +44,8 @@ class Session(Service):
         self._precision = ""
         # By the number of a call in a pass, the way in which it is made instead.
         self._altered: dict[int, str] = {}
+        # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
+        self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
         self.doing = "the process"
 
     def answer(self, question: str, arguments: dict[str, Any]) -> Any:
@@ -68,7 +74,7 @@ class Session(Service):
         self._model = None
         # An experiment on the one before is over, whatever became of it.
         self._part("load").exact_constants(False)
-        self._altered = {}
+        self._altered, self._keyed = {}, None
         self._target = Target(**target)
         self.about = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
@@ -143,6 +149,18 @@ class Session(Service):
     def dropout(self, on: bool) -> list[str]:
         return switch_rates(self._part("change").dropping(self._model), on)
 
+    def dropped(self, inputs: Array | Arrays, training: bool) -> list[dict[str, Any]]:
+        """The calls of a pass on inputs (batch, ...) that drop, in their order; none of them does so here."""
+        self.about = f"a forward pass of {self._target}"
+        seen: list[dict[str, Any]] = []
+        self._pass(inputs, training=training, taps=False, dropped=seen)
+        array_of = self._part("calling").array_of
+        return [{**facts, "value": array_of(facts["value"])} for facts in seen]
+
+    def key_dropout(self, plan: list[dict[str, Any]] | None, seed: int) -> None:
+        """Give calls that drop their masks from now on; None: have them drop nothing."""
+        self._keyed = (None if plan is None else [KeyedDropout.parse(each) for each in plan]), seed
+
     def exact_constants(self, on: bool) -> list[str]:
         rounded: list[str] = self._part("load").exact_constants(on)
         return rounded
@@ -180,10 +198,12 @@ class Session(Service):
         keep: bool = False,
         calls: list[dict[str, Any]] | None = None,
         tapped: Tapped | None = None,
+        dropped: list[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
         calls: filled with those that can be made otherwise. tapped: visits the calls; None: made of the arguments.
+        dropped: filled with the calls that drop.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
@@ -192,11 +212,21 @@ class Session(Service):
         seen = tapped.seen
         gradients: dict[str, Any] = {}
         altering: Any = nullcontext()
+        keying: Any = nullcontext()
+        if self._keyed is not None or dropped is not None:
+            plan, of = self._keyed or (None, 0)
+            first = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+            ids = calling.tensor_of(np.arange(len(first)))
+            context = Context(training, of, seed, ids)
+            keying = self._part("dropout").keyed(
+                model, None if dropped is not None else plan, context, dropped
+            )
         if self._altered or calls is not None:
             altering = self._part("alterations").altered(model, self._altered, lambda: len(seen))
         with (
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped),
+            keying,
             altering as altered,
         ):
             given = calling.call(model, inputs, training)

@@ -25,6 +25,7 @@ from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.tapping import Taps
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
+from parity.common.spec.layers import KeyedDropout
 from parity.common.spec.losses import LossBase
 from parity.common.spec.strategies import Framework
 
@@ -215,6 +216,21 @@ class ExternalWorker:
         It goes by what layers call their rates; `stochastic` says whether anything is left that draws.
         """
         return list(self._ask("dropout", on=on))
+
+    def dropped(self, inputs: Array | Arrays, *, training: bool) -> list[dict[str, Any]]:
+        """The calls of a pass on inputs (batch, ...) that drop, in their order, and those that would if they were on.
+
+        Of each: owner, the layer it is called in; rate; shared, the axes along which elements are dropped together;
+        active, whether it drops in this pass; value, what it is given where nothing before it drops.
+        """
+        return list(self._ask("dropped", inputs=_arrays(inputs), training=training))
+
+    def key_dropout(self, plan: Sequence[KeyedDropout] | None, seed: int = 0) -> None:
+        """Give the calls that drop, in their order, masks of ours from now on; None: have them drop nothing.
+
+        Masks are drawn by `seed`, the seed of a pass as the step, and the row in the batch as the sample id.
+        """
+        self._ask("key_dropout", plan=None if plan is None else [each.to_dict() for each in plan], seed=seed)
 
     def exact_constants(self, on: bool = True) -> list[str]:
         """An experiment: have TensorFlow take no constant through float32; nothing for torch, which takes none.

@@ -48,7 +48,7 @@ from parity.common.spec.layers.embedding import (
     TakeToken,
     TiedEmbedding,
 )
-from parity.common.spec.layers.imported import ExternalTensor, Imported, Pair
+from parity.common.spec.layers.imported import ExternalTensor, Imported, KeyedDropout, Pair
 from parity.common.spec.layers.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from parity.common.spec.layers.pooling import (
     AveragePool1D,
@@ -95,6 +95,7 @@ __all__ = [
     "Imported",
     "Initializer",
     "InstanceNorm",
+    "KeyedDropout",
     "LayerNorm",
     "LayerSpec",
     "MaxPool1D",

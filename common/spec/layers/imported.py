@@ -48,6 +48,20 @@ class Pair(Spec):
     rule: str
 
 
+class KeyedDropout(Spec):
+    """How the mask of one call that drops is drawn; calls are counted in the order of a pass, those that are off too.
+
+    key: of its random words: two calls that stand for each other have the same, and so the same mask.
+    shape: of one sample, in Keras's layout.
+    order: of torch's calls: the axes of (batch, *shape) in the order in which torch has them, whose neighbours it may
+        have joined or split; (): as they are.
+    """
+
+    key: str = Field(min_length=1)
+    shape: tuple[PositiveInt, ...]
+    order: tuple[NonNegativeInt, ...] = ()
+
+
 class Imported(LayerSpec):
     """A model that the user wrote for both frameworks.
 
@@ -64,7 +78,8 @@ class Imported(LayerSpec):
     weights: a safetensors file with the values of all Keras tensors that pairs name, by their names, before the
         first step; looked up as sources of data are. sha256: of that file.
     statistics: per_replica: layers keep statistics of the samples that their replica has seen, as batch norm does.
-    stochastic: off: all rates of dropout are set to 0; none: there are none.
+    stochastic: off: all rates of dropout are set to 0; none: there are none; keyed: each call that drops is given a mask
+        of ours, drawn as keras_dropout and torch_dropout say.
     constants: exact: in float64, TensorFlow keeps the constants of Keras's layers as they are; stock: it takes some
         through float32, which no torch model does.
     """
@@ -86,7 +101,9 @@ class Imported(LayerSpec):
     weights: str = Field(min_length=1)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     statistics: Literal["per_replica", "none"] = "none"
-    stochastic: Literal["none", "off"] = "none"
+    stochastic: Literal["none", "off", "keyed"] = "none"
+    keras_dropout: tuple[KeyedDropout, ...] = ()
+    torch_dropout: tuple[KeyedDropout, ...] = ()
     constants: Literal["exact", "stock"] = "stock"
 
     def __hash__(self) -> int:

@@ -1,0 +1,214 @@
+"""Dropout in two live models: which call of one stands for which of the other, so that both are given the same masks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.pairs.bench import LoadedPair
+from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.pass_result import Array, same
+from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.layers import Imported, KeyedDropout, Shape
+
+# Two calls are given the same where they are no farther apart than this: constants of Keras may be rounded.
+_SAME = 0.01
+_LISTED = 4
+
+
+@dataclass(frozen=True)
+class Masks:
+    """How the calls that drop are given masks, by framework; lines: what a person should know of it."""
+
+    keras: tuple[KeyedDropout, ...] = ()
+    torch: tuple[KeyedDropout, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
+    """Have nothing drawn at random until `give_masks`; the paths of the layers whose rates are set to 0 for good.
+
+    Raises:
+        ExternalModelError: something draws random numbers that neither masks of ours nor rates of 0 can replace.
+    """
+    found: list[str] = []
+    for side, outline, inputs in opened.sides:
+        if asked.without_dropout:
+            found += side.dropout(False)
+        else:
+            side.key_dropout(None)
+        drawn = [tap.partition("#")[0] for tap in side.stochastic(inputs)]
+        passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
+        if not drawn and all(same(passes[0][name], passes[1][name]) for name in passes[0]):
+            continue
+        if outline.stochastic and not asked.without_dropout:
+            raise ExternalModelError(
+                f"{outline.target}: {_named(drawn or outline.stochastic)} draw random numbers in training that no masks"
+                " of ours can replace, and the frameworks draw different ones; give --without-dropout, which sets all"
+                " rates to 0 on both sides"
+            )
+        where = _named(drawn) if drawn else "the model, outside of its layers,"
+        raise ExternalModelError(
+            f"{outline.target}: {where} gives something else each time it is called in training: random numbers"
+            " that no rate turns off; take them from an input, or build the model without"
+        )
+    return found
+
+
+def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
+    """Pair the calls that drop, and have each pair use the same masks from now on; weights must be equal.
+
+    Raises:
+        ExternalModelError: a call has no samples along any axis, so that no mask can belong to one.
+    """
+    if asked.without_dropout:
+        return Masks()
+    ours, theirs = (side.dropped(inputs, training=True) for side, _, inputs in opened.sides)
+    batch = len(next(iter(opened.inputs[0].values())))
+    flat = [
+        tuple(size for size in info.inputs[0][1:] if size is not None)
+        for info in opened.outlines[0].layers
+        if info.kind == "flatten" and info.inputs
+    ]
+    masks = paired(ours, theirs, batch, flat)
+    use_masks(opened, masks, asked.seed)
+    return masks
+
+
+def use_masks(opened: LoadedPair, masks: Masks | Imported, seed: int) -> None:
+    """Give both models masks: those of `paired`, or of a spec."""
+    keyed = (
+        (masks.keras_dropout, masks.torch_dropout)
+        if isinstance(masks, Imported)
+        else (masks.keras, masks.torch)
+    )
+    for (side, _, _), plan in zip(opened.sides, keyed, strict=True):
+        side.key_dropout(plan, seed)
+
+
+def paired(
+    ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], batch: int, flat: Sequence[Shape]
+) -> Masks:
+    """Pair the calls of two models that drop, in their order: by what they are given, then by shape and rate.
+
+    Args:
+        ours, theirs: of Keras's model and of torch's, as `ExternalWorker.dropped` has them.
+        batch: how many samples they were given.
+        flat: shapes of one sample that Keras flattens; torch may flatten the same in its own layout.
+
+    Raises:
+        ExternalModelError: a call has no samples along any axis.
+    """
+    keras = [
+        KeyedDropout(key=str(number), shape=_sample(site, batch, "Keras")) for number, site in enumerate(ours)
+    ]
+    layouts = {
+        (i, j): layout
+        for i, left in enumerate(ours)
+        for j, right in enumerate(theirs)
+        if (layout := _layout(left["value"], right["value"], batch, flat)) is not None
+    }
+
+    def worth(i: int, j: int) -> float:
+        left, right = ours[i], theirs[j]
+        equal: int = (left["rate"] == right["rate"]) + (bool(left["shared"]) == bool(right["shared"]))
+        return 1.0 + 4 * layouts[i, j][0] + equal / 2 + bool(left["active"] == right["active"]) / 4
+
+    # The best pairing that keeps the order of both, by its worth: best[i][j] of what comes from i and from j on.
+    best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [
+        [(0.0, ())] * (len(theirs) + 1) for _ in range(len(ours) + 1)
+    ]
+    for i, j in itertools.product(reversed(range(len(ours))), reversed(range(len(theirs)))):
+        best[i][j] = max(best[i + 1][j], best[i][j + 1], key=lambda one: one[0])
+        if (i, j) in layouts:
+            more, pairs = best[i + 1][j + 1]
+            if more + worth(i, j) > best[i][j][0]:
+                best[i][j] = more + worth(i, j), ((i, j), *pairs)
+    partner = {j: i for i, j in best[0][0][1]}
+    torch = []
+    for j, site in enumerate(theirs):
+        if j in partner:
+            _, shape, order = layouts[partner[j], j]
+            torch.append(KeyedDropout(key=str(partner[j]), shape=shape, order=order))
+        else:
+            torch.append(KeyedDropout(key=f"torch {j}", shape=_sample(site, batch, "torch"), order=()))
+    lines = [
+        f"dropout of rate {site['rate']:g} in {name}'s {site['owner'] or 'model'} has no counterpart"
+        for name, sites, known in (
+            ("Keras", ours, set(partner.values())),
+            ("torch", theirs, set(partner)),
+        )
+        for number, site in enumerate(sites)
+        if number not in known and site["rate"] and site["active"]
+    ]
+    return Masks(tuple(keras), tuple(torch), tuple(lines))
+
+
+def _sample(site: dict[str, Any], batch: int, framework: str) -> Shape:
+    """The shape of one sample of what a call is given: its first axis may hold several rows of each sample."""
+    shape = site["value"].shape
+    if not shape or shape[0] % batch:
+        raise ExternalModelError(
+            f"{framework}'s {site['owner'] or 'model'} drops in a tensor of the shape {shape}, whose first axis is not that"
+            f" of the {batch} samples, so that no mask belongs to one; give --without-dropout"
+        )
+    return (*([shape[0] // batch] if shape[0] != batch else []), *shape[1:])
+
+
+def _layout(
+    keras: Array, torch: Array, batch: int, flat: Sequence[Shape]
+) -> tuple[bool, Shape, tuple[int, ...]] | None:
+    """How torch holds the samples that Keras does: whether the numbers agree, a sample's shape, the order of the axes.
+
+    None where no order of axes fits the shapes.
+    """
+    if keras.size != torch.size:
+        return None
+    found: tuple[float, Shape, tuple[int, ...]] | None = None
+    for shape in _factored(keras, torch, batch, flat):
+        whole = keras.reshape(batch, *shape)
+        for order in itertools.permutations(range(whole.ndim)):
+            moved = whole.transpose(order)
+            if not _joins(moved.shape, torch.shape):
+                continue
+            deviation = tensor_deviation(torch, moved.reshape(torch.shape))
+            deviation = deviation if math.isfinite(deviation) else math.inf
+            if found is None or deviation < found[0]:
+                found = deviation, shape, order
+    return None if found is None else (found[0] <= _SAME, found[1], found[2])
+
+
+def _factored(keras: Array, torch: Array, batch: int, flat: Sequence[Shape]) -> Iterator[Shape]:
+    """Shapes of one sample: as Keras has it, with an axis as it was before it was flattened, or split as torch's are."""
+    rest = keras.size // batch
+    own = keras.shape[1:] if keras.shape[0] == batch else (keras.shape[0] // batch, *keras.shape[1:])
+    if math.prod(own) != rest:
+        return
+    yield own
+    yield from (shape for shape in dict.fromkeys(flat) if math.prod(shape) == rest and shape != own)
+    for axis, size in enumerate(own):
+        for part in dict.fromkeys(torch.shape):
+            if 1 < part < size and size % part == 0:
+                yield (*own[:axis], part, size // part, *own[axis + 1 :])
+
+
+def _joins(shape: Shape, wanted: Shape) -> bool:
+    """Whether neighbouring axes of one shape can be joined so that it is the other one."""
+    left = list(shape)
+    for size in wanted:
+        product = 1
+        while left and product * int(left[0] or 1) <= size and (product < size or left[0] == 1):
+            product *= int(left.pop(0) or 1)
+        if product != size:
+            return False
+    return not left
+
+
+def _named(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _LISTED} more" if len(unique) > _LISTED else ""
+    return f"layer{'s' if len(unique) > 1 else ''} {', '.join(unique[:_LISTED])}{more}"

@@ -1,0 +1,96 @@
+"""The calls of a live Keras model that drop, given keyed masks: layers of dropout, attention's weights, `keras.random.dropout`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+from keras.src.backend.common.name_scope import current_path
+from keras.src.layers.regularization.spatial_dropout import BaseSpatialDropout
+
+from parity.common.execution.pass_context import Context
+from parity.common.external.process.dropping import Dropping, noise_shape
+from parity.common.external.process.exact import ExactFunctions
+from parity.common.spec.layers import KeyedDropout
+from parity.tf_impl.layers.random import keep_mask
+
+
+class _Passes(threading.local):
+    """The pass of this thread: each replica of a strategy has its own."""
+
+    dropping: Dropping | None = None
+
+
+_PASSES = _Passes()
+_STOCK = ExactFunctions()
+_call, _spatial, _dropout = keras.layers.Dropout.call, BaseSpatialDropout.call, backend.random.dropout
+
+
+@contextmanager
+def keyed(
+    model: keras.Layer,
+    plan: Sequence[KeyedDropout] | None,
+    context: Context,
+    seen: list[dict[str, Any]] | None = None,
+) -> Iterator[None]:
+    """Have each call of a pass that drops given its planned mask; the arguments are those of `Dropping`."""
+    del model
+    before, _PASSES.dropping = _PASSES.dropping, Dropping(plan, context, seen)
+    try:
+        with _STOCK.within():
+            yield
+    finally:
+        _PASSES.dropping = before
+
+
+def _dropped(
+    dropping: Dropping, owner: str, x: Any, rate: float, noise: Sequence[Any] | None, active: bool
+) -> Any:
+    x = tf.convert_to_tensor(x)
+    shared = [
+        axis
+        for axis, (size, whole) in enumerate(zip(noise or (), x.shape, strict=False))
+        # The size of the batch may be a tensor.
+        if isinstance(size, int) and size == 1 and whole != 1
+    ]
+    planned = dropping.next(owner, x, rate, shared, active)
+    if planned is None:
+        return x
+    if rate >= 1:
+        return tf.zeros_like(x)
+    drawn = keep_mask(x, dropping.context, planned.key, noise_shape(planned, len(x.shape), shared), rate)
+    return x * (drawn if shared else tf.reshape(drawn, tf.shape(x)))
+
+
+def _drop(layer: Any, inputs: Any, training: Any = False) -> Any:
+    dropping = _PASSES.dropping
+    if dropping is None:
+        return _call(layer, inputs, training)
+    return _dropped(dropping, layer.path or layer.name, inputs, layer.rate, layer.noise_shape, bool(training))
+
+
+def _drop_spatially(layer: Any, inputs: Any, training: Any = False) -> Any:
+    dropping = _PASSES.dropping
+    if dropping is None:
+        return _spatial(layer, inputs, training)
+    noise = layer._get_noise_shape(inputs)
+    return _dropped(dropping, layer.path or layer.name, inputs, layer.rate, noise, bool(training))
+
+
+def _random_dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
+    dropping = _PASSES.dropping
+    if dropping is None:
+        return _dropout(inputs, rate, noise_shape, seed)
+    return _dropped(dropping, current_path() or "", inputs, rate, noise_shape, True)
+
+
+_STOCK.replacements = (
+    (keras.layers.Dropout, "call", _drop),
+    (BaseSpatialDropout, "call", _drop_spatially),
+    (backend.random, "dropout", _random_dropout),
+)
