@@ -122,6 +122,7 @@ WRONG = [
     ("drops", "Drops", "never", [("forward/head", "structure:dropout by mode")]),
     ("drops", "Drops", "always", [("evaluation/head", "structure:dropout by mode")]),
     ("drops", "Drops", "unknown", [("evaluation/head", "structure:dropout by mode")]),
+    ("attends", "Attends", "sum", [("forward/norm", "structure:dropout before add 2")]),
     ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "structure:dropout always")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),

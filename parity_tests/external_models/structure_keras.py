@@ -110,3 +110,13 @@ class AlwaysDrops(keras.Model):
 
     def call(self, x):
         return self.head(self.drop(self.first(x), training=True))
+
+
+def attends() -> keras.Model:
+    """Attention that drops among its weights, and a dropout before the sum with its input."""
+    x = keras.Input((7, 6))
+    y = layers.MultiHeadAttention(2, 3, dropout=0.3, name="attention")(x, x)
+    y = layers.Dropout(0.2, name="drop")(y)
+    y = layers.LayerNormalization(epsilon=1e-5, name="norm")(layers.Add(name="sum")([x, y]))
+    y = layers.SpatialDropout1D(0.2, name="whole")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))

@@ -161,3 +161,21 @@ class AlwaysDrops(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = self.training if self.wrong else True
         return self.head(F.dropout(torch.tanh(self.first(x)), 0.4, active))
+
+
+class Attends(nn.Module):
+    """A port of `attends`, the weights of its attention given or not; wrong with its dropout behind the sum."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, dropout=0.3, batch_first=True)
+        self.norm, self.head, self.wrong = nn.LayerNorm(6), nn.Linear(6, 3), wrong
+        self.whole = nn.Dropout1d(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.attention(x, x, x, need_weights=self.wrong == "weights")[0]
+        if self.wrong == "sum":
+            y = self.norm(F.dropout(x + y, 0.2, self.training))
+        else:
+            y = self.norm(x + F.dropout(y, 0.2, self.training))
+        return self.head(self.whole(y.transpose(1, 2)).mean(2))

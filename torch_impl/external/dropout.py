@@ -49,11 +49,40 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in DROPPING:
             return self._dropped(func, args, kwargs)
+        if func is _ATTENTION:
+            return self._attended(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             # What it calls itself: within a mode, no function is reported.
-            with mock.patch.object(F, "dropout", lambda *a, **k: self._dropped(_DROPOUT, a, k)):
+            ours = {
+                "dropout": lambda *a, **k: self._dropped(_DROPOUT, a, k),
+                "scaled_dot_product_attention": self._attended,
+            }
+            with mock.patch.multiple(F, **ours):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def _attended(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        **others: Any,
+    ) -> Tensor:
+        """Attention of (..., tokens, width) whose weights are dropped in by a function of its own: spelled out, then."""
+        if not dropout_p or others.get("enable_gqa"):
+            return _ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others)
+        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        return self._dropped(_DROPOUT, (scores.softmax(-1), dropout_p), {}) @ value
 
     def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         x, rate, active, inplace = arguments(func, args, kwargs)
@@ -76,4 +105,4 @@ class _Functions(TorchFunctionMode):
         return drawn.expand(-1, *planned.shape).permute(planned.order).reshape(x.shape)
 
 
-_DROPOUT = F.dropout
+_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention

@@ -1,0 +1,90 @@
+"""Which dropout of a Keras model is which of its port, and that both are trained with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.execution.pass_context import Context
+from parity.common.external.pairs.dropout import Masks, paired
+from parity.common.external.process.dropping import Dropping, noise_shape
+from parity.common.spec.layers import KeyedDropout
+
+BATCH = 6
+X = np.random.default_rng(0).normal(size=(BATCH, 4, 5, 3))
+
+
+def site(
+    value: np.ndarray, rate: float = 0.5, shared: tuple[int, ...] = (), active: bool = True
+) -> dict[str, Any]:
+    return {"owner": "drop", "rate": rate, "shared": list(shared), "active": active, "value": value}
+
+
+def keys(masks: Masks) -> tuple[list[str], list[str]]:
+    return [each.key for each in masks.keras], [each.key for each in masks.torch]
+
+
+# Of torch's tensor what it makes of Keras's.
+LAYOUTS = {
+    "as it is": lambda x: x,
+    "channels first": lambda x: x.transpose(0, 3, 1, 2),
+    "axes before the batch": lambda x: x.transpose(1, 0, 2, 3),
+    "joined with the batch": lambda x: x.reshape(BATCH * 4, 5, 3),
+    "flattened in its own layout": lambda x: x.transpose(0, 3, 1, 2).reshape(BATCH, -1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("flattened", [False, True])
+def test_a_mask_is_brought_to_the_layout_of_the_port(layout: str, flattened: bool) -> None:
+    """What is a mask here are the numbers themselves: they arrive where the port has them."""
+    keras = X.reshape(BATCH, -1) if flattened else X
+    torch = LAYOUTS[layout](X)
+    masks = paired([site(keras)], [site(torch)], BATCH, [X.shape[1:]])
+    (planned,) = masks.torch
+    assert keys(masks) == (["0"], ["0"])
+    drawn = keras.reshape(BATCH, *planned.shape).transpose(planned.order).reshape(torch.shape)
+    assert np.array_equal(drawn, torch)
+
+
+@pytest.mark.parametrize(
+    ("keras", "torch", "expected"),
+    [
+        # One too many on either side, of the same shape: what they are given tells.
+        ([site(X), site(X + 1)], [site(X + 1)], (["0", "1"], ["1"])),
+        ([site(X + 1)], [site(X), site(X + 1)], (["0"], ["torch 0", "0"])),
+        # Nothing is given the same: rates and kinds tell, in the order of the pass.
+        ([site(X, 0.1), site(X, 0.2)], [site(X + 9, 0.2)], (["0", "1"], ["1"])),
+        ([site(X), site(X, shared=(1, 2))], [site(X + 9, shared=(1, 2))], (["0", "1"], ["1"])),
+        ([site(X)], [site(X[:, :2])], (["0"], ["torch 0"])),
+        ([], [site(X)], ([], ["torch 0"])),
+    ],
+)
+def test_calls_that_drop_are_paired_by_what_they_are_given(keras: Any, torch: Any, expected: Any) -> None:
+    masks = paired(keras, torch, BATCH, [])
+    assert keys(masks) == expected
+    assert len(masks.lines) == sum(key not in expected[1] for key in expected[0]) + sum(
+        key.startswith("torch") for key in expected[1]
+    )
+
+
+def test_what_belongs_to_no_sample_is_refused() -> None:
+    with pytest.raises(ExternalModelError, match="first axis is not that of the 6 samples"):
+        paired([], [site(X[:5])], BATCH, [])
+    planned = KeyedDropout(key="0", shape=(4, 5, 3), order=(0, 3, 1, 2))
+    assert noise_shape(planned, 4, (2, 3)) == (1, 1, 3)
+    assert noise_shape(planned, 4, ()) == (4, 5, 3)
+    with pytest.raises(ExternalModelError, match="several samples are dropped together"):
+        noise_shape(planned, 4, (0,))
+
+
+def test_a_pass_with_more_calls_than_planned_is_refused() -> None:
+    planned = KeyedDropout(key="0", shape=(3,))
+    dropping = Dropping([planned], Context(training=True))
+    assert dropping.next("drop", X, 0.5, (), True) is planned
+    assert dropping.next("drop", X, 0.5, (), False) is None
+    with pytest.raises(ExternalModelError, match="dropout 3 of a pass, in drop, has no mask"):
+        dropping.next("drop", X, 0.5, (), True)
