@@ -429,6 +429,21 @@ def test_what_cannot_be_compared_is_one_line(parity: Cli, case: str) -> None:
     assert left or not (parity.folder / "out").exists()
 
 
+@pytest.mark.slow
+def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
+    """On one replica and on two; the masks are there: without them the first loss is another."""
+    losses = []
+    for more in ([], ["--without-dropout", "--replicas", 1]):
+        out = parity.folder / f"out{len(more)}"
+        code, said, err = parity(*pair_of("dropped", "Dropped", ROWS), *more, "--out", out)
+        assert (code, "✓ parity" in said) == (0, True), said + err
+        runs = read_session(out).records
+        assert len(runs) == (2 if more else 4)
+        losses.append(float(runs[0].scalars("loss_sum")[0]))
+    assert "stochastic: keyed" in (parity.folder / "out0" / "pair.yaml").read_text()
+    assert abs(losses[0] - losses[1]) > 0.01, losses
+
+
 @pytest.mark.exhaustive
 def test_what_is_odd_and_harmless_trains(parity: Cli) -> None:
     for keras, torch in (("tanh_mlp", "Unused"), ("dropped", "Dropped")):

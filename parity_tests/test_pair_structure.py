@@ -30,6 +30,7 @@ DATA = {
     "masked": "texts",
     "block": "rows",
     "drops": "images",
+    "attends": "texts",
 }
 
 
@@ -150,6 +151,7 @@ def test_what_is_wired_otherwise_is_named(
         ("block", "Block"),
         ("ordered", "Ordered"),
         ("drops", "Drops"),
+        ("attends", "Attends"),
         ("AlwaysDrops", "AlwaysDrops"),
     ],
 )
@@ -157,7 +159,7 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
     found = ports.diagnosed(keras, torch, "")
     assert (found.verdict, found.findings) == ("parity", ()), found
     constants = [note for note in found.notes if "through float32" in note]
-    assert bool(constants) == (keras in ("towers", "images")), found.notes
+    assert bool(constants) == (keras in ("towers", "images", "attends")), found.notes
 
 
 def test_what_no_single_cause_explains_is_not_explained(ports: Ports) -> None:
