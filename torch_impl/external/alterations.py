@@ -50,7 +50,8 @@ class _Functions(TorchFunctionMode):
         if func in DROPPING:
             return self._drops.call(altering, name, func, args, kwargs, self._model.training)
         family = _FAMILIES.get(name)
-        ways = family(name, func, args, kwargs) if family is not None else {}
+        ways = _apart(func, args, kwargs)
+        ways |= family(name, func, args, kwargs) if family is not None else {}
         if name in _SUMS:
             ways |= _other_operands(func, args, kwargs, altering.results)
         ways |= self._drops.moved_behind(name, func, args, kwargs)
@@ -92,6 +93,17 @@ def _same(tensor: Tensor, other: Tensor) -> bool:
 
 def _tensors(args: Any) -> list[Tensor]:
     return [value for value in args if isinstance(value, Tensor)]
+
+
+def _apart(func: Function, args: Any, kwargs: Any) -> Ways:
+    """With its input kept as it is, of a call that changes it in place."""
+    name = getattr(func, "__name__", "")
+    in_place = kwargs.get("inplace") is True or (name in _ACTIVATIONS and len(args) > 1 and args[-1] is True)
+    in_place |= name.rstrip("_") != name and (not name.startswith("__") or name in _IN_PLACE)
+    if not in_place or not args or not isinstance(args[0], Tensor):
+        return {}
+    text = "changes its input in place, which another call reads"
+    return {"in place": (text, lambda: func(args[0].clone(), *args[1:], **kwargs))}
 
 
 def _joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
@@ -400,6 +412,8 @@ def _activated(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     given = args[0] if args else kwargs["input"]
     ways: Ways = {}
     for other, function in _FUNCTIONS.items():
+        if other == name.rstrip("_"):
+            continue
         text = (
             f"{name} is there, and {other} is right" if other != "linear" else f"{name} is left out by Keras"
         )
@@ -442,9 +456,21 @@ def _multiplied(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     }
 
 
+def _rolled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Along the same axes the other way."""
+    given, shifts, axes = (*args, *(kwargs[key] for key in ("input", "shifts", "dims") if key in kwargs), ())[
+        :3
+    ]
+    other = tuple(-shift for shift in shifts) if isinstance(shifts, (tuple, list)) else -shifts
+    text = f"shifts by {shifts}, and {other} is right"
+    return {"back": (text, lambda: torch.roll(given, other, axes)), **_flipped(name, func, args, kwargs)}
+
+
 def _flipped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     return {"absent": ("is left out by Keras", lambda: args[0].clone())}
 
+
+_IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__")
 
 _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack"), _joined),
@@ -465,6 +491,7 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(_ACTIVATIONS, _activated),
     **dict.fromkeys(_NORMS, _normalized),
     "flip": _flipped,
+    "roll": _rolled,
     **dict.fromkeys(("matmul", "bmm"), _multiplied),
     **dict.fromkeys(("chunk", "split", "tensor_split", "unbind"), _divided),
 }

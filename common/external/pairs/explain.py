@@ -219,14 +219,26 @@ def _other_rules(bench: Bench, name: str) -> Iterator[tuple[str, str, Any]]:
 def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
     """A layer of one side that the other leaves out: a connection, a function, a normalisation."""
     outlines, segment = tensor.bench.outlines, tensor.segment
-    kinds = {info.path: info.kind or info.type for outline in outlines for info in outline.layers}
+    known = {info.path: info for outline in outlines for info in (*outline.layers, *outline.operations)}
+    kinds = {path: info.kind or info.type for path, info in known.items()}
+
+    def is_same(one: str, other: str) -> bool:
+        """Whether two layers compute the same, so that neither leaves out what the other does."""
+        infos = [known.get(tap.partition("#")[0]) for tap in (one, other)]
+        if infos[0] is None or infos[1] is None or not infos[0].kind:
+            return False
+        functions = [info.settings.get("function") for info in infos if info is not None]
+        return infos[0].kind == infos[1].kind and functions[0] == functions[1]
+
     for side, taps in zip(("keras", "torch"), segment.unpaired, strict=True):
         for tap in taps:
             layer = tap.partition("#")[0]
             what = f"{layer} ({kinds.get(layer, 'a layer')})"
             places = [(point.torch, point.keras) for point in reversed(segment.before)]
             # What torch alone has may be where Keras's output belongs, too.
-            places += [(other, "") for other in segment.unpaired[1] if side == "keras"]
+            places += [
+                (other, "") for other in segment.unpaired[1] if side == "keras" and not is_same(tap, other)
+            ]
             for theirs, ours in places:
                 replaced, source = (theirs, tap) if side == "keras" else (tap, ours)
                 deviation = _deviation_injected(tensor, replaced, source, like=theirs)
