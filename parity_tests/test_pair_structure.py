@@ -111,6 +111,14 @@ WRONG = [
     ("masked", "Masked", "missing", [("forward/head", "structure:gru unmasked")]),
     ("block", "Block", "halves", [("forward/second", "structure:chunk reverse")]),
     ("block", "Block", "residual", [("forward/head", "structure:add operand 1 from 6")]),
+    ("rolled", "Rolled", "place", [("forward/head", "structure:relu in place")]),
+    ("rolled", "Rolled", "back", [("forward/head", "structure:roll back")]),
+    (
+        "rolled",
+        "Rolled",
+        "place, back",
+        [("forward/head", "structure:relu in place"), ("forward/head", "structure:roll back")],
+    ),
     ("ordered", "Ordered", "0", [("forward/norm0", "structure:layer_norm moved before tanh")]),
     ("ordered", "Ordered", "1, function", [("forward/norm1", "structure:layer_norm moved before tanh")]),
     ("reordered", "Ordered", "0", [("forward/norm1", "structure:layer_norm moved behind")]),
@@ -153,6 +161,7 @@ def test_what_is_wired_otherwise_is_named(
         ("drops", "Drops"),
         ("attends", "Attends"),
         ("AlwaysDrops", "AlwaysDrops"),
+        ("rolled", "Rolled"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:

@@ -139,7 +139,20 @@ def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     limits = built / "constraints.txt"
     limits.write_text("\n".join(line for line in frozen if "==" in line and "+" not in line) + "\n")
     (wheel,) = built.glob("*.whl")
-    good(call(*pip, "--python", folder / "bin" / "python", "install", "-q", "-c", limits, wheel, cwd=built))
+    good(
+        call(
+            *pip,
+            "--python",
+            folder / "bin" / "python",
+            "install",
+            "-q",
+            "--no-compile",
+            "-c",
+            limits,
+            wheel,
+            cwd=built,
+        )
+    )
     return folder
 
 

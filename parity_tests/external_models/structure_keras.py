@@ -49,6 +49,15 @@ def masked() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(y))
 
 
+def rolled() -> keras.Model:
+    """A residual block whose shortcut passes an activation by, and whose sum is rolled along its features."""
+    x = keras.Input((6,))
+    y = layers.Dense(8, name="first")(x)
+    z = layers.Dense(8, name="second")(layers.Activation("relu", name="function")(y))
+    z = ops.roll(layers.Add(name="sum")([y, z]), 3, axis=1)
+    return keras.Model(x, layers.Dense(3, name="head")(z))
+
+
 def block() -> keras.Model:
     """A residual block before its norm, in which scale and shift are halves of one tensor."""
     x = keras.Input((6,))

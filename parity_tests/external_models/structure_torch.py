@@ -73,6 +73,29 @@ class Masked(nn.Module):
         return self.head(out[torch.arange(len(x)), lengths - 1])
 
 
+class Biased(nn.Module):
+    """A dense layer whose bias stands in the module around it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.dense, self.bias = nn.Linear(size, size, bias=False), nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(x) + self.bias
+
+
+class Rolled(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.second, self.head = nn.Linear(6, 8), Biased(8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = y + self.second(F.relu(y)) if "place" not in self.wrong else self.second(F.relu(y, True)) + y
+        return self.head(torch.roll(z, -3 if "back" in self.wrong else 3, 1))
+
+
 class Block(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
