@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.commands import cli as command
@@ -232,6 +232,34 @@ def test_weights_go_without_any_code_of_the_user(sides: Sides, yaml: Path, cli: 
     found = load_file(cli.folder / "w.safetensors")
     expected = sides.train("keras", "adam", range(0), load=source)
     assert all(np.array_equal(found[name], value) for name, value in mapping().to_torch(expected).items())
+
+
+@pytest.mark.slow
+def test_models_that_have_no_weights_before_a_call_are_called_with_samples(cli: Cli) -> None:
+    pairs = [
+        Pair(keras=f"{name}/{ours}", torch=f"{name}.{theirs}", rule=rule)
+        for name in ("hidden", "head")
+        for ours, theirs, rule in (("kernel", "weight", "transpose"), ("bias", "bias", "same"))
+    ]
+    names = {"keras": f"{KERAS}:Called", "torch": f"{TORCH}:Called"}
+    write_mapping(cli.folder / "called.yaml", Mapping(tensors=tuple(pairs), **names))
+    random = np.random.default_rng(0)
+    shapes = {"hidden.weight": (6, 4), "hidden.bias": (6,), "head.weight": (2, 6), "head.bias": (2,)}
+    given = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(given, cli.folder / "a.safetensors")
+    np.savez(cli.folder / "data.npz", x=random.normal(size=(3, 4)), y=np.zeros(3))
+    models = [each for side, name in names.items() for each in (f"--{side}", name)]
+    export = ["export", "--mapping", "called.yaml", "--weights-only", *models]
+    there = ["--from", "a.safetensors", "--to", "k.weights.h5"]
+    assert "no weights before it is called; give samples to call it with: --data" in cli.refused(
+        *export, *there
+    )
+    back = ["--from", "k.weights.h5", "--to", "b.safetensors"]
+    for files in (there, back):
+        code, out, err = cli(*export, *files, "--data", "data.npz")
+        assert (code, err) == (0, ""), out + err
+    found = load_file(cli.folder / "b.safetensors")
+    assert found.keys() == given.keys() and all(np.array_equal(found[name], given[name]) for name in given)
 
 
 def test_a_model_that_is_compiled_brings_its_optimizer(sides: Sides, yaml: Path, tmp_path: Path) -> None:

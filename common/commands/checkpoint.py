@@ -14,6 +14,7 @@ from parity.common.base.errors import CheckpointError
 from parity.common.base.units import show_size
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
+from parity.common.commands.lint import rows_of
 from parity.common.external.checkpoints import (
     FORMATS,
     End,
@@ -89,6 +90,8 @@ def _add_export(commands: Any) -> None:
         flag(f"--{side}", metavar=builder, help=f"what builds the {side} model; {needed}")
         slots = f"what makes the {side} optimizer; needed to carry its slots{carried}"
         flag(f"--{side}-optimizer", metavar=builder, help=slots)
+    samples = "an .npz file, as of `parity pair`: samples that models are called with that have no weights before that"
+    flag("--data", type=Path, metavar="FILE", help=samples)
     flag("--weights-only", action="store_true", help="leave out the optimizer and the step")
 
 
@@ -169,8 +172,9 @@ def _export_user_checkpoint(options: argparse.Namespace) -> int:
         "tensorflow": (options.keras, options.keras_optimizer),
         "torch": (options.torch, options.torch_optimizer),
     }
+    inputs = None if options.data is None else rows_of(options.data)
     source, destination = (
-        End(path, *given[End(path).framework]) for path in (options.source, options.destination)
+        End(path, *given[End(path).framework], inputs) for path in (options.source, options.destination)
     )
     for line in convert_checkpoint(options.mapping, source, destination, options.weights_only):
         print(line)

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]] | None:
     if options.data is not None:
-        return _rows_of(options.data)
+        return rows_of(options.data)
     if not options.input_shape:
         return None
     found: dict[str, np.ndarray[Any, Any]] = {}
@@ -106,7 +106,8 @@ def _inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]] | No
     return found
 
 
-def _rows_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def rows_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The first rows of all arrays of an .npz file but targets; raises SpecError where there is none to read."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             found = {name: archive[name][:_ROWS] for name in archive.files if name not in _TARGETS}

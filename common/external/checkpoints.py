@@ -88,12 +88,14 @@ class CheckpointContents:
 class End:
     """One end of a carry-over: the file, and the user's code that its framework's process imports.
 
-    model, optimizer: targets 'package.module:attribute', or None.
+    model, optimizer: targets 'package.module:attribute', or None. inputs: (batch, ...) by name, as Keras takes them, for a
+    model that has no weights before its first call.
     """
 
     path: Path
     model: str | None = None
     optimizer: str | None = None
+    inputs: State | None = None
 
     @property
     def framework(self) -> Framework:
@@ -346,7 +348,13 @@ def export_checkpoint(path: Path, kind: str, out: Path) -> dict[str, Any]:
 
 def _ask(action: str, end: End, given: dict[str, Any]) -> Any:
     """Have a process of the end's framework read or write its file; what that returns."""
-    job = {"path": str(end.path.absolute()), "model": end.model, "optimizer": end.optimizer, **given}
+    job = {
+        "path": str(end.path.absolute()),
+        "model": end.model,
+        "optimizer": end.optimizer,
+        "inputs": end.inputs,
+        **given,
+    }
     return _in_child(end.framework, action, job)
 
 
@@ -364,15 +372,19 @@ class Conversions(Service):
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
 
-    def read(self, path: str, model: str | None, optimizer: str | None, weights_only: bool) -> dict[str, Any]:
+    def read(
+        self, path: str, model: str | None, optimizer: str | None, inputs: State | None, weights_only: bool
+    ) -> dict[str, Any]:
         side = self._side(path, model, optimizer)
         with naming_os_errors(ExternalModelError, f"{path}: cannot be read"):
-            return dict(vars(side.read(Path(path), model, optimizer, weights_only)))
+            return dict(vars(side.read(Path(path), model, optimizer, weights_only, inputs)))
 
-    def write(self, path: str, model: str | None, optimizer: str | None, held: dict[str, Any]) -> list[str]:
+    def write(
+        self, path: str, model: str | None, optimizer: str | None, inputs: State | None, held: dict[str, Any]
+    ) -> list[str]:
         side = self._side(path, model, optimizer)
         with naming_os_errors(ExternalModelError, f"{path}: cannot be written"):
-            return list(side.write(Path(path), model, optimizer, CheckpointContents(**held)))
+            return list(side.write(Path(path), model, optimizer, CheckpointContents(**held), inputs))
 
     def export(self, path: str, kind: str, out: str) -> dict[str, Any]:
         self.about = path

@@ -78,3 +78,17 @@ def averaged():
 
 def nadam():
     return optimizers.Nadam(2**-7)
+
+
+class Called(keras.Model):
+    """It has no weights before it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.head = (
+            layers.Dense(6, activation="tanh", name="hidden"),
+            layers.Dense(2, name="head"),
+        )
+
+    def call(self, x):
+        return self.head(self.hidden(x))

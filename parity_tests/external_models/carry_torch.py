@@ -91,3 +91,14 @@ def grouped(model):
 
 def partial(model):
     return adam(model.conv.parameters())
+
+
+class Called(nn.Module):
+    """It has no weights before it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.function, self.head = nn.LazyLinear(6), nn.Tanh(), nn.LazyLinear(2)
+
+    def forward(self, x):
+        return self.head(self.function(self.hidden(x)))

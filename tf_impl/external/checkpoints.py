@@ -24,7 +24,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external import checkpoints as both
 from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
-from parity.tf_impl.external import names
+from parity.tf_impl.external import names, passes
 from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.external.load import build, build_optimizer, prepare
 
@@ -55,7 +55,13 @@ _SLOTS: dict[type, tuple[str, dict[str, str]]] = {
 }
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> both.CheckpointContents:
+def read(
+    path: Path,
+    model: str | None,
+    optimizer: str | None,
+    weights_only: bool,
+    inputs: both.State | None = None,
+) -> both.CheckpointContents:
     """What a .keras or .weights.h5 file holds.
 
     Args:
@@ -64,6 +70,7 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
             code that came with the file; with it the model is built by the user's code, and the file gives numbers.
         optimizer: target; needed where neither the file nor the built model has it.
         weights_only: leave out the optimizer.
+        inputs: (batch, ...) by name, of a model that has no weights before its first call.
 
     Raises:
         ExternalModelError: it is damaged, foreign, holds code, or an optimizer that cannot be carried.
@@ -71,7 +78,7 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
     precision, optimized = _looked_into(path)
     prepare(precision)
     carried = optimized and not weights_only
-    live = _loaded(path, carried and optimizer is None) if model is None else _built(model, precision)
+    live = _loaded(path, carried and optimizer is None) if model is None else _built(model, precision, inputs)
     kept = None
     if carried:
         kept = _optimizer(path, live, optimizer)
@@ -95,7 +102,11 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
 
 
 def write(
-    path: Path, model: str | None, optimizer: str | None, contents: both.CheckpointContents
+    path: Path,
+    model: str | None,
+    optimizer: str | None,
+    contents: both.CheckpointContents,
+    inputs: both.State | None = None,
 ) -> list[str]:
     """Write a .keras or .weights.h5 file of a model that the user's code builds.
 
@@ -103,6 +114,7 @@ def write(
         path: is written whole or not at all.
         model, optimizer: targets; the optimizer is needed where slots are held and the model is not built with one.
         contents: by Keras's names. What it lacks stays as the model is built with it, and is named.
+        inputs: as of `read`.
 
     Raises:
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
@@ -110,7 +122,7 @@ def write(
     assert model is not None
     precision = both.precision_of({array.dtype for array in contents.tensors.values()})
     prepare(precision)
-    live = _built(model, precision)
+    live = _built(model, precision, inputs)
     notes: list[str] = []
     variables = names.tensors(live)
     both.check_fit("keras", variables, contents.tensors, notes)
@@ -167,13 +179,16 @@ def _loaded(path: Path, compiled: bool) -> keras.Model:
         return keras.models.load_model(path, compile=compiled, safe_mode=True)
 
 
-def _built(model: str, precision: str) -> keras.Model:
+def _built(model: str, precision: str, inputs: both.State | None) -> keras.Model:
     live = build(Target.of(model), precision, 0)
     if not isinstance(live, keras.Model):
         raise ExternalModelError(f"{model} gives a {type(live).__name__}; a checkpoint is of a keras.Model")
-    if not live.built or not live.weights:
+    if inputs is not None:
+        with _one_line(f"{model}: a call with the samples of --data fails"):
+            passes.finish(live, inputs)
+    if not live.weights or not all(layer.built for layer in live._flatten_layers()):
         raise ExternalModelError(
-            f"{model} gives a model that has no weights before it is called; let the function call it once"
+            f"{model} gives a model that has no weights before it is called; give samples to call it with: --data"
         )
     return live
 

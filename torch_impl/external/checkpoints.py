@@ -19,8 +19,9 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.base.files import replacing
 from parity.common.external import checkpoints as both
 from parity.common.external.process.calls import without_ties
+from parity.common.external.process.layouts import to_torch_input
 from parity.common.spec.external.target import Target
-from parity.torch_impl.external import names
+from parity.torch_impl.external import names, passes
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.load import build, build_optimizer, prepare
 
@@ -53,13 +54,20 @@ _SWITCHED = {
 }
 
 
-def read(path: Path, model: str | None, optimizer: str | None, weights_only: bool) -> both.CheckpointContents:
+def read(
+    path: Path,
+    model: str | None,
+    optimizer: str | None,
+    weights_only: bool,
+    inputs: both.State | None = None,
+) -> both.CheckpointContents:
     """What a .pt, .pth or .safetensors file holds.
 
     Args:
         path: a state_dict, or a dict of one with an optimizer's and the step.
         model, optimizer: targets; needed for the optimizer, whose state has numbers for names.
         weights_only: leave out the optimizer.
+        inputs: (batch, ...) by name, of a model that has no weights before its first call.
 
     Raises:
         ExternalModelError: it is damaged, foreign, holds code, or an optimizer that cannot be carried.
@@ -75,7 +83,7 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
             f"{path}: holds the state of an optimizer: name yours with --torch-optimizer, and the model with"
             " --torch, or carry the weights alone with --weights-only"
         )
-    built = _built(model, tensors)
+    built = _built(model, tensors, inputs)
     live = build_optimizer(Target.of(optimizer), built)
     kind, table = both.slots_of_class(live, _SLOTS)
     numbered = _numbered(path, state, live, _names(built))
@@ -105,7 +113,11 @@ def read(path: Path, model: str | None, optimizer: str | None, weights_only: boo
 
 
 def write(
-    path: Path, model: str | None, optimizer: str | None, contents: both.CheckpointContents
+    path: Path,
+    model: str | None,
+    optimizer: str | None,
+    contents: both.CheckpointContents,
+    inputs: both.State | None = None,
 ) -> list[str]:
     """Write a .pt, .pth or .safetensors file: a state_dict, or where slots are held a dict of it and the others.
 
@@ -114,6 +126,7 @@ def write(
         model, optimizer: targets; needed for the optimizer. With the model, the file also has what the mapping
             leaves out (ignored buffers), as the model is built with it, and is known to fit.
         contents: by torch's names.
+        inputs: as of `read`.
 
     Raises:
         ExternalModelError: it does not fit the model, or the optimizer is of another kind.
@@ -122,7 +135,7 @@ def write(
     tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in contents.tensors.items()}
     content: dict[str, Any] = tensors
     if model is not None:
-        built = _built(model, contents.tensors)
+        built = _built(model, contents.tensors, inputs)
         content = tensors = _completed(built, tensors, contents.step, notes)
     if contents.kind is not None:
         if path.suffix == ".safetensors":
@@ -210,10 +223,18 @@ def _array(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
     return array_of(tensor)
 
 
-def _built(model: str, tensors: both.State) -> torch.nn.Module:
+def _built(model: str, tensors: both.State, inputs: both.State | None) -> torch.nn.Module:
     precision = both.precision_of({array.dtype for array in tensors.values()})
     prepare(precision)
-    return build(Target.of(model), precision, 0)
+    live = build(Target.of(model), precision, 0)
+    if inputs is not None:
+        first = {name: to_torch_input(array) if array.ndim > 3 else array for name, array in inputs.items()}
+        passes.finish(live, first)
+    if any(torch.nn.parameter.is_lazy(tensor) for tensor in live.state_dict().values()):
+        raise ExternalModelError(
+            f"{model} gives a model that has no weights before it is called; give samples to call it with: --data"
+        )
+    return live
 
 
 def _names(model: torch.nn.Module) -> dict[int, str]:
