@@ -127,8 +127,9 @@ def _proposed(keras: Outline, torch: Outline, hints: Mapping, every: bool | None
         tensors += fused(*groups(tensors), fits_one)
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
     tensors += fused(*groups(tensors))
-    tensors = biases(tensors, (keras, torch), *groups(tensors))
+    # Then the bias of what is tied on one side stands alone on both.
     tensors = untied(tensors, keras, *groups(tensors))
+    tensors = biases(tensors, (keras, torch), *groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
