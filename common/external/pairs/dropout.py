@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,14 +42,15 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             found += side.dropout(False)
         else:
             side.key_dropout(None)
-        drawn = [tap.partition("#")[0] for tap in side.stochastic(inputs)]
+        # Of a tap the layer: not which call of it, nor which of the tensors that it gives.
+        drawn = [re.split("[#:]", tap)[0] for tap in side.stochastic(inputs)]
         passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
         if not drawn and all(same(passes[0][name], passes[1][name]) for name in passes[0]):
             continue
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(
-                f"{outline.target}: {_named(drawn or outline.stochastic)} draw random numbers in training that no masks"
-                " of ours can replace, and the frameworks draw different ones; give --without-dropout, which sets all"
+                f"{outline.target}: random numbers in training that no masks of ours can replace, drawn in"
+                f" {_named(drawn or outline.stochastic)}, and the frameworks draw different ones; give --without-dropout, which sets all"
                 " rates to 0 on both sides"
             )
         where = _named(drawn) if drawn else "the model, outside of its layers,"
