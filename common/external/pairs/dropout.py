@@ -50,8 +50,8 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(
                 f"{outline.target}: random numbers in training that no masks of ours can replace, drawn in"
-                f" {_named(drawn or outline.stochastic)}, and the frameworks draw different ones; give --without-dropout, which sets all"
-                " rates to 0 on both sides"
+                f" {_named(drawn or outline.stochastic)}, and the frameworks draw different ones; give"
+                " --without-dropout, which sets all rates to 0 on both sides"
             )
         where = _named(drawn) if drawn else "the model, outside of its layers,"
         raise ExternalModelError(
