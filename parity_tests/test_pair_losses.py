@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "box 3 times",
     ),
     "another target": (
-        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=next_box"),)),
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=reversed_box"),)),
         "loss:function",
         "of box differ",
     ),
@@ -193,7 +193,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "loss:function",
         "Keras's loss is the mean squared error, and torch's is the mean absolute error",
     ),
-    "broadcast": (replace(BINARY, own=(("bce", "bce_of_all_pairs"),)), "loss:function", "differ"),
+    "broadcast": (
+        replace(BINARY, own=(("bce", "bce_of_all_pairs"),)),
+        "loss:batch",
+        "of the batch as a whole",
+    ),
     "weights left out": (
         replace(BINARY, own=(("bce", "bce_unweighted"),), weights="weights"),
         "loss:sample_weights",

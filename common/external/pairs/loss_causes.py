@@ -36,23 +36,26 @@ def loss_cause(bench: Bench) -> Explanation:
         _without_weights(bench, passes)
         or _by_factor(bench, passes, batch)
         or _by_formula(bench, passes)
+        or _of_batch(bench, passes, batch)
         or _unknown(passes)
     )
 
 
-def _passes(bench: Bench, count: int, weighted: tuple[bool, bool] = (True, True)) -> list[PassResult]:
-    """Of Keras and torch on the first samples of the batch, with the sample weights or as if all were 1."""
-    found = []
+def _passes(
+    bench: Bench, end: int, weighted: tuple[bool, bool] = (True, True), start: int = 0
+) -> list[PassResult]:
+    """Of Keras and torch on some samples of the batch, with the sample weights or as if all were 1."""
+    found, part_of = [], slice(start, end)
     for (side, _, inputs), loss, keep in zip(bench.sides, bench.losses, weighted, strict=True):
         weights = loss.sample_weights
         if weights is not None and not keep:
             weights = np.ones_like(weights)
         part = BatchLoss(
             loss.terms,
-            {name: value[:count] for name, value in loss.targets.items()},
-            None if weights is None else weights[:count],
+            {name: value[part_of] for name, value in loss.targets.items()},
+            None if weights is None else weights[part_of],
         )
-        given = {name: value[:count] for name, value in inputs.items()}
+        given = {name: value[part_of] for name, value in inputs.items()}
         found.append(taken(side, given, part, training=True, taps=False))
     return found
 
@@ -209,8 +212,36 @@ def _formula(bench: Bench, number: int, passed: PassResult) -> str | None:
     return None
 
 
+def _of_batch(bench: Bench, passes: Sequence[PassResult], batch: int) -> Explanation | None:
+    """One side's loss is a mean over samples, the other's is of the batch as a whole."""
+    half = batch // 2
+    if not half:
+        return None
+    parts = _passes(bench, half), _passes(bench, batch, start=half)
+    additive = []
+    for side, whole in enumerate(passes):
+        for name, output in whole.outputs.items():
+            if (
+                tensor_deviation(output, np.concatenate([p[side].outputs[name] for p in parts]))
+                > limits.LIVE_FLOAT64
+            ):
+                return None  # the model itself looks at the batch
+        mean = (half * _mean(parts[0][side]) + (batch - half) * _mean(parts[1][side])) / batch
+        additive.append(_close([_mean(whole)], [mean]))
+    if additive[0] == additive[1]:
+        return None
+    one, other = ("torch", "Keras") if additive[0] else ("Keras", "torch")
+    return Explanation(
+        "loss:batch",
+        f"{one}'s loss is of the batch as a whole, {other}'s is the mean of the losses of its samples",
+        "likely",
+        f"take the loss of each sample in {one}, and the mean of these",
+        f"by experiment: the losses of two halves of the batch make that of the whole in {other}, and not in {one}",
+    )
+
+
 def _unknown(passes: Sequence[PassResult]) -> Explanation:
-    apart = [name for name, mean in passes[0].terms.items() if abs(mean - passes[1].terms[name]) > 0]
+    apart = [name for name, mean in passes[0].terms.items() if not _close([mean], [passes[1].terms[name]])]
     which = f" of {', '.join(apart)}" if len(passes[0].terms) > 1 and apart else ""
     text = f"the loss functions{which} differ: Keras's is {_mean(passes[0]):.6g} and torch's {_mean(passes[1]):.6g}"
     if (factors := _factors(passes)) and _close(list(factors.values()), [1.0] * len(factors)):
