@@ -128,6 +128,12 @@ WRONG = [
     ("drops", "Drops", "missing", [("forward/head", "structure:last absent")]),
     ("drops", "Drops", "more", [("forward/output", "structure:dropout absent")]),
     ("drops", "Drops", "before", [("forward/head", "structure:sigmoid dropout behind")]),
+    (
+        "drops",
+        "Drops",
+        "far",
+        [("forward/head", "structure:dropout absent"), ("forward/head", "structure:last absent")],
+    ),
     ("drops", "Drops", "never", [("forward/head", "structure:dropout by mode")]),
     ("drops", "Drops", "always", [("evaluation/head", "structure:dropout by mode")]),
     ("drops", "Drops", "unknown", [("evaluation/head", "structure:dropout by mode")]),

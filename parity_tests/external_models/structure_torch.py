@@ -163,6 +163,8 @@ class Drops(nn.Module):
         wrong, share = self.wrong, 0.6 if self.wrong == "share" else 0.4
         if wrong == "before":
             return self.head(torch.sigmoid(F.dropout(y, share, self.training)))
+        if wrong == "far":
+            return self.head(torch.sigmoid(F.dropout(y, share, self.training) / 2 * 2))
         y = torch.sigmoid(y)
         if wrong == "always":
             y = F.dropout(y, share)
