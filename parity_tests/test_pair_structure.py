@@ -23,15 +23,9 @@ from parity.common.spec.external.target import Target
 
 MODELS = "parity_tests.external_models"
 # What each model is given.
-DATA = {
-    "towers": "rows",
-    "attention": "texts",
-    "images": "images",
-    "masked": "texts",
-    "block": "rows",
-    "drops": "images",
-    "attends": "texts",
-}
+DATA = dict.fromkeys(("images", "drops"), "images") | dict.fromkeys(
+    ("attention", "masked", "attends", "sequence", "heads"), "texts"
+)
 
 
 class Ports:
@@ -139,6 +133,9 @@ WRONG = [
     ("drops", "Drops", "unknown", [("evaluation/head", "structure:dropout by mode")]),
     ("attends", "Attends", "sum", [("forward/norm", "structure:dropout before add 2")]),
     ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "structure:dropout always")]),
+    ("sequence", "Sequence", "ends", [("forward/mixed", "structure:getitem both ends")]),
+    ("sequence", "Sequence", "mean", [("forward/head", "structure:mean axes (1,) kept")]),
+    ("heads", "Heads", "view", [("forward/joined", "structure:view heads")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
 ]
@@ -168,6 +165,8 @@ def test_what_is_wired_otherwise_is_named(
         ("attends", "Attends"),
         ("AlwaysDrops", "AlwaysDrops"),
         ("rolled", "Rolled"),
+        ("sequence", "Sequence"),
+        ("heads", "Heads"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:
@@ -177,7 +176,19 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
     assert bool(constants) == (keras in ("towers", "images", "attends")), found.notes
 
 
-def test_what_no_single_cause_explains_is_not_explained(ports: Ports) -> None:
-    """The mean of all tokens in place of attention is no call made otherwise: it is another model."""
-    (finding,) = ports.diagnosed("attention", "Attention", "mean").findings
+@pytest.mark.parametrize(
+    ("keras", "torch", "wrong"),
+    [
+        # The mean of all tokens in place of attention is no call made otherwise: it is another model.
+        ("attention", "Attention", "mean"),
+        # With what is tried for these there is still another function.
+        ("sequence", "Sequence", "ends, sine"),
+        ("sequence", "Sequence", "spread"),
+        ("heads", "Heads", "view, sine"),
+    ],
+)
+def test_what_no_single_cause_explains_is_not_explained(
+    ports: Ports, keras: str, torch: str, wrong: str
+) -> None:
+    (finding,) = ports.diagnosed(keras, torch, wrong).findings
     assert finding.explanation is None

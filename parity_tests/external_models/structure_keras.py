@@ -68,6 +68,27 @@ def block() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.Add(name="sum")([y, z])))
 
 
+def sequence() -> keras.Model:
+    """The last outputs of both directions, without their mean."""
+    x = keras.Input((7, 6))
+    y = layers.Bidirectional(layers.GRU(4, name="cell"), name="both")(x)
+    y = layers.Dense(5, name="mixed")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(y - ops.mean(y, axis=1, keepdims=True)))
+
+
+def heads() -> keras.Model:
+    """Attention of two heads, split and joined by hand."""
+    x = keras.Input((7, 6))
+    q, k, v = (
+        ops.transpose(ops.reshape(layers.Dense(8, name=name)(x), (-1, 7, 2, 4)), (0, 2, 1, 3))
+        for name in ("query", "key", "value")
+    )
+    weights = ops.softmax(ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) / 2.0)
+    joined = ops.reshape(ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3)), (-1, 7, 8))
+    y = layers.Dense(5, name="joined")(joined)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
+
+
 def penalized() -> keras.Model:
     """A penalty that torch's does not have."""
     x = keras.Input((6,))

@@ -113,6 +113,42 @@ class Block(nn.Module):
         return self.head((z if "residual" in self.wrong else y) + out)
 
 
+class Sequence(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.both = nn.GRU(6, 4, batch_first=True, bidirectional=True)
+        self.mixed, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, last = self.both(x)
+        y = out[:, -1] if "ends" in self.wrong else torch.cat([last[0], last[1]], 1)
+        y = self.mixed(y.sin() if "sine" in self.wrong else y)
+        if "spread" in self.wrong:
+            return self.head(y - y.std(1, keepdim=True))
+        return self.head(y - (y.mean() if "mean" in self.wrong else y.mean(1, keepdim=True)))
+
+
+class Heads(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.query, self.key, self.value = (nn.Linear(6, 8) for _ in range(3))
+        self.joined, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
+
+    def split(self, x: Tensor) -> Tensor:
+        if "view" in self.wrong:
+            return x.view(len(x), 2, 7, 4)
+        return x.view(len(x), 7, 2, 4).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
+        scores = q @ k.transpose(-2, -1) / 2.0
+        y = (scores.sin() if "sine" in self.wrong else scores).softmax(-1) @ v
+        y = (y if "view" in self.wrong else y.transpose(1, 2)).reshape(len(x), 7, 8)
+        return self.head(self.joined(y).mean(1))
+
+
 class Plain(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from parity.common.external.process.altering import Altering, Ways
+from parity.common.external.process.altering import HEADS, Altering, Ways
 from parity.torch_impl.external.dropped import DROPPING, Drops
 
 # With so many operands each order is tried, with more the reverse and exchanges of two neighbours.
@@ -201,7 +201,7 @@ def _with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) ->
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, Tensor):
         return {}
-    ways: Ways = {}
+    ways: Ways = _over_other_axes(name, func, given, axis, args[1:], kwargs)
     if name in ("softmax", "log_softmax", "normalize"):
         ways["absent"] = ("is left out by Keras", lambda: given.clone())
     if not isinstance(axis, int) or isinstance(axis, bool):
@@ -220,6 +220,46 @@ def _with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) ->
         else:
             call = partial(func, *args[:place], other, *args[place + 1 :], **kwargs)
         ways[f"axis {other}"] = (f"works along axis {axis}, and axis {other} is right", call)
+    return ways
+
+
+_REDUCING = ("mean", "sum", "amax", "amin", "logsumexp", "var", "std")
+# In the order of their arguments, of those that are given by their places.
+_ARGUMENTS = ("dim", "keepdim")
+
+
+def _over_other_axes(
+    name: str, func: Function, given: Tensor, axis: Any, args: Any, kwargs: Mapping[str, Any]
+) -> Ways:
+    """A reduction over other axes; where its result is broadcast, or no axis of the batch is left, with these kept."""
+    rank = given.dim()
+    if name not in _REDUCING or isinstance(axis, bool) or len(args) > len(_ARGUMENTS) or rank < 2:
+        return {}
+    if name in ("var", "std") and len(args) > 1:  # by place it is another argument
+        return {}
+    told = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+    keep = bool(told.get("keepdim", told.get("keepdims", False)))
+    rest = {key: value for key, value in told.items() if key not in (*_ARGUMENTS, "axis", "keepdims")}
+    all_axes = tuple(range(rank))
+    chosen = (axis,) if isinstance(axis, int) else tuple(axis or all_axes)
+    now = tuple(sorted(each % rank for each in chosen))
+    others = [each for size in range(1, rank) for each in itertools.combinations(all_axes[1:], size)]
+    ways: Ways = {}
+    for other in [*others, all_axes]:
+        # Another number of axes fits what follows only where the result is broadcast.
+        kept = {True} if keep or 0 in now else set()
+        if not keep and (now == all_axes or len(other) == len(now)):
+            kept.add(False)
+        for with_ones in sorted(kept, reverse=True):
+            plain = len(now) == len(other) == 1 and with_ones == keep and isinstance(axis, int)
+            if (other == now and with_ones == keep) or plain:
+                continue
+            what = "all axes, that of the batch too" if now == all_axes else f"the axes {now}"
+            right = "all axes" if other == all_axes else f"the axes {other}"
+            more = " with keepdim=True" if with_ones and not keep else ""
+            text = f"reduces {what}, and {right}{more} is right"
+            call = partial(func, given, dim=other, keepdim=with_ones, **rest)
+            ways[f"axes {other}{' kept' if with_ones else ''}"] = (text, call)
     return ways
 
 
@@ -252,6 +292,7 @@ def _reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 lambda moved=moved: func(moved().contiguous(), *rest, **kwargs),
             )
     result = func(*args, **kwargs)
+    ways |= _with_heads(given, tuple(result.shape))
     if result.dim() > max(2, given.dim()):
         shape = tuple(result.shape)
         for text, wanted, source, target in (
@@ -265,6 +306,33 @@ def _reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 ),
             )
     return ways
+
+
+def _with_heads(given: Tensor, result: tuple[int, ...]) -> Ways:
+    """Heads split off channels, or joined to them, with the positions and the heads exchanged as that needs."""
+    shape = tuple(given.shape)
+    told = "mixes positions and heads, since it only reshapes {} to {}: {} is right"
+    if len(shape) == 3 and len(result) in (3, 4):
+        batch, positions, channels = shape
+        if result[-2] != positions or not result[-1] or channels % result[-1]:
+            return {}
+        heads = channels // result[-1]
+        if heads == 1 or result[:-2] not in ((batch, heads), (batch * heads,)):
+            return {}
+        split = (batch, positions, heads, channels // heads)
+        text = told.format(shape, result, f"reshape{split}.transpose(1, 2)")
+        return {HEADS: (text, lambda: given.reshape(split).transpose(1, 2).reshape(result))}
+    if len(shape) in (3, 4) and len(result) == 3:
+        batch, positions, channels = result
+        if shape[-2] != positions or not shape[-1] or channels % shape[-1]:
+            return {}
+        heads = channels // shape[-1]
+        if heads == 1 or shape[:-2] not in ((batch, heads), (batch * heads,)):
+            return {}
+        parted = (batch, heads, positions, channels // heads)
+        text = told.format(shape, result, "transpose(1, 2) before it")
+        return {HEADS: (text, lambda: given.reshape(parted).transpose(1, 2).reshape(result))}
+    return {}
 
 
 def _resized(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
@@ -322,6 +390,7 @@ def _indexed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         return {}
     text = "takes the elements of one end, and those of the other end are right"
     ways: Ways = {"other end": (text, lambda: func(given, tuple(other)))}
+    ways |= _both_ends(given, parts)
     chosen = [number for number, part in enumerate(parts) if isinstance(part, int) and number]
     if len(chosen) == 1 and all(part == slice(None) for part in parts[: chosen[0]]):
         kept = tuple(slice(None) if number == chosen[0] else part for number, part in enumerate(parts))
@@ -331,6 +400,32 @@ def _indexed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 lambda reduction=reduction: _REDUCTIONS[reduction](func(given, kept), chosen[0], False),
             )
     return ways
+
+
+def _both_ends(given: Tensor, parts: tuple[Any, ...]) -> Ways:
+    """Of the last step of two directions, the second as it is at the first step, where it ends."""
+    steps = [number for number, part in enumerate(parts) if isinstance(part, int)]
+    if given.dim() != _AXES_OF_SEQUENCES or steps not in ([0], [1]) or given.shape[-1] % 2:
+        return {}
+    (axis,) = steps
+    others = [part for number, part in enumerate(parts) if number != axis]
+    if parts[axis] % given.shape[axis] != given.shape[axis] - 1 or any(
+        part != slice(None) and part is not Ellipsis for part in others
+    ):
+        return {}
+    half = given.shape[-1] // 2
+    text = (
+        f"takes the last step of both directions: of the last {half} channels, the direction that runs backward, the"
+        " first step is right, where it ends"
+    )
+    return {
+        "both ends": (
+            text,
+            lambda: torch.cat(
+                [given.select(axis, -1)[..., :half], given.select(axis, 0)[..., half:]], dim=-1
+            ),
+        )
+    }
 
 
 def _selected(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

@@ -16,6 +16,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.process.altering import HEADS
 
 # How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
 _MOVED, _NEAREST = "moved", 4
@@ -121,7 +122,7 @@ class Structure:
                 found = fewer
         self._right |= {(each.name, each.way) for each in found}
         self._made |= {(each.side, each.call) for each in found}
-        if len({(each.name, each.way) for each in found}) == 1:
+        if len({_kind(each) for each in found}) == 1:
             return [_attributed(found, tensor)]
         return [_attributed([each], tensor, len(found) - 1) for each in found]
 
@@ -148,8 +149,13 @@ def _alike(candidates: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
     """The same made otherwise in all calls of a function: code of a block is called by each of them."""
     groups: dict[tuple[str, str | None], list[Alteration]] = {}
     for each in candidates:
-        groups.setdefault((each.name, each.way), []).append(each)
+        groups.setdefault(_kind(each), []).append(each)
     return (group for group in groups.values() if len(group) > 1)
+
+
+def _kind(alteration: Alteration) -> tuple[str, str | None]:
+    """What calls have in common that are made otherwise in one way."""
+    return ("" if alteration.way == HEADS else alteration.name), alteration.way
 
 
 def _attributed(alterations: Sequence[Alteration], tensor: DeviatingTensor, others: int = 0) -> Attribution:

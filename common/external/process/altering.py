@@ -9,6 +9,8 @@ from typing import Any
 # What may be instead of a call, by a short name: what is then done, and how the result comes about.
 Ways = dict[str, tuple[str, Callable[[], Any]]]
 _KEPT = 12
+# A way that reshapes have together, whichever function makes them: one that splits goes with one that joins.
+HEADS = "heads"
 
 
 class Altering:
