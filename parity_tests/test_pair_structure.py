@@ -136,6 +136,8 @@ WRONG = [
     ("sequence", "Sequence", "ends", [("forward/mixed", "structure:getitem both ends")]),
     ("sequence", "Sequence", "mean", [("forward/head", "structure:mean axes (1,) kept")]),
     ("heads", "Heads", "view", [("forward/joined", "structure:view heads")]),
+    ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
+    ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
 ]
@@ -167,6 +169,7 @@ def test_what_is_wired_otherwise_is_named(
         ("rolled", "Rolled"),
         ("sequence", "Sequence"),
         ("heads", "Heads"),
+        ("plain", "Plain"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:

@@ -89,6 +89,17 @@ def heads() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+def plain(frozen: str = "") -> keras.Model:
+    x = keras.Input((6,))
+    first = layers.Dense(4, trainable=not frozen, name="first")
+    return keras.Model(x, layers.Dense(3, name="head")(first(x)))
+
+
+def still() -> keras.Model:
+    """Its first layer is not trained."""
+    return plain("first")
+
+
 def penalized() -> keras.Model:
     """A penalty that torch's does not have."""
     x = keras.Input((6,))

@@ -150,9 +150,10 @@ class Heads(nn.Module):
 
 
 class Plain(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, wrong: str = "") -> None:
         super().__init__()
         self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.first.requires_grad_("frozen" not in wrong)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.first(x))

@@ -81,6 +81,14 @@ def visited(model: keras.Layer, taps: Tapped) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def watched(taps: Tapped, tensors: Sequence[keras.Variable]) -> Iterator[None]:
+    """Have gradients of frozen tensors taken too, within `visited`."""
+    for tensor in tensors:
+        taps.tape.watch(tensor.value)
+    yield
+
+
 def _before_activation(stack: ExitStack, path: str, layer: keras.Layer, taps: Tapped) -> None:
     """Have `taps.visit` also called with what the function of a layer's `activation` argument is given."""
     if argument_of(layer) is None:

@@ -77,6 +77,20 @@ def visited(model: nn.Module, taps: Tapped) -> Iterator[None]:
 
 
 @contextmanager
+def watched(taps: Tapped, tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Have gradients of frozen tensors taken too, within `visited`."""
+    del taps
+    frozen = [tensor for tensor in tensors if not tensor.requires_grad]
+    for tensor in frozen:
+        tensor.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for tensor in frozen:
+            tensor.requires_grad_(False)
+
+
+@contextmanager
 def _mode(model: nn.Module, training: bool) -> Iterator[None]:
     before = [(module, module.training) for module in model.modules()]
     model.train(training)

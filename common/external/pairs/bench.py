@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Unpack
 
@@ -78,24 +78,30 @@ class Bench(LoadedPair):
 
     unshared: a layer that Keras calls several times, with the layers that torch has for it, each with its own tensors;
     and whether the outputs agree while these are equal. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
+    frozen: Keras's tensors that one side alone trains, with the side
+    that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out.
     """
 
     mapping: Mapping
     unshared: tuple[tuple[str, str], bool] | None = None
     decayed: str = ""
+    frozen: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def points(self) -> Sequence[Point]:
         """The places where the same numbers should be."""
         return points_of(*self.outlines, self.mapping)
 
-    def reference(self, training: bool) -> PassResult:
-        """Keras's pass, forward and backward."""
-        return taken(self.keras, self.inputs[0], self.losses[0], training=training)
+    def reference(self, training: bool, also: Sequence[str] = ()) -> PassResult:
+        """Keras's pass, forward and backward; with gradients of frozen tensors `also`."""
+        return taken(self.keras, self.inputs[0], self.losses[0], training=training, also=also)
 
-    def torch_pass(self, training: bool, injections: Arrays | None = None) -> PassResult:
-        """Torch's; with `injections` in place of what its layers give."""
-        return taken(self.torch, self.inputs[1], self.losses[1], training=training, inject=injections)
+    def torch_pass(
+        self, training: bool, injections: Arrays | None = None, also: Sequence[str] = ()
+    ) -> PassResult:
+        """Torch's; with `injections` in place of what its layers give, and gradients of frozen tensors `also`."""
+        options: PassOptions = {"training": training, "inject": injections, "also": also}
+        return taken(self.torch, self.inputs[1], self.losses[1], **options)
 
     def trace(self, training: bool) -> PairTrace:
         """Both once through."""
@@ -242,6 +248,19 @@ def taken_apart(bench: Bench) -> bool:
     )
 
 
+def frozen_apart(bench: Bench) -> dict[str, str]:
+    """Keras's tensors that one side trains and the other does not, with the side that does not: 'keras' or 'torch'."""
+    trained = [{info.name for info in outline.tensors if info.trainable} for outline in bench.outlines]
+    found = {}
+    for pair in bench.mapping.tensors:
+        # Of two biases, and of a tied tensor's copies, one may be frozen.
+        there = any(name in trained[1] for name in pair.torch)
+        for name in pair.keras if pair.torch else ():
+            if (name in trained[0]) != there:
+                found[name] = "keras" if there else "torch"
+    return found
+
+
 def decides(tensor: TensorComparison) -> bool:
     """Whether a port with this tensor off is wrong: rows of single layers only locate, since models may be cut otherwise."""
     stage, _, place = tensor.name.partition("/")
@@ -312,6 +331,8 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
         # Of a gradient of one tensor nothing tells what share each of two has.
         for name in (pair.keras if pair.torch and pair.rule != "tied_kernel" else ())
     }
+    without_effect = frozen_apart(bench).keys() - bench.frozen.keys()
+    mapped -= without_effect
     if bench.unshared is not None:
         # Of a layer that is several in torch, each has a part of it.
         layers = {info.name: info.layer for info in bench.outlines[0].tensors}
@@ -329,7 +350,7 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
         one = compared(f"gradient/{name}", due, own, allowed)
         found.append(replace(one, where="" if own is not None else "no gradient arrives there in torch"))
     for name, own in theirs.items():
-        if name not in reference.gradients and np.any(own):
+        if name not in reference.gradients and name not in without_effect and np.any(own):
             found.append(
                 TensorComparison(
                     f"gradient/{name}",

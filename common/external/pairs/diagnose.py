@@ -47,6 +47,7 @@ from parity.common.external.pairs.explain import (
     explained,
     ways_of,
 )
+from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.loss_causes import loss_cause
 from parity.common.external.pairs.places import Places
 from parity.common.external.pairs.points import Segment
@@ -406,11 +407,32 @@ class PairSource(core.ObservationSource):
         self.injected += flowing
         reduced = gradients(self.bench, trace.reference, trace.injected)
         self.injected += reduced
+        reduced = yield from self._frozen(trace, reduced)
         # What flows back to a place only locates.
         if any(not tensor.agrees for tensor in reduced):
             yield from self._first_of("backward", flowing)
         if not any(finding.stage == "backward" for finding in self.findings):
             yield from self._first_of("gradient", reduced)
+
+    def _frozen(
+        self, trace: PairTrace, rows: Sequence[TensorComparison]
+    ) -> Generator[Finding, None, list[TensorComparison]]:
+        """Yield what one side alone trains, all that either side freezes as one finding; return the other rows."""
+        bench = self.bench
+        for side in ("keras", "torch"):
+            names = {name for name, frozen in bench.frozen.items() if frozen == side}
+            if not names:
+                continue
+            torch = {t for pair in bench.mapping.tensors if names & set(pair.keras) for t in pair.torch}
+            ours = bench.reference(True, also=sorted(names if side == "keras" else ()))
+            theirs = bench.torch_pass(True, trace.injections, sorted(torch if side == "torch" else ()))
+            now = [row for row in gradients(bench, ours, theirs) if place_of(row) in names]
+            off = [row for row in rows if place_of(row) in names] or [replace(now[0], deviation=math.inf)]
+            yield _finding("gradient", off, why=frozen_cause(bench, side, names, torch, now))
+        layers = {info.name: info.layer for info in bench.outlines[0].tensors}
+        held = {layers[name] for name in bench.frozen}
+        self.used |= {s for s in self.suspects if s.setting == "trainable" and s.keras in held}
+        return [row for row in rows if place_of(row) not in bench.frozen]
 
     def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
         """The first of a backward pass that deviates, with the others, which may follow from it."""
@@ -428,11 +450,8 @@ class PairSource(core.ObservationSource):
             places = enumerate(self.findings)
             self._add_to(next(n for n, f in places if f.explanation is None or f.stage == "forward"), off)
             return
-        layer = self._layer_of(off[0])
-        frozen = [s for s in self.suspects if layer in (s.keras, s.torch) and s.setting == "trainable"][:1]
-        self.used |= set(frozen)
         agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
-        yield _finding(stage, off, agreeing, by_setting(frozen[0], "likely", _THERE) if frozen else None)
+        yield _finding(stage, off, agreeing)
 
     def _add_to(self, number: int, off: Sequence[TensorComparison]) -> None:
         """Count deviations to an earlier finding."""

@@ -190,6 +190,7 @@ class _Flow:
             self._tell(rounded)
         penalized = bool(penalty_of(self.bench)) and not self.bench.decayed
         alike = self._forward() and not penalized and not taken_apart(self.bench)
+        alike = alike and not self.bench.frozen
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
         if self._without_spec():

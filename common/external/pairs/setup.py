@@ -16,7 +16,7 @@ from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import refine
-from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, taken
+from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, frozen_apart, taken
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
@@ -32,7 +32,7 @@ from parity.common.spec.layers import ExternalTensor, Imported
 from parity.common.spec.layers import Pair as SpecPair
 from parity.common.spec.losses import LossBase, MeanSquaredError, SoftmaxCrossEntropy
 from parity.common.spec.optimizers import OptimizerBase
-from parity.common.state.zero_gradient import measured_zero_gradients
+from parity.common.state.zero_gradient import PAIR_ULPS, measured_zero_gradients
 
 _LISTED = 4
 # From so many samples at most, so many sets are drawn to see which gradients are zero.
@@ -310,7 +310,23 @@ def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Ar
 
 def bench_of(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Bench:
     """Both models side by side on the batch."""
-    return Bench(**vars(opened), mapping=mapping)
+    bench = Bench(**vars(opened), mapping=mapping)
+    bench.frozen = _frozen(asked, bench)
+    return bench
+
+
+def _frozen(asked: PairRequest, bench: Bench) -> dict[str, str]:
+    """What one side alone trains, with a gradient that is not zero for all samples; see `Bench`."""
+    apart = frozen_apart(bench)
+    found: dict[str, str] = {}
+    if not apart or not bench.losses[0].terms:
+        return found
+    for inputs, loss in [(bench.inputs[0], bench.losses[0]), *_subsets(asked, bench)]:
+        passed = taken(bench.keras, inputs, loss, training=True, taps=False, also=list(apart))
+        sizes = {name: float(np.abs(each).max(initial=0.0)) for name, each in passed.gradients.items()}
+        rounding = PAIR_ULPS * float(np.finfo(np.float64).eps) * max(sizes.values(), default=0.0)
+        found |= {name: side for name, side in apart.items() if sizes.get(name, 0.0) > rounding}
+    return {name: side for name, side in apart.items() if name in found}
 
 
 def spec_of(
@@ -339,13 +355,19 @@ def spec_of(
         others = taken(bench.keras, given, part, training=True, taps=False).gradients
         null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
     kinds = {info.kind for outline in bench.outlines for info in outline.layers}
+    # What one side alone trains is here only where its gradient is zero.
+    still = [set(bench.mapping.ignored.keras), set(bench.mapping.ignored.torch)]
+    for pair in bench.mapping.tensors:
+        if frozen_apart(bench).keys() & set(pair.keras):
+            still[0] |= set(pair.keras)
+            still[1] |= set(pair.torch)
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
         torch=f"{asked.torch.module}:{asked.torch.attribute}",
         keras_arguments=asked.keras.arguments,
         torch_arguments=asked.torch.arguments,
-        keras_tensors=_tensors(bench.outlines[0], set(bench.mapping.ignored.keras), null),
-        torch_tensors=_tensors(bench.outlines[1], set(bench.mapping.ignored.torch), {}),
+        keras_tensors=_tensors(bench.outlines[0], still[0], null),
+        torch_tensors=_tensors(bench.outlines[1], still[1], {}),
         mapping=tuple(
             SpecPair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in bench.mapping.tensors
         ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.pairs.bench import Bench, taken
+from parity.common.external.pairs.bench import Bench, frozen_apart, taken
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.pairs.setup import losses_of
 from parity.common.external.pairs.updates import slots_of, updated
@@ -44,6 +44,7 @@ def train_here(bench: Bench, asked: PairRequest, optimizer: OptimizerBase) -> Tr
     """
     ours = bench.keras.read()
     trained = {info.name for info in bench.outlines[0].tensors if info.trainable and info.tied_to is None}
+    trained -= frozen_apart(bench).keys()
     names = [name for pair in bench.mapping.tensors for name in pair.keras if pair.torch and name in trained]
     states: list[Arrays] = [{name: ours[name] for name in names} for _ in range(2)]
     slots = [slots_of(optimizer, state) for state in states]

@@ -19,7 +19,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
-from parity.common.external.pairs.bench import Bench, exact_constants
+from parity.common.external.pairs.bench import Bench, exact_constants, frozen_apart
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
@@ -68,7 +68,7 @@ def compare_updates(
     """
     before = _mapped(bench, bench.keras.read())
     # An optimizer that divides by a gradient's size makes steps of what is only rounding.
-    zero = measured_zero_gradients(gradients)
+    zero = measured_zero_gradients(gradients).keys() | frozen_apart(bench).keys()
     named = {name: value for name, value in gradients.items() if name in before and name not in zero}
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
     rounded = bench.keras.update(optimizers[0], sets)

@@ -196,6 +196,7 @@ class Session(Service):
         inject: Arrays | None = None,
         seed: int = 0,
         keep: bool = False,
+        also: Sequence[str] = (),
         calls: list[dict[str, Any]] | None = None,
         tapped: Tapped | None = None,
         dropped: list[dict[str, Any]] | None = None,
@@ -204,6 +205,7 @@ class Session(Service):
 
         calls: filled with those that can be made otherwise. tapped: visits the calls; None: made of the arguments.
         dropped: filled with the calls that drop.
+        also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
@@ -211,6 +213,8 @@ class Session(Service):
             tapped = passes.LiveTaps(taps, inject, differentiable=loss is not None)
         seen = tapped.seen
         gradients: dict[str, Any] = {}
+        every = self._part("names").tensors(model) if also else {}
+        frozen = {name: every[name] for name in also}
         altering: Any = nullcontext()
         keying: Any = nullcontext()
         if self._keyed is not None or dropped is not None:
@@ -227,6 +231,7 @@ class Session(Service):
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped),
             keying,
+            passes.watched(tapped, list(frozen.values())),
             altering as altered,
         ):
             given = calling.call(model, inputs, training)
@@ -248,7 +253,7 @@ class Session(Service):
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
                 )
-                trained = self._part("names").trained(model)
+                trained = self._part("names").trained(model) | frozen
                 gradients = tapped.gradients(total / count, trained, outputs)
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}

@@ -41,6 +41,7 @@ class PassOptions(TypedDict, total=False):
         it had given that.
     seed: of the random numbers of the pass, by default 0.
     keep: whether buffers keep what the pass made of them; else they are restored.
+    also: names of frozen tensors of which gradients are taken too.
     """
 
     training: bool
@@ -48,6 +49,7 @@ class PassOptions(TypedDict, total=False):
     inject: Arrays | None
     seed: int
     keep: bool
+    also: Sequence[str]
 
 
 class ExternalWorker:
