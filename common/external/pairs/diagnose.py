@@ -483,7 +483,8 @@ class PairSource(core.ObservationSource):
             # What a layer was given, or makes of it, is wrong in its buffers, too.
             same = (n for n, f in enumerate(self.findings) if place_of(f).split("/before_act")[0] == layer)
             number = next(same, None)
-            if number is not None and self._barrier >= 0 and not suspects:
+            apart = self._barrier >= 0 or layer in self.places.left_out
+            if number is not None and apart and not suspects:
                 self._add_to(number, mine)
                 continue
             torch = frozenset(s.torch for s in suspects if s.torch)
