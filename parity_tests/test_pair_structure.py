@@ -23,8 +23,10 @@ from parity.common.spec.external.target import Target
 
 MODELS = "parity_tests.external_models"
 # What each model is given.
-DATA = dict.fromkeys(("images", "drops"), "images") | dict.fromkeys(
-    ("attention", "masked", "attends", "sequence", "heads"), "texts"
+DATA = (
+    dict.fromkeys(("images", "drops"), "images")
+    | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads"), "texts")
+    | {"tokens": "tokens"}
 )
 
 
@@ -36,6 +38,7 @@ class Ports:
         labels = random.integers(0, 3, 16)
         texts = random.normal(size=(16, 7, 6))
         texts[np.arange(7) >= random.integers(2, 7, 16)[:, None]] = 0.0
+        np.savez(folder / "tokens.npz", x=random.integers(0, 10, (16, 7)), y=labels)
         np.savez(folder / "rows.npz", x=random.normal(size=(16, 6)), y=labels)
         np.savez(folder / "texts.npz", x=texts, y=labels)
         np.savez(folder / "images.npz", x=random.normal(size=(16, 8, 8, 3)), y=labels)
@@ -136,6 +139,15 @@ WRONG = [
     ("sequence", "Sequence", "ends", [("forward/mixed", "structure:getitem both ends")]),
     ("sequence", "Sequence", "mean", [("forward/head", "structure:mean axes (1,) kept")]),
     ("heads", "Heads", "view", [("forward/joined", "structure:view heads")]),
+    ("frozen_norms", "Norms", "frozen", [("forward/norm0", "batch_norm_mode")]),
+    ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode")]),
+    (
+        "frozen_norms",
+        "Norms",
+        "",
+        [("forward/norm0", "batch_norm_mode"), ("gradient/norm0/gamma", "frozen")],
+    ),
+    ("tokens", "Tokens", "padding", [("gradient/embedded/embeddings", "setting:padding_id")]),
     ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
@@ -170,6 +182,7 @@ def test_what_is_wired_otherwise_is_named(
         ("sequence", "Sequence"),
         ("heads", "Heads"),
         ("plain", "Plain"),
+        ("tokens", "Tokens"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:
@@ -188,6 +201,8 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
         ("sequence", "Sequence", "ends, sine"),
         ("sequence", "Sequence", "spread"),
         ("heads", "Heads", "view, sine"),
+        ("frozen_norms", "Norms", "frozen, eval, sine"),
+        ("tokens", "Tokens", "padding, half"),
     ],
 )
 def test_what_no_single_cause_explains_is_not_explained(

@@ -89,6 +89,27 @@ def heads() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+def norms(trainable: bool = True) -> keras.Model:
+    """Two batch norms."""
+    x = y = keras.Input((6,))
+    for number in range(2):
+        y = layers.Dense(4, name=f"dense{number}")(y)
+        y = layers.BatchNormalization(trainable=trainable, name=f"norm{number}")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def frozen_norms() -> keras.Model:
+    """They run in inference mode in training too."""
+    return norms(trainable=False)
+
+
+def tokens() -> keras.Model:
+    x = keras.Input((7,), dtype="int32")
+    y = layers.Embedding(10, 4, name="embedded")(x)
+    y = layers.Dense(4, name="first")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
+
+
 def plain(frozen: str = "") -> keras.Model:
     x = keras.Input((6,))
     first = layers.Dense(4, trainable=not frozen, name="first")

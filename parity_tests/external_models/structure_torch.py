@@ -149,6 +149,40 @@ class Heads(nn.Module):
         return self.head(self.joined(y).mean(1))
 
 
+class Norms(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.dense = nn.ModuleList([nn.Linear(6, 4), nn.Linear(4, 4)])
+        self.norm = nn.ModuleList([nn.BatchNorm1d(4, eps=1e-3, momentum=0.01) for _ in range(2)])
+        self.head = nn.Linear(4, 3)
+        self.norm.requires_grad_("frozen" not in wrong)
+
+    def train(self, mode: bool = True) -> Norms:
+        super().train(mode)
+        self.norm.train(mode and "eval" not in self.wrong)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        for dense, norm in zip(self.dense, self.norm, strict=True):
+            x = dense(x)
+            x = norm(x.sin() if "sine" in self.wrong and norm is self.norm[0] else x)
+        return self.head(x)
+
+
+class Tokens(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.embedded = nn.Embedding(10, 4, padding_idx=0 if "padding" in wrong else None)
+        self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.embedded(x)
+        y = (y + y.detach()) / 2 if "half" in self.wrong else y
+        return self.head(self.first(y).mean(1))
+
+
 class Plain(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()

@@ -49,7 +49,8 @@ def read(layer: Any) -> dict[str, Any]:
             return {"function": "gelu", **forced}
         return dict(argument_of(layer.layer) or {"function": "linear"})
     trainable = {"trainable": bool(layer.trainable)} if layer.weights else {}
-    return {**settings_of(layer), **trainable, **vars(layer).get(FORCED, {})}
+    mode = {"pass_mode": "own"} if kind_of(layer) == "batch_norm" else {}
+    return {**settings_of(layer), **trainable, **mode, **vars(layer).get(FORCED, {})}
 
 
 def write(layer: Any, setting: str, value: Any) -> None:
@@ -66,6 +67,8 @@ def write(layer: Any, setting: str, value: Any) -> None:
         _pad(layer, kind, setting, value)
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_unbiased_variance if value == "unbiased" else None)
+    elif setting == "pass_mode" and kind == "batch_norm":
+        _force(layer, setting, value, _in_inference if value == "inference" else None)
     elif setting in ("function", "approximate") and kind == "activation":
         native = settings_of(layer).get(setting) == value
         function = None if native else _function(setting, value)
@@ -147,6 +150,16 @@ def _pad(layer: Any, kind: str, setting: str, value: Any) -> None:
     if wanted != native:
         _force(layer, setting, value, make)
         vars(layer)[FORCED].update(wanted)
+
+
+def _in_inference(call: Any) -> Any:
+    """A layer that runs as in inference, whatever the mode of the pass is."""
+
+    def evaluated(x: tf.Tensor, training: bool | None = None, mask: Any = None) -> Any:
+        del training
+        return call(x, training=False, mask=mask)
+
+    return evaluated
 
 
 def _with_unbiased_variance(call: Any) -> Any:

@@ -34,7 +34,8 @@ def read(layer: nn.Module) -> dict[str, Any]:
     settings = settings_of(layer)
     if "transpose" in kind_of(layer):
         settings["cropping"] = _cropping(layer)
-    return {**settings, **trainable, **layer.__dict__.get(FORCED, {})}
+    mode = {"pass_mode": "own"} if kind_of(layer) == "batch_norm" else {}
+    return {**settings, **trainable, **mode, **layer.__dict__.get(FORCED, {})}
 
 
 def write(layer: Any, setting: str, value: Any) -> None:
@@ -49,6 +50,8 @@ def write(layer: Any, setting: str, value: Any) -> None:
         _force(layer, setting, value, None if value == _cropping(layer) else partial(_cropped, sides=value))
     elif setting == "running_variance" and kind == "batch_norm":
         _force(layer, setting, value, _with_biased_variance if value == "biased" else None)
+    elif setting == "pass_mode" and kind == "batch_norm":
+        _force(layer, setting, value, _in_inference if value == "inference" else None)
     elif setting == "function" and kind == "activation":
         own = settings_of(layer)["function"] == value
         function = None if own else _FUNCTIONS[value]
@@ -77,6 +80,8 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "between_dropout": ("dropout", float),
     "statistics": ("track_running_stats", lambda value: value == "moving"),
     "interpolation": ("mode", lambda value: value),
+    "padding_id": ("padding_idx", lambda value: value),
+    "scale_by_frequency": ("scale_grad_by_freq", bool),
 }
 # Functions that one without settings may become.
 _PIECEWISE = ("relu", "relu6", "hard_sigmoid", "hard_swish")
@@ -147,6 +152,21 @@ def _cropped(forward: Any, sides: tuple[int, ...]) -> Any:
         return F.pad(whole, cut)
 
     return cropped
+
+
+def _in_inference(forward: Any) -> Any:
+    """A layer that runs as in eval(), whatever the mode of the pass is."""
+    module = forward.__self__
+
+    def evaluated(x: Tensor) -> Tensor:
+        training, module.training = module.training, False
+        try:
+            result: Tensor = forward(x)
+        finally:
+            module.training = training
+        return result
+
+    return evaluated
 
 
 def _with_biased_variance(forward: Any) -> Any:

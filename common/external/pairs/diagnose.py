@@ -40,17 +40,19 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.explain import (
+    MODE,
     Attribution,
     Change,
     DeviatingTensor,
     by_setting,
     explained,
+    mode_cause,
     ways_of,
 )
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.loss_causes import loss_cause
 from parity.common.external.pairs.places import Places
-from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.points import Point, Segment
 from parity.common.external.pairs.structure import Structure
 from parity.common.external.pairs.updates import Updates
 from parity.common.external.process.pass_result import Arrays, PassResult
@@ -289,6 +291,8 @@ class PairSource(core.ObservationSource):
 
     def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
         """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
+        if self._attributed[0].explanation.cause == MODE:
+            return self._modes_alike(before, known)
         texts = {attribution.explanation.text for attribution in self._attributed}
         alike = {_values(s) for s in self.used if s.text in texts}
         tried: dict[Difference, Change] = {}  # and what takes the change back
@@ -319,6 +323,34 @@ class PairSource(core.ObservationSource):
         for undo in others:
             undo.make(self.bench)
         return self.bench.trace(stage == "forward") if others else trace
+
+    def _modes_alike(self, before: PairTrace, known: set[str]) -> PairTrace:
+        """Put the mode of all batch norms right that need it as the one just found does: one finding. The next trace."""
+        finding = self.findings[-1]
+        (way,) = self._attributed[0].changes
+        assert isinstance(way, Change) and finding.explanation is not None
+        tried: dict[Point, tuple[Change, TensorComparison]] = {}
+        for was, point in zip(before.tensors, self.bench.points, strict=False):
+            layer = point.torch_layer if way.side == "torch" else point.keras_layer
+            if not was.agrees and place_of(was) not in known and layer != way.layer:
+                undo = self._made(replace(way, layer=layer))
+                if undo is not None:
+                    tried[point] = undo, was
+        trace = self.bench.trace(True)
+        agreeing = {place_of(tensor) for tensor in trace.tensors if tensor.agrees}
+        others = [undo for point, (undo, _) in tried.items() if point.name not in agreeing]
+        for undo in others:
+            undo.make(self.bench)
+        alike = [point for point in tried if point.name in agreeing]
+        known |= {point.name for point in alike}
+        first = next(point for point in self.bench.points if point.name == place_of(finding))
+        evidence = finding.explanation.evidence
+        if alike:
+            evidence += f"; so set in {len(alike)} more at once, these agree too"
+        why = mode_cause(self.bench, way.side, [first, *alike], evidence)
+        rows = [of_stage(tried[point][1], finding.stage) for point in alike]
+        self.findings[-1] = replace(finding, tensors=(*finding.tensors, *rows), explanation=why)
+        return self.bench.trace(True) if others else trace
 
     def _made(self, way: Change) -> Change | None:
         """Make a change; the one that takes it back, None where it cannot be made."""
@@ -408,6 +440,7 @@ class PairSource(core.ObservationSource):
         reduced = gradients(self.bench, trace.reference, trace.injected)
         self.injected += reduced
         reduced = yield from self._frozen(trace, reduced)
+        reduced = yield from self._backward_settings(trace, reduced)
         # What flows back to a place only locates.
         if any(not tensor.agrees for tensor in reduced):
             yield from self._first_of("backward", flowing)
@@ -433,6 +466,34 @@ class PairSource(core.ObservationSource):
         held = {layers[name] for name in bench.frozen}
         self.used |= {s for s in self.suspects if s.setting == "trainable" and s.keras in held}
         return [row for row in rows if place_of(row) not in bench.frozen]
+
+    def _backward_settings(
+        self, trace: PairTrace, rows: list[TensorComparison]
+    ) -> Generator[Finding, None, list[TensorComparison]]:
+        """Yield gradients that agree with a setting alike that changes nothing else; return the other rows."""
+        bench = self.bench
+        for suspect in [s for s in self.suspects if s.changes == "backward" and s not in self.used]:
+            off = [row for row in rows if not row.agrees and self._layer_of(row) == suspect.keras]
+            undo = next(filter(None, map(self._made, ways_of(suspect))), None) if off else None
+            if undo is None:
+                continue
+            passes = bench.reference(True), bench.torch_pass(True, trace.injections)
+            now = {place_of(row): row for row in gradients(bench, *passes)}
+            if not all(place_of(row) in now and now[place_of(row)].agrees for row in off):
+                undo.make(bench)
+                continue
+            self.used.add(suspect)
+            worst = max(now[place_of(row)].deviation for row in off)
+            evidence = f"by experiment: with it alike the gradient deviates by {worst:.2g} instead of {off[0].deviation:.2g}"
+            why = by_setting(suspect, "confirmed", evidence)
+            if suspect.setting == "padding_id":
+                row = suspect.keras_value if suspect.torch_value is None else suspect.torch_value
+                why = replace(
+                    why, text=f"{why.text}: only the gradient of row {row} differs, which is left out there"
+                )
+            yield _finding("gradient", off, why=why)
+            rows = [row for row in rows if row not in off]
+        return rows
 
     def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
         """The first of a backward pass that deviates, with the others, which may follow from it."""

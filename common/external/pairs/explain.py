@@ -14,7 +14,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.points import Point, Segment
 from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.pass_result import Arrays
 from parity.common.spec.external.rules import parse_rule
@@ -89,7 +89,13 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
     """The causes of a deviation, all that it takes; none where no known cause fits."""
-    return _by_settings(tensor) or _by_weights(tensor) or _by_connections(tensor) or _by_inputs(tensor)
+    return (
+        _by_settings(tensor)
+        or _by_mode(tensor)
+        or _by_weights(tensor)
+        or _by_connections(tensor)
+        or _by_inputs(tensor)
+    )
 
 
 def ways_of(suspect: Difference) -> list[Change]:
@@ -155,6 +161,47 @@ def _rewritten(bench: Bench, tensors: Arrays) -> Iterator[None]:
         yield
     finally:
         bench.torch.write({name: before[name] for name in tensors})
+
+
+MODE = "batch_norm_mode"
+
+
+def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
+    """A batch norm that in training runs on moving statistics on one side, and on the batch's on the other."""
+    point = tensor.segment.point
+    if point is None:
+        return []
+    for side in ("torch", "keras"):
+        way = Change(
+            side, point.torch_layer if side == "torch" else point.keras_layer, "pass_mode", "inference"
+        )
+        deviation = tensor.deviation_with([way])
+        if deviation <= limits.LIVE_FLOAT64:
+            evidence = tensor.by_experiment(deviation, f": {way.layer} of {side} run in inference mode")
+            return [Attribution(mode_cause(tensor.bench, side, [point], evidence), (way,))]
+    return []
+
+
+def mode_cause(bench: Bench, side: str, points: Sequence[Point], evidence: str) -> Explanation:
+    """Explain batch norms of which `side` alone takes the batch's statistics in training, at some points."""
+    ours = ", ".join(dict.fromkeys(point.keras_layer for point in points))
+    theirs = ", ".join(dict.fromkeys(point.torch_layer for point in points))
+    layers = {point.keras_layer for point in points}
+    frozen = not any(info.trainable for info in bench.outlines[0].tensors if info.layer in layers)
+    if side == "torch":
+        why = ", being frozen," if frozen else ""
+        text = (
+            f"in training {ours} of Keras{why} keeps its moving statistics and normalises by them, and {theirs} of torch"
+            " normalises by the batch's and updates its own"
+        )
+        fix = f"keep {theirs} in eval() in torch: call it after each train(), or override train()"
+    else:
+        text = (
+            f"in training {theirs} of torch keeps its running statistics and normalises by them, as in eval(), and {ours}"
+            " of Keras normalises by the batch's and updates its own"
+        )
+        fix = f"leave {theirs} in train() in torch, or set trainable = False in Keras"
+    return Explanation(MODE, text, "confirmed", fix, evidence)
 
 
 def _by_weights(tensor: DeviatingTensor) -> list[Attribution]:
