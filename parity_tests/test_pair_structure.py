@@ -203,6 +203,8 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
         ("heads", "Heads", "view, sine"),
         ("frozen_norms", "Norms", "frozen, eval, sine"),
         ("tokens", "Tokens", "padding, half"),
+        # Without the function the sum would agree, and what the second layer is given would not.
+        ("rolled", "Rolled", "behind"),
     ],
 )
 def test_what_no_single_cause_explains_is_not_explained(

@@ -92,7 +92,8 @@ class Rolled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
-        z = y + self.second(F.relu(y)) if "place" not in self.wrong else self.second(F.relu(y, True)) + y
+        h = F.relu(y, "place" in self.wrong)
+        z = torch.stack([self.second(h), h]).sum(0) if "behind" in self.wrong else self.second(h) + y
         return self.head(torch.roll(z, -3 if "back" in self.wrong else 3, 1))
 
 

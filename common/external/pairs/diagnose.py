@@ -7,7 +7,7 @@ count; a setting that is found to be the cause is put right on the live model be
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -53,7 +53,7 @@ from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.loss_causes import loss_cause
 from parity.common.external.pairs.places import Places
 from parity.common.external.pairs.points import Point, Segment
-from parity.common.external.pairs.structure import Structure
+from parity.common.external.pairs.structure import Alteration, Structure
 from parity.common.external.pairs.updates import Updates
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
@@ -105,6 +105,8 @@ class PairSource(core.ObservationSource):
         # What can be tried of the finding that is isolated now, whether what is found is kept, and what was.
         self._trial: tuple[DeviatingTensor, bool] | None = None
         self._attributed: Sequence[Attribution] = ()
+        # The places that agree when it is explained.
+        self._agreed: set[str] = set()
         # The last point, in order, that deviates for a reason that could not be put right; its finding's name.
         self._barrier = -1
         self._barred = ""
@@ -157,7 +159,7 @@ class PairSource(core.ObservationSource):
         connected = any(each.explanation.cause in ("added", "left_out") for each in self._attributed)
         if finding.stage in _PASSES and (connected or not self._attributed):
             measure = self.places.around(place_of(finding), training)
-            found = self.structure.causes(tensor, training, measure, moved_only=connected)
+            found = self.structure.causes(tensor, training, measure, self._keeps(training), connected)
             self._attributed = found or self._attributed
         texts = {attribution.explanation.text for attribution in self._attributed}
         self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
@@ -259,6 +261,7 @@ class PairSource(core.ObservationSource):
             known.add(place_of(tensor))
             agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
             self._trial = (self._deviating(trace, number, stage == "forward"), True)
+            self._agreed = {place_of(row) for row in trace.tensors if row.agrees}
             yield _finding(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self._attributed):
                 trace = self._repair_alike(stage, trace, known)
@@ -269,6 +272,20 @@ class PairSource(core.ObservationSource):
                 self._barred = of_stage(trace.tensors[self._barrier], stage).name
         self.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
+
+    def _keeps(self, training: bool) -> Callable[[Sequence[Alteration]], bool]:
+        """Whether all places that agree do so with changes, too: with those of a cause they do."""
+
+        def keeps(changes: Sequence[Alteration]) -> bool:
+            undo = [change.make(self.bench) for change in changes]
+            try:
+                rows = self.bench.trace(training).tensors
+            finally:
+                for change in reversed(undo):
+                    change.make(self.bench)
+            return all(row.agrees for row in rows if place_of(row) in self._agreed)
+
+        return keeps
 
     def _behind(self, trace: PairTrace, place: str, training: bool) -> PairTrace:
         """The trace without a place that is put right and shows it only in what is made of it."""
@@ -286,7 +303,7 @@ class PairSource(core.ObservationSource):
                 self.notes.append(
                     f"what comes after {name} could not be compared by itself: its output has another shape"
                 )
-                return True
+                return all(row.agrees for row in rows if place_of(row) in self._agreed)
         return False
 
     def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:

@@ -54,6 +54,7 @@ class Structure:
         tensor: DeviatingTensor,
         training: bool,
         measure: Callable[[], float],
+        keeps: Callable[[Sequence[Alteration]], bool],
         moved_only: bool = False,
     ) -> list[Attribution]:
         """The alterations that make a deviation vanish, one attribution each; none where no one or two of them do.
@@ -62,6 +63,7 @@ class Structure:
             tensor: what deviates.
             training: the mode of the pass in which it does.
             measure: its deviation by itself, or of what is made of it, as torch's model is now.
+            keeps: whether all that agreed before does so with alterations, too; else they are no cause.
             moved_only: whether only a norm on the other side of a function is looked for.
         """
         began = time.monotonic()
@@ -71,11 +73,11 @@ class Structure:
         # What is left of the deviation with one call made otherwise.
         left_with: dict[Alteration, float] = {}
 
-        def agrees(alterations: Sequence[Alteration]) -> bool:
-            deviation = around.deviation_with(alterations)
+        def agrees(alterations: Sequence[Alteration], measured: DeviatingTensor = around) -> bool:
+            deviation = measured.deviation_with(alterations)
             if len(alterations) == 1:
                 left_with[alterations[0]] = deviation
-            return deviation <= limits.LIVE_FLOAT64
+            return deviation <= limits.LIVE_FLOAT64 and keeps(alterations)
 
         # A search in a large model ends, too.
         left = limits.SECONDS_OF_TRIALS / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
@@ -107,7 +109,7 @@ class Structure:
             tried = itertools.chain(
                 ([each] for each in keras), itertools.islice(itertools.product(*dropped), pairs)
             )
-            found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
+            found = next((each for each in tried if agrees(each, tensor)), None)
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
             best_first = sorted(torch, key=lambda each: left_with.get(each, math.inf))
