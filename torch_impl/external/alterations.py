@@ -257,7 +257,7 @@ def _over_other_axes(
             what = "all axes, that of the batch too" if now == all_axes else f"the axes {now}"
             right = "all axes" if other == all_axes else f"the axes {other}"
             more = " with keepdim=True" if with_ones and not keep else ""
-            text = f"reduces {what}, and {right}{more} is right"
+            text = f"reduces {what}, and {right}{more} are right"
             call = partial(func, given, dim=other, keepdim=with_ones, **rest)
             ways[f"axes {other}{' kept' if with_ones else ''}"] = (text, call)
     return ways
