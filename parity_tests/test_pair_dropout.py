@@ -74,6 +74,7 @@ def test_calls_that_drop_are_paired_by_what_they_are_given(keras: Any, torch: An
 def test_what_belongs_to_no_sample_is_refused() -> None:
     with pytest.raises(ExternalModelError, match="first axis is not that of the 6 samples"):
         paired([], [site(X[:5])], BATCH, [])
+    assert paired([], [site(X[:5], 0.0)], BATCH, []).lines == ()  # no mask is drawn
     planned = KeyedDropout(key="0", shape=(4, 5, 3), order=(0, 3, 1, 2))
     assert noise_shape(planned, 4, (2, 3)) == (1, 1, 3)
     assert noise_shape(planned, 4, ()) == (4, 5, 3)

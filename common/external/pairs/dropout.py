@@ -152,7 +152,9 @@ def paired(
 
 def _sample(site: dict[str, Any], batch: int, framework: str) -> Shape:
     """The shape of one sample of what a call is given: its first axis may hold several rows of each sample."""
-    shape = site["value"].shape
+    shape: Shape = site["value"].shape
+    if not site["rate"]:
+        return shape[1:]  # nothing is drawn
     if not shape or shape[0] % batch:
         raise ExternalModelError(
             f"{framework}'s {site['owner'] or 'model'} drops in a tensor of the shape {shape}, whose first axis is not that"
