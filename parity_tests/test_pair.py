@@ -27,6 +27,7 @@ from parity.common.spec.external.target import Target
 from parity.common.state.zero_gradient import measured_zero_gradients
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.pairs import pair_request
 
 MODELS = "parity_tests.external_models"
 IMAGES, ROWS, TWO = "images.npz", "rows.npz", "two.npz"
@@ -54,18 +55,10 @@ def parity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def asked_for(folder: Path, keras: str, torch: str, data: str = IMAGES) -> PairRequest:
-    return PairRequest(
-        keras=Target.of(f"{MODELS}.pair_keras:{keras}"),
-        torch=Target.of(f"{MODELS}.pair_torch:{torch}"),
-        data=SampleFile.of(folder / data, (), None),
-        loss=parsed_loss("softmax_cross_entropy"),
-        optimizer=parsed_optimizer("sgd,learning_rate=0.1"),
-        optimizers=None,
-        steps=3,
-        global_batch=8,
-        precision="float64",
-        weights="keras",
-        without_dropout=False,
+    return pair_request(
+        Target.of(f"{MODELS}.pair_keras:{keras}"),
+        Target.of(f"{MODELS}.pair_torch:{torch}"),
+        SampleFile.of(folder / data, (), None),
     )
 
 

@@ -38,6 +38,7 @@ from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.pairs import pair_request
 
 KERAS, TORCH = (f"parity_tests.external_models.losses_{side}" for side in ("keras", "torch"))
 SAMPLES = "samples.npz"
@@ -80,18 +81,12 @@ class Case:
         return found
 
     def asked(self, folder: Path) -> PairRequest:
-        return PairRequest(
-            keras=Target.of(f"{KERAS}:{self.models[0]}"),
-            torch=Target.of(f"{TORCH}:{self.models[1]}"),
-            data=SampleFile.of(folder / SAMPLES, ("x",), self.targets, weights=self.weights),
+        return pair_request(
+            Target.of(f"{KERAS}:{self.models[0]}"),
+            Target.of(f"{TORCH}:{self.models[1]}"),
+            SampleFile.of(folder / SAMPLES, ("x",), self.targets, weights=self.weights),
             loss=parsed_losses(self.ours, self.flags(0), self.flags(1)),
             optimizer=parsed_optimizer("SGD,lr=0.1"),
-            optimizers=None,
-            steps=3,
-            global_batch=8,
-            precision="float64",
-            weights="keras",
-            without_dropout=False,
         )
 
 

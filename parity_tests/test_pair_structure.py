@@ -14,13 +14,13 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
-from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
-from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
+from parity.common.external.pairs.request import SampleFile
 from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
+from parity_tests.helpers.pairs import pair_request
 
 MODELS = "parity_tests.external_models"
 # What each model is given.
@@ -48,18 +48,12 @@ class Ports:
 
     def diagnosed(self, keras: str, torch: str, wrong: str | None) -> Diagnosis:
         arguments = {} if wrong is None else {"wrong": wrong}
-        asked = PairRequest(
-            keras=Target.of(f"{MODELS}.structure_keras:{keras}"),
-            torch=Target.of(f"{MODELS}.structure_torch:{torch}", arguments),
-            data=SampleFile.of(self._folder / f"{DATA.get(keras, 'rows')}.npz", (), None),
-            loss=parsed_loss("softmax_cross_entropy"),
-            optimizer=parsed_optimizer("sgd,learning_rate=0.1"),
-            optimizers=None,
+        asked = pair_request(
+            Target.of(f"{MODELS}.structure_keras:{keras}"),
+            Target.of(f"{MODELS}.structure_torch:{torch}", arguments),
+            SampleFile.of(self._folder / f"{DATA.get(keras, 'rows')}.npz", (), None),
             steps=1,
             global_batch=16,
-            precision="float64",
-            weights="keras",
-            without_dropout=False,
         )
         if self._workers is None:
             self._workers = self._stack.enter_context(both(asked))

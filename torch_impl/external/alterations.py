@@ -507,7 +507,7 @@ def _activated(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     given = args[0] if args else kwargs["input"]
     ways: Ways = {}
     for other, function in _FUNCTIONS.items():
-        if other == name.rstrip("_"):
+        if other == name:
             continue
         text = (
             f"{name} is there, and {other} is right" if other != "linear" else f"{name} is left out by Keras"
@@ -553,12 +553,12 @@ def _multiplied(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
 def _rolled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Along the same axes the other way."""
-    given, shifts, axes = (*args, *(kwargs[key] for key in ("input", "shifts", "dims") if key in kwargs), ())[
-        :3
-    ]
-    other = tuple(-shift for shift in shifts) if isinstance(shifts, (tuple, list)) else -shifts
-    text = f"shifts by {shifts}, and {other} is right"
-    return {"back": (text, lambda: torch.roll(given, other, axes)), **_flipped(name, func, args, kwargs)}
+    given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
+    shifts = given["shifts"]
+    other = [-shift for shift in shifts] if isinstance(shifts, (tuple, list)) else -shifts
+    text = f"shifts by {shifts}, and {tuple(other) if isinstance(other, list) else other} is right"
+    back = partial(torch.roll, **{**given, "shifts": other})
+    return {"back": (text, back), **_flipped(name, func, args, kwargs)}
 
 
 def _flipped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

@@ -98,7 +98,7 @@ def biases(
             theirs
             for theirs in fits
             if any(
-                is_inside(one, ours.layer, "/") and is_inside(other, theirs.layer, ".")
+                _is_inside(one, ours.layer, "/") and _is_inside(other, theirs.layer, ".")
                 for one, other in layers
             )
         ]
@@ -117,7 +117,7 @@ def biases(
     return found
 
 
-def is_inside(path: str, layer: str, separator: str) -> bool:
+def _is_inside(path: str, layer: str, separator: str) -> bool:
     """Whether a path is a layer's, or that of something in it."""
     return not layer or path == layer or path.startswith(layer + separator)
 

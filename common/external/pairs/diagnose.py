@@ -46,6 +46,7 @@ from parity.common.external.pairs.explain import (
     DeviatingTensor,
     by_setting,
     explained,
+    made,
     mode_cause,
     ways_of,
 )
@@ -277,12 +278,8 @@ class PairSource(core.ObservationSource):
         """Whether all places that agree do so with changes, too: with those of a cause they do."""
 
         def keeps(changes: Sequence[Alteration]) -> bool:
-            undo = [change.make(self.bench) for change in changes]
-            try:
+            with made(self.bench, changes):
                 rows = self.bench.trace(training).tensors
-            finally:
-                for change in reversed(undo):
-                    change.make(self.bench)
             return all(row.agrees for row in rows if place_of(row) in self._agreed)
 
         return keeps

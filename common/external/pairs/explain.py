@@ -69,17 +69,24 @@ class DeviatingTensor:
 
     def deviation_with(self, changes: Sequence[Reversible] = (), injections: Arrays | None = None) -> float:
         """Return its deviation with changes and injections; infinite where they cannot be made, or the pass fails."""
-        with ExitStack() as stack:
-            try:
-                for change in changes:
-                    stack.callback(change.make(self.bench).make, self.bench)
+        try:
+            with made(self.bench, changes):
                 return self.measure(injections or {})
-            except ExternalModelError:
-                return float("inf")
+        except ExternalModelError:
+            return float("inf")
 
     def by_experiment(self, deviation: float, how: str = "") -> str:
         """Return the evidence of an experiment after which it has another deviation."""
         return f"by experiment: with it the deviation is {deviation:.2g} instead of {self.deviation:.2g}{how}"
+
+
+@contextmanager
+def made(bench: Bench, changes: Sequence[Reversible]) -> Iterator[None]:
+    """Make changes, and take them back at the end."""
+    with ExitStack() as stack:
+        for change in changes:
+            stack.callback(change.make(bench).make, bench)
+        yield
 
 
 def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Explanation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,15 +45,20 @@ class Objective:
 
 def parsed_loss(text: str) -> LossBase:
     """A loss from 'softmax_cross_entropy,label_smoothing=0.1'; raises SpecError."""
-    fields = fields_of("--loss", text)
-    try:
-        loss: LossBase = parse_loss(as_ours(fields)).resolve("keras")
-    except ValidationError as error:
-        raise SpecError(f"--loss: {explain(error, as_ours(fields), fields['kind'])}") from None
+    loss: LossBase = parsed_kind("--loss", text, parse_loss)
     return loss
 
 
-def fields_of(flag: str, text: str) -> dict[str, Any]:
+def parsed_kind(flag: str, text: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
+    """What `parse` makes of 'kind,field=value,...', in Keras's convention; raises SpecError."""
+    fields = _fields_of(flag, text)
+    try:
+        return parse(as_ours(fields)).resolve("keras")
+    except ValidationError as error:
+        raise SpecError(f"{flag}: {explain(error, as_ours(fields), fields['kind'])}") from None
+
+
+def _fields_of(flag: str, text: str) -> dict[str, Any]:
     """Plain data from 'kind,field=value,...'; raises SpecError."""
     match = re.fullmatch(rf"(\w+)((?:{PART.pattern})*)", text)
     if match is None:

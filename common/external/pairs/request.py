@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from parity.common.base.errors import SpecError
-from parity.common.external.pairs.objectives import Objective, fields_of
-from parity.common.external.pairs.spellings import as_ours
+from parity.common.external.pairs.objectives import Objective, parsed_kind
 from parity.common.external.process.pass_result import Array, Arrays
-from parity.common.spec.base import explain
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
@@ -162,11 +159,7 @@ class SampleFile:
 
 def parsed_optimizer(text: str) -> OptimizerBase:
     """An optimizer from 'adam,learning_rate=1e-3'; raises SpecError."""
-    fields = fields_of("--optimizer", text)
-    try:
-        optimizer: OptimizerBase = parse_optimizer(as_ours(fields)).resolve("keras")
-    except ValidationError as error:
-        raise SpecError(f"--optimizer: {explain(error, as_ours(fields), fields['kind'])}") from None
+    optimizer: OptimizerBase = parsed_kind("--optimizer", text, parse_optimizer)
     return optimizer
 
 
