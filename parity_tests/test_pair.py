@@ -14,13 +14,14 @@ import pytest
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
+from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
-from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
@@ -70,7 +71,7 @@ class Live:
         self.asked = asked_for(folder, "cnn", "CNN")
         self.keras, self.torch = stack.enter_context(both(self.asked))
         self.opened = open_pair(self.asked, self.keras, self.torch)
-        self.mapping = map_pair(self.opened, None)
+        self.mapping = map_models(self.opened, None)
 
     def diagnosed(self, mapping: Mapping | None = None) -> Diagnosis:
         """Of the models as they are now, with weights copied by a mapping."""

@@ -15,6 +15,7 @@ import pytest
 from parity.common.base.errors import ExternalModelError, ParityError, SpecError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
+from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.objectives import paired_outputs, parsed_losses
@@ -27,7 +28,6 @@ from parity.common.external.pairs.setup import (
     copy_weights,
     doubtful_losses,
     losses_of,
-    map_pair,
     open_pair,
     settle_targets,
 )
@@ -109,7 +109,7 @@ class Pairs:
             self._now = case.models
         if case.models not in self._held:
             opened = open_pair(asked, *self._sides)
-            mapping = map_pair(opened, None)
+            mapping = map_models(opened, None)
             self._held[case.models] = bench_of(asked, opened, mapping)
         bench = self._held[case.models]
         copy_weights(asked, bench, bench.mapping)

@@ -12,12 +12,13 @@ import pytest
 
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
+from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import SampleFile
-from parity.common.external.pairs.setup import bench_of, copy_weights, map_pair, open_pair
+from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
 from parity_tests.helpers.pairs import pair_request
@@ -62,7 +63,7 @@ class Ports:
                 worker.hold(target)
         opened = open_pair(asked, *self._workers)
         settle_randomness(asked, opened)
-        mapping = map_pair(opened, None)
+        mapping = map_models(opened, None)
         copy_weights(asked, opened, mapping)
         give_masks(asked, opened)
         bench = bench_of(asked, opened, mapping)

@@ -23,6 +23,7 @@ from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import Difference, lint
+from parity.common.external.mapping.models import check_mapped, map_models
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -103,10 +104,10 @@ class Assertions(AbstractContextManager["Assertions"]):
             asked = arguments.forward_asked(keras, torch, arrays, scratch / SAMPLES, **rest)
             ours, theirs = self._pair(asked, asked.precision)
             opened = setup.open_pair(asked, ours, theirs)
-            found = setup.map_pair(opened, None if mapping is None else Path(mapping))
+            found = map_models(opened, None if mapping is None else Path(mapping))
             write_mapping(scratch / MAPPING, found)
             with _kept_on_error(scratch, folder):  # the user completes the mapping
-                setup.check_mapped(found, opened.outlines, folder / MAPPING)
+                check_mapped(found, opened.outlines, folder / MAPPING)
             if training:
                 settle_randomness(asked, opened)
             setup.copy_weights(asked, opened, found)

@@ -14,7 +14,7 @@ from parity.common.base.errors import CheckpointError
 from parity.common.base.units import show_size
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
-from parity.common.commands.lint import rows_of
+from parity.common.commands.inputs import rows_of
 from parity.common.external.checkpoints import (
     FORMATS,
     End,
@@ -23,6 +23,9 @@ from parity.common.external.checkpoints import (
     export_checkpoint,
 )
 from parity.common.report.terminal import table_console
+
+# Samples that a model without weights is called with.
+_ROWS = 2
 
 
 def add(commands: Any) -> None:
@@ -172,7 +175,7 @@ def _export_user_checkpoint(options: argparse.Namespace) -> int:
         "tensorflow": (options.keras, options.keras_optimizer),
         "torch": (options.torch, options.torch_optimizer),
     }
-    inputs = None if options.data is None else rows_of(options.data)
+    inputs = None if options.data is None else rows_of(options.data, _ROWS)
     source, destination = (
         End(path, *given[End(path).framework], inputs) for path in (options.source, options.destination)
     )

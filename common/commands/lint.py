@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +16,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.commands import add_command
+from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
+from parity.common.external.mapping.models import traced
+from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import say, table_console
 from parity.common.spec.external.mapping import read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
 
-_TARGETS = ("y", "targets", "labels")
 # Rows of a file that are looked at: shapes matter, numbers do not.
 _ROWS = 2
 # Of layers of which the same is said.
@@ -49,16 +49,7 @@ def add(commands: Any) -> None:
         flag(f"--{name}", required=True, metavar=model, help=f"what gives the {what} model")
     flag("--keras-optimizer", metavar=model, help="what gives its optimizer")
     flag("--torch-optimizer", metavar=model, help="likewise; called with the model's parameters")
-    inputs = command.add_mutually_exclusive_group()
-    inputs.add_argument(
-        "--input-shape",
-        action="append",
-        metavar="[NAME=]SIDE,SIDE,...[:int]",
-        help="of one sample, as Keras takes it, e.g. 32,32,3, or tokens=128:int; repeatable",
-    )
-    inputs.add_argument(
-        "--data", type=Path, help="an .npz file, one row a sample; all arrays but y, targets, labels"
-    )
+    add_input_flags(command, required=False)
     flag("--mapping", type=Path, help="a mapping.yaml that says which layers correspond")
     flag("--json", action="store_true", help="print JSON, every value and every layer")
 
@@ -69,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     optimizers = {"tensorflow": options.keras_optimizer, "torch": options.torch_optimizer}
     for name in filter(None, optimizers.values()):
         Target.of(name)
-    inputs = _inputs(options)
+    inputs = inputs_of(options, _ROWS, np.zeros)
     layers = None if options.mapping is None else read_mapping(options.mapping).layers
     with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
         began = []
@@ -86,57 +77,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.differ else 0
 
 
-def _inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]] | None:
-    if options.data is not None:
-        return rows_of(options.data)
-    if not options.input_shape:
-        return None
-    found: dict[str, np.ndarray[Any, Any]] = {}
-    for text in options.input_shape:
-        name, _, sides = text.rpartition("=")
-        sides, _, kind = sides.partition(":")
-        try:
-            shape = tuple(int(side) for side in sides.split(",") if side)
-        except ValueError:
-            shape = ()
-        if kind not in ("", "int", "float") or not shape or min(shape) < 1:
-            raise SpecError(f"--input-shape is like 32,32,3 or tokens=128:int; received {text[:80]!r}")
-        name = name or ("inputs" if len(options.input_shape) == 1 else f"input_{len(found)}")
-        found[name] = np.zeros((_ROWS, *shape), np.int64 if kind == "int" else np.float32)
-    return found
-
-
-def rows_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The first rows of all arrays of an .npz file but targets; raises SpecError where there is none to read."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name][:_ROWS] for name in archive.files if name not in _TARGETS}
-    except (OSError, ValueError, EOFError, KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
-        raise SpecError(f"--data {path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
-    if not found:
-        raise SpecError(f"--data {path}: has no array but targets ({', '.join(_TARGETS)})")
-    return found
-
-
-def _outline(
-    worker: ExternalWorker, inputs: dict[str, np.ndarray[Any, Any]] | None, optimizer: str | None
-) -> Outline:
-    """With images, torch's come with the channels first, and as they are where it does not take them so."""
-    dimensions = max((array.ndim for array in (inputs or {}).values()), default=0)
-    if inputs is None or worker.framework != "torch" or dimensions < 3:
-        return worker.outline(inputs, optimizer)
-    moved = {
-        name: np.ascontiguousarray(np.moveaxis(array, -1, 1)) if array.ndim > 2 else array
-        for name, array in inputs.items()
-    }
-    first, second = (moved, inputs) if dimensions > 3 else (inputs, moved)
-    try:
-        return worker.outline(first, optimizer)
-    except ExternalModelError as error:
-        try:
-            return worker.outline(second, optimizer)
-        except ExternalModelError:
-            raise error from None
+def _outline(worker: ExternalWorker, inputs: Arrays | None, optimizer: str | None) -> Outline:
+    return worker.outline(None, optimizer) if inputs is None else traced(worker, inputs, optimizer)[0]
 
 
 def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:

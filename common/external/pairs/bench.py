@@ -17,6 +17,7 @@ import numpy as np
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Finding, TensorComparison
+from parity.common.external.mapping.models import TracedModels
 from parity.common.external.pairs.objectives import paired_outputs
 from parity.common.external.pairs.points import Point, points_of
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
@@ -51,18 +52,13 @@ class PairTrace:
 
 
 @dataclass
-class LoadedPair:
-    """Both models alive, with what is known of them.
+class LoadedPair(TracedModels):
+    """Both models alive, and what they are trained by.
 
-    inputs: a batch, of Keras and of torch, by the names and in the layout that each takes. losses: what each is trained
-    by on it; without terms only forward passes are compared.
+    losses: of each on the batch; without terms only forward passes are compared.
     layout: whether torch's inputs have the channels before the other axes.
     """
 
-    keras: ExternalWorker
-    torch: ExternalWorker
-    outlines: tuple[Outline, Outline]
-    inputs: tuple[Arrays, Arrays]
     losses: tuple[BatchLoss, BatchLoss]
     layout: TorchLayout
 

@@ -22,6 +22,7 @@ from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
 from parity.common.external.lint.lint import MAPPED_AWAY, lint
+from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
     decides,
@@ -40,11 +41,8 @@ from parity.common.external.pairs.setup import (
     Unshared,
     bench_of,
     check_finite,
-    check_mapped,
     copy_weights,
     doubtful_losses,
-    doubts_of,
-    map_pair,
     open_pair,
     settle_targets,
     spec_of,
@@ -226,7 +224,7 @@ class _Flow:
 
     def _mapped(self, opened: LoadedPair, given: Path | None) -> Mapping:
         self._say("mapping the weights" if given is None else f"verifying {given}")
-        mapping = map_pair(opened, given)
+        mapping = map_models(opened, given)
         path = self.folder / MAPPING
         if given is None or given.resolve() != path.resolve():
             write_mapping(path, mapping)

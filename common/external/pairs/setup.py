@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
-from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import refine
+from parity.common.external.mapping.models import trace_models
 from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, frozen_apart, taken
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
-from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
-from parity.common.spec.external.mapping import Mapping, read_mapping
+from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers import ExternalTensor, Imported
 from parity.common.spec.layers import Pair as SpecPair
@@ -53,18 +50,12 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         raise SpecError(
             f"--data {asked.data.path}: all weights of the first batch are 0; nothing could be compared"
         )
-    with ThreadPoolExecutor(2) as threads:
-        optimizers = asked.optimizers or (None, None)
-        traced = list(threads.map(_traced, (keras, torch), (inputs, inputs), optimizers))
-    (ours, keras_inputs), (theirs, torch_inputs) = traced
-    first = any(torch_inputs[name].shape != keras_inputs[name].shape for name in inputs)
+    models = trace_models(keras, torch, inputs, asked.optimizers or (None, None))
+    first = any(models.inputs[1][name].shape != models.inputs[0][name].shape for name in inputs)
     return LoadedPair(
-        keras,
-        torch,
-        (ours, theirs),
-        (keras_inputs, torch_inputs),
-        losses_of(asked, (ours, theirs), samples),
-        "channels_first" if first else "as_is",
+        **vars(models),
+        losses=losses_of(asked, models.outlines, samples),
+        layout="channels_first" if first else "as_is",
     )
 
 
@@ -174,67 +165,6 @@ def doubtful_losses(bench: Bench) -> list[str]:
     return found
 
 
-def _traced(side: ExternalWorker, inputs: Arrays, optimizer: Any) -> tuple[Outline, Arrays]:
-    """A model's outline and its inputs, in the first of the forms that it takes.
-
-    Whole numbers may be meant as tokens or as numbers; and torch may take channels before the other axes.
-    """
-    forms = [inputs]
-    if any(array.dtype.kind == "i" for array in inputs.values()):
-        forms.append({name: array.astype(np.float64) for name, array in inputs.items()})
-    if side.framework == "torch":
-        forms = [given for form in forms for given in _layouts(form)]
-    failed: ExternalModelError | None = None
-    for form in forms:
-        try:
-            return side.outline(form, optimizer=optimizer), form
-        except ExternalModelError as error:
-            failed = failed or error
-    assert failed is not None
-    raise failed
-
-
-def _layouts(inputs: Arrays) -> list[Arrays]:
-    """As they are and with the channels first; the likelier one comes first."""
-    axes = max(array.ndim for array in inputs.values())
-    if axes < 3:
-        return [inputs]
-    moved = {name: to_torch_input(array) if array.ndim > 2 else array for name, array in inputs.items()}
-    return [moved, inputs] if axes > 3 else [inputs, moved]
-
-
-def map_pair(opened: LoadedPair, given: Path | None) -> Mapping:
-    """The mapping that is given, verified, or one that is proposed and settled.
-
-    Raises:
-        ExternalModelError: the given one does not fit the models.
-    """
-    ours, theirs = opened.outlines
-    if given is None:
-        return refine(propose(ours, theirs), opened.keras, opened.torch, *opened.inputs)
-    mapping = read_mapping(given)
-    mapping.check(ours, theirs)
-    if not mapping.layers:
-        mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
-    # Two tensors of one shape, exchanged by hand, fit as well.
-    return refine(mapping, opened.keras, opened.torch, *opened.inputs, keep=True)
-
-
-def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
-    """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
-    told = []
-    for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):
-        trained = {info.name: info.shape for info in outline.tensors if info.trainable}
-        left = [f"{name} {trained[name]}" for name in names if name in trained]
-        if left:
-            told.append(f"{_listed(left)} of {outline.target}")
-    if told:
-        raise ExternalModelError(
-            f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
-            f" --mapping {path}"
-        )
-
-
 @dataclass(frozen=True)
 class Unshared:
     """A layer that Keras calls several times, and the layers that torch has for it.
@@ -270,17 +200,6 @@ def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | 
         return None
     layers = dict.fromkeys(trained[name].layer for pair in copies.items() for name in reversed(pair))
     return Unshared(shared.pop(), " and ".join(layers), copies)
-
-
-def doubts_of(mapping: Mapping) -> list[str]:
-    """A line for each pair of tensors that nothing has confirmed, and for what training cannot keep equal."""
-    found = [f"{pair.label}: {pair.doubt}" for pair in mapping.tensors if pair.doubt is not None]
-    return found + [f"{pair.label}: {pair.note}" for pair in mapping.tensors if pair.note is not None]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Arrays:

@@ -1,0 +1,84 @@
+"""Inputs that two models are called with, for commands that train nothing."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.common.base.errors import SpecError
+from parity.common.external.process.pass_result import Array, Arrays
+
+_TARGETS = ("y", "targets", "labels")
+
+
+def add_input_flags(command: Any, required: bool) -> None:
+    """The flags that `inputs_of` takes."""
+    inputs = command.add_mutually_exclusive_group(required=required)
+    inputs.add_argument(
+        "--input-shape",
+        action="append",
+        metavar="[NAME=]SIDE,SIDE,...[:int]",
+        help="of one sample, as Keras takes it, e.g. 32,32,3, or tokens=128:int; repeatable",
+    )
+    inputs.add_argument("--data", type=Path, help="an .npz file, one row a sample")
+    command.add_argument(
+        "--inputs",
+        default="",
+        metavar="NAME[,NAME...]",
+        help="its arrays that are inputs [all but y, targets, labels]",
+    )
+
+
+def inputs_of(
+    options: argparse.Namespace, rows: int, drawn: Callable[[tuple[int, ...], type], Array]
+) -> Arrays | None:
+    """Inputs (rows, ...) by name as the flags say; None where they say nothing.
+
+    Args:
+        options: with `input_shape`, `data` and `inputs`.
+        rows: samples; fewer where the file has fewer.
+        drawn: makes an array of a shape (rows, ...), of np.int64 or np.float32, where only shapes are given.
+
+    Raises:
+        SpecError: a shape that is none, or a file that cannot be read.
+    """
+    if options.data is not None:
+        return rows_of(options.data, rows, tuple(filter(None, options.inputs.split(","))))
+    if not options.input_shape:
+        return None
+    found: Arrays = {}
+    for text in options.input_shape:
+        name, _, sides = text.rpartition("=")
+        sides, _, kind = sides.partition(":")
+        try:
+            shape = tuple(int(side) for side in sides.split(",") if side)
+        except ValueError:
+            shape = ()
+        if kind not in ("", "int", "float") or not shape or min(shape) < 1:
+            raise SpecError(f"--input-shape is like 32,32,3 or tokens=128:int; received {text[:80]!r}")
+        name = name or ("inputs" if len(options.input_shape) == 1 else f"input_{len(found)}")
+        found[name] = drawn((rows, *shape), np.int64 if kind == "int" else np.float32)
+    return found
+
+
+def rows_of(path: Path, rows: int, names: Sequence[str] = ()) -> Arrays:
+    """The first rows of named arrays of an .npz file, of all but targets without names; raises SpecError where there are none."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            lacking = [name for name in names if name not in archive.files]
+            if lacking:
+                raise SpecError(
+                    f"--data {path}: has no array {lacking[0]!r}; it has {', '.join(archive.files)}"
+                )
+            chosen = names or [name for name in archive.files if name not in _TARGETS]
+            found = {name: archive[name][:rows] for name in chosen}
+    except (OSError, ValueError, EOFError, KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
+        raise SpecError(f"--data {path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+    if not found:
+        raise SpecError(f"--data {path}: has no array but targets ({', '.join(_TARGETS)})")
+    return found

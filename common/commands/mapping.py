@@ -1,0 +1,82 @@
+"""`parity map`: which tensor and which layer of a Keras model is which of its PyTorch port; nothing is trained."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from parity.common.base.errors import RecordError
+from parity.common.commands import add_command
+from parity.common.commands.inputs import add_input_flags, inputs_of
+from parity.common.execution.worker import require
+from parity.common.external.mapping.models import check_mapped, doubts_of, map_models, trace_models
+from parity.common.external.process.pass_result import Array
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.report.terminal import say
+from parity.common.spec.external.mapping import write_mapping
+from parity.common.spec.external.target import Target
+
+# Samples that both models are called with.
+_ROWS = 8
+_LISTED = 12
+
+
+def add(commands: Any) -> None:
+    """Register the subcommand."""
+    command = add_command(
+        commands,
+        "map",
+        run,
+        "find out which tensors and layers of a Keras model and its PyTorch port correspond, without training",
+        "Exit codes: 0 every trained tensor has its counterpart, 2 usage error, a model that cannot be built, or a tensor"
+        " without counterpart, 3 some pairs are doubtful. The file is what 'parity pair', 'parity export' and, for the"
+        " layers, 'parity diagnose' take as --mapping.",
+    )
+    flag = command.add_argument
+    for side, name in (("keras", "Keras"), ("torch", "PyTorch")):
+        flag(f"--{side}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {name} model")
+    add_input_flags(command, required=True)
+    flag("--mapping", type=Path, help="a mapping.yaml to verify, or to complete [it is proposed]")
+    flag("--out", type=Path, default=Path("mapping.yaml"), help="the file to write [mapping.yaml]")
+    flag("--overwrite", action="store_true", help="replace OUT where it is there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Map, and try the mapping out; 0 where nothing is in doubt. Raises RecordError where OUT is there already."""
+    keras, torch, out = Target.of(options.keras), Target.of(options.torch), options.out
+    if out.exists() and not options.overwrite and out != options.mapping:
+        raise RecordError(f"{out} is there already; name another file with --out, or add --overwrite")
+    inputs = inputs_of(options, _ROWS, _drawn)
+    assert inputs is not None
+    inputs = {
+        name: array.astype(np.int64 if array.dtype.kind in "biu" else np.float64)
+        for name, array in inputs.items()
+    }
+    for framework in ("tensorflow", "torch"):
+        require(framework)
+    with ExternalWorker("tensorflow", keras) as ours, ExternalWorker("torch", torch) as theirs:
+        models = trace_models(ours, theirs, inputs)
+        mapping = map_models(models, options.mapping)
+    write_mapping(out, mapping)
+    console, doubts = Console(emoji=False), doubts_of(mapping)
+    for line in doubts[:_LISTED]:
+        console.print(f"  {line}", markup=False, soft_wrap=True, highlight=False)
+    if len(doubts) > _LISTED:
+        console.print(f"  and {len(doubts) - _LISTED} more, in {out}", markup=False, highlight=False)
+    say(
+        console,
+        f"{len(mapping.tensors)} pairs of tensors, {len(mapping.doubtful)} doubtful; {len(mapping.layers)} pairs of"
+        f" layers: {out}",
+    )
+    check_mapped(mapping, models.outlines, out)
+    return 3 if mapping.doubtful else 0
+
+
+def _drawn(shape: tuple[int, ...], dtype: type) -> Array:
+    """Random numbers; whole ones are 0 or 1, which a vocabulary of any size has."""
+    random = np.random.default_rng(0)
+    return random.integers(0, 2, shape) if dtype is np.int64 else random.normal(size=shape)

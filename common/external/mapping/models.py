@@ -1,0 +1,130 @@
+"""Two live models and their mapping: each traced with the same samples, a mapping proposed or given, and put to the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.verification import refine
+from parity.common.external.process.layouts import to_torch_input
+from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec.external.mapping import Mapping, read_mapping
+from parity.common.spec.external.outline import Outline
+from parity.common.spec.external.target import Target
+
+_LISTED = 4
+
+
+@dataclass
+class TracedModels:
+    """Both models alive, each called once.
+
+    outlines: of Keras and torch, with the traced pass. inputs: a batch, of Keras and of torch, in the layout that each takes.
+    """
+
+    keras: ExternalWorker
+    torch: ExternalWorker
+    outlines: tuple[Outline, Outline]
+    inputs: tuple[Arrays, Arrays]
+
+
+def trace_models(
+    keras: ExternalWorker,
+    torch: ExternalWorker,
+    inputs: Arrays,
+    optimizers: tuple[Target | None, Target | None] = (None, None),
+) -> TracedModels:
+    """Call both models, at the same time.
+
+    Args:
+        keras, torch: hold the models.
+        inputs: (batch, ...) by name, with the channels last.
+        optimizers: the users' own, whose settings the outlines have then.
+
+    Raises:
+        ExternalModelError: a model cannot be built or called with these samples.
+    """
+    with ThreadPoolExecutor(2) as threads:
+        (ours, keras_inputs), (theirs, torch_inputs) = threads.map(
+            traced, (keras, torch), (inputs, inputs), optimizers
+        )
+    return TracedModels(keras, torch, (ours, theirs), (keras_inputs, torch_inputs))
+
+
+def traced(side: ExternalWorker, inputs: Arrays, optimizer: str | Target | None) -> tuple[Outline, Arrays]:
+    """A model's outline and its inputs, in the first of the forms that it takes.
+
+    Whole numbers may be meant as tokens or as numbers; and torch may take channels before the other axes.
+    """
+    forms = [inputs]
+    if any(array.dtype.kind == "i" for array in inputs.values()):
+        forms.append({name: array.astype(np.float64) for name, array in inputs.items()})
+    if side.framework == "torch":
+        forms = [given for form in forms for given in _layouts(form)]
+    failed: ExternalModelError | None = None
+    for form in forms:
+        try:
+            return side.outline(form, optimizer=optimizer), form
+        except ExternalModelError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def _layouts(inputs: Arrays) -> list[Arrays]:
+    """As they are and with the channels first; the likelier one comes first."""
+    axes = max(array.ndim for array in inputs.values())
+    if axes < 3:
+        return [inputs]
+    moved = {name: to_torch_input(array) if array.ndim > 2 else array for name, array in inputs.items()}
+    return [moved, inputs] if axes > 3 else [inputs, moved]
+
+
+def map_models(models: TracedModels, given: Path | None) -> Mapping:
+    """The mapping that is given, verified, or one that is proposed and settled.
+
+    Raises:
+        ExternalModelError: the given one does not fit the models.
+    """
+    ours, theirs = models.outlines
+    if given is None:
+        return refine(propose(ours, theirs), models.keras, models.torch, *models.inputs)
+    mapping = read_mapping(given)
+    mapping.check(ours, theirs)
+    if not mapping.layers:
+        mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
+    # Two tensors of one shape, exchanged by hand, fit as well.
+    return refine(mapping, models.keras, models.torch, *models.inputs, keep=True)
+
+
+def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
+    """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
+    told = []
+    for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):
+        trained = {info.name: info.shape for info in outline.tensors if info.trainable}
+        left = [f"{name} {trained[name]}" for name in names if name in trained]
+        if left:
+            told.append(f"{_listed(left)} of {outline.target}")
+    if told:
+        raise ExternalModelError(
+            f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
+            f" --mapping {path}"
+        )
+
+
+def doubts_of(mapping: Mapping) -> list[str]:
+    """A line for each pair of tensors that nothing has confirmed, and for what training cannot keep equal."""
+    found = [f"{pair.label}: {pair.doubt}" for pair in mapping.tensors if pair.doubt is not None]
+    return found + [f"{pair.label}: {pair.note}" for pair in mapping.tensors if pair.note is not None]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
