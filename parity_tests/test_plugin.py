@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,31 @@ def test_training_is_asserted(repository: pytest.Pytester) -> None:
     }
     for report in re.findall(r"report: (\S+)", text):
         assert "norm" in Path(report).read_text(encoding="utf-8")
+
+
+LOSSES = "parity_tests.external_models.losses_"
+
+
+@pytest.mark.slow
+def test_losses_and_weights_of_ones_own_are_asserted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    random = np.random.default_rng(3)
+    data = {"x": random.normal(size=(24, 6)), "yes": random.integers(0, 2, 24), "many": random.random(24)}
+    data |= {"label": random.integers(0, 3, 24), "box": random.normal(size=(24, 4))}
+    with Assertions() as held:
+
+        def asserted(keras: str, torch: str, only: str, **given: Any) -> None:
+            chosen = {name: data[name] for name in ("x", *only.split())}
+            models = f"{LOSSES}keras:{keras}", f"{LOSSES}torch:{torch}"
+            held.same_training(*models, chosen, steps=3, global_batch=8, folder=tmp_path / "left", **given)
+
+        heads = {"loss": {"label": "CrossEntropyLoss", "box": "mse"}}
+        asserted("heads", "Heads", "label box", **heads)
+        weighted = {"targets": ["yes"], "sample_weights": "many", "keras_loss": f"{LOSSES}keras:bce"}
+        asserted("binary", "Binary", "yes many", **weighted, torch_loss=f"{LOSSES}torch:bce")
+        assert not (tmp_path / "left").exists()
+        with pytest.raises(AssertionError, match="divides by the sum of the sample weights"):
+            asserted("binary", "Binary", "yes many", **weighted, torch_loss=f"{LOSSES}torch:bce_by_weights")
 
 
 @pytest.mark.exhaustive
