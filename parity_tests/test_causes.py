@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 from parity.common import reference
 from parity.common.data import sources
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.causes import CATALOGUE, explain
-from parity.common.diagnosis.explain.signatures.base import low_type_of, rounded
+from parity.common.diagnosis.explain import causes
+from parity.common.diagnosis.explain.case import Case, TracedStep
+from parity.common.diagnosis.explain.causes import CATALOGUE, explain, formula
+from parity.common.diagnosis.explain.signatures.base import Match, low_type_of, rounded
 from parity.common.diagnosis.explain.spec_variants import neighbours
 from parity.common.diagnosis.isolate.comparison import StepComparer
 from parity.common.diagnosis.isolate.findings import Grouping, over_steps
@@ -24,7 +25,7 @@ from parity.common.diagnosis.observe.replays import injections_of, state_before
 from parity.common.diagnosis.result import Explanation
 from parity.common.record.trace import Trace
 from parity.common.reference.schedules import StepScalars
-from parity.common.spec import TrainSpec, override
+from parity.common.spec import Placement, TrainSpec, override
 from parity.common.state.canonical import State
 from parity_tests.faults.registry import Diagnosed, trials
 from parity_tests.helpers.numpy_trainer import LAYERS, SPEC, Faults, placement, traced
@@ -85,10 +86,18 @@ class Planted:
         made = traced(step, self.replicas, given, faults, state_before(ref, step), self.spec)
         return ref, list(given), made
 
+    def _traced(self, step: int) -> TracedStep:
+        """Another step, with the first finding there."""
+        ref, given, made = self.pair(step)
+        seen = StepComparer(self.spec, ref, LAYERS).injected(given, made)
+        found = over_steps(Grouping(self.spec, LAYERS).of_step(step, seen))
+        ids = tuple(np.asarray(own["ids"]) for own in given)
+        return TracedStep(step, ref, replace(made, injected_ids=ids), found[0] if found else None)
+
     def evidence(self) -> list[Case]:
         ref, fed, forced = self.pair(self.step)
         seen = StepComparer(self.spec, ref, LAYERS).injected(fed, forced)
-        others = [(step, *self.pair(step)[::2]) for step in self.others]
+        others = [self._traced(step) for step in self.others]
         found = over_steps(Grouping(self.spec, LAYERS).of_step(self.step, seen))
         return [
             Case(
@@ -121,6 +130,17 @@ class NumpyLab:
 
     def corrected(self, step: int, injected: Sequence[State]) -> Trace:
         return self._planted.pair(step, injected)[2]
+
+    def as_trained(self, step: int, placement: Placement, side: str) -> Trace:
+        """Right, where the cause goes by the placement; else as wrong as ever."""
+        del side
+        constant = self._planted.cause == "scaled_by_constant"
+        alone = (
+            replace(self._planted, replicas=placement.replicas)
+            if constant
+            else Planted(None, lambda _: {}, replicas=1)
+        )
+        return alone.pair(step)[2]
 
     def trial(self, variants: Sequence[object], side: str = "") -> list[None]:
         del side
@@ -203,7 +223,22 @@ REDUCTION = {
     ),
     "averaged": Planted("divided_by_world_size", of_gradients(lambda g, _: g / 3), replicas=3),
     "summed": Planted("scaled_by_world_size", of_gradients(lambda g, _: g * 2)),
-    "by a constant": Planted("scaled_by_constant", of_gradients(lambda g, _: g * 1.7)),
+    "by a constant that is the number of replicas": Planted(
+        "scaled_by_constant", of_gradients(lambda g, _: g * 2), others=(1,)
+    ),
+    "by a constant": Planted("scaled_by_constant", of_gradients(lambda g, _: g * 1.7), others=(1,)),
+    "by a constant, at one step": Planted(
+        "scaled_by_constant", of_gradients(lambda g, _: g * 1.7), confidence="likely"
+    ),
+    "by an odd constant": Planted(
+        "scaled_by_constant",
+        of_gradients(lambda g, _: g * 1.7345678),
+        others=(1, UNEVEN),
+        confidence="likely",
+    ),
+    "by another number each step": Planted(
+        None, lambda step: of_gradients(lambda g, _: g * (1.7 + step))(step), others=(1,)
+    ),
     "means of unequal shares": planted(
         "mean_of_means",
         own_gradients(
@@ -329,7 +364,10 @@ def optimized(cause: str | None, change: Callable[[int], dict[str, Any]], **more
             new, slots = reference.update(optimizer, {"learning_rate": rate}, weight, taken, slot, name)
             new = weight + asked.get("times", 1.0) * (new - weight)
             wrong[f"after/parameters/{name}"] = lambda _, r, new=new: new
-            wrong[f"after/slots/momentum_velocity/{name}"] = lambda _, r, s=slots: s["momentum_velocity"]
+            slots = asked.get("slots", lambda old, new: new)(
+                slot["momentum_velocity"], slots["momentum_velocity"]
+            )
+            wrong[f"after/slots/momentum_velocity/{name}"] = lambda _, r, s=slots: s
         return wrong
 
     found.faults = faults
@@ -367,7 +405,28 @@ UPDATE = {
     ),
     "nesterov": optimized("setting:nesterov", lambda _: {"fields": {"nesterov": True}}),
     "momentum": optimized("setting:momentum", lambda _: {"fields": {"momentum": 0.85}}, step=1),
-    "twice the change": optimized("update_scaled", lambda _: {"times": 1.02}),
+    "twice the change": optimized("update_scaled", lambda _: {"times": 1.02}, others=(1,)),
+    "another multiple of the change each step": optimized(
+        None, lambda step: {"times": 1.02 + step}, others=(1,)
+    ),
+    "nesterov at one step": optimized(
+        "setting:nesterov", lambda s: {"fields": {"nesterov": not s}}, others=(1,), confidence="likely"
+    ),
+    "a multiple of the change at one step": optimized(
+        None, lambda step: {"times": 1.0 if step else 1.02}, others=(1,)
+    ),
+    "one term of the velocity": optimized(
+        "term_scaled",
+        lambda _: {"slots": lambda old, new: 0.9 * old + 2.5 * (new - 0.9 * old)},
+        step=1,
+        others=(0, UNEVEN),
+    ),
+    "another multiple of a term each step": optimized(
+        None,
+        lambda step: {"slots": lambda old, new: 0.9 * old + (2.5 + step) * (new - 0.9 * old)},
+        step=1,
+        others=(0, UNEVEN),
+    ),
     "one step late": optimized(
         "one_step_late", lambda _: {"gradient": lambda n, g: _gradient_of(0, n)}, step=1, others=(0,)
     ),
@@ -444,6 +503,11 @@ DATA = {
 UPDATE.pop("momentum")
 
 
+def of_norm(whole: dict[str, Any], limit: float) -> dict[str, Any]:
+    norm = np.sqrt(sum(np.sum(value**2) for value in whole.values()))
+    return {name: value * limit / norm for name, value in whole.items()}
+
+
 CLIPPED = override(SPEC, ["optimizer.clip_global_norm=0.5"]).resolved()
 CLIPPING = {
     "not at all": Planted("clipping_off", lambda _: {}, spec=CLIPPED, others=(1,)),
@@ -457,11 +521,15 @@ CLIPPING = {
     ),
     "to another limit": Planted(
         "setting:clip_global_norm",
-        clip_faults(
-            lambda w: {n: v * 0.37 / np.sqrt(sum(np.sum(o**2) for o in w.values())) for n, v in w.items()},
-            CLIPPED,
-        ),
+        clip_faults(lambda w: of_norm(w, 0.37), CLIPPED),
         spec=CLIPPED,
+        others=(1,),
+    ),
+    "to another limit each step": Planted(
+        None,
+        lambda step: clip_faults(lambda w: of_norm(w, 0.37 + 0.01 * step), CLIPPED)(step),
+        spec=CLIPPED,
+        others=(1,),
     ),
     "turned round": Planted(
         None, clip_faults(lambda w: {n: -v for n, v in w.items()}, CLIPPED), spec=CLIPPED
@@ -473,14 +541,65 @@ ALL = {**REDUCTION, **UPDATE, **DATA, **CLIPPING}
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_wrong_is_named(name: str) -> None:
     wanted = ALL[name]
-    found = wanted.explained()
+    cases = wanted.evidence()
+    found = [explain(case) for case in cases]
+    assert not any(case.failures for case in cases), cases[0].failures
     assert found, "nothing was found to explain"
-    causes = [None if why is None else why.cause for why in found]
-    assert causes[0] == wanted.cause, found
+    named = [None if why is None else why.cause for why in found]
+    assert named[0] == wanted.cause, found
     if wanted.cause is not None:
         assert found[0] is not None
         assert found[0].confidence == wanted.confidence, found[0]
         assert found[0].culprit == placement(wanted.replicas).label
+
+
+class Unimpressed(NumpyLab):
+    """A step that comes out as wrong with the corrected tensors as without."""
+
+    def corrected(self, step: int, injected: Sequence[State]) -> Trace:
+        trace = super().corrected(step, injected)
+        wrong = {name: 3.0 * trace.replicas[0][name] for name in trace.names if name.startswith("gradient/")}
+        return Trace(tuple({**state, **wrong} for state in trace.replicas))
+
+
+def test_a_repair_that_leaves_the_deviation_refutes_the_cause_unless_another_finding_may_be_the_rest() -> (
+    None
+):
+    planted = ALL["the loss times two"]
+    (case,) = planted.evidence()
+    case = replace(case, experiments=Unimpressed(planted))  # type: ignore[arg-type]
+    assert explain(case) is None
+    found = explain(replace(case, beside=[case.finding]))
+    assert found is not None
+    assert (found.cause, found.confidence) == (planted.cause, "likely")
+
+
+def test_a_formula_that_does_not_give_what_was_made_refutes_the_cause() -> None:
+    (case,) = ALL["nesterov"].evidence()
+    said = [formula(case, Match({}, 0.5, after, ""))[0] for after in (1e-13, 1e-9, 1e-3)]
+    assert said == ["confirmed", "likely", "refuted"]
+
+
+def test_what_is_right_is_never_blamed() -> None:
+    """Each tensor of the reference, too, is what is due: whatever the candidate made, no cause is in the reference."""
+    for planted in ALL.values():
+        for case in planted.evidence():
+            found = explain(replace(case, suspect="reference"))
+            assert found is None or found.culprit != placement(1).label, found
+
+
+def test_a_signature_that_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(case: Case) -> None:
+        raise KeyError("what is missing")
+
+    (case,) = ALL["nesterov"].evidence()
+    assert explain(case) is not None
+    assert case.failures == []
+    cause = replace(next(cause for cause in CATALOGUE if "update" in cause.stages), signature=broken)
+    monkeypatch.setattr(causes, "CATALOGUE", (cause,))
+    assert explain(case) is None
+    assert "what is missing" in case.failures[0]
+    assert case.failures[0].startswith(causes.FAILED)
 
 
 def test_catalogue_says_what_to_do_of_every_cause_that_the_suite_expects() -> None:

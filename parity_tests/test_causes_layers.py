@@ -80,7 +80,10 @@ def _attended_up_to(shift: int) -> Callable[[Any, Variant], Any]:
 ATTENTION = "kind: self_attention, heads: 2, causal: true"
 WRONG = {
     "epsilon": Wrong("kind: layer_norm", "setting:epsilon", with_fields(epsilon=1e-3)),
-    "an unusual epsilon": Wrong("kind: layer_norm", "setting:epsilon", with_fields(epsilon=3.3e-4)),
+    # Fitted numbers, at one step.
+    "an unusual epsilon": Wrong(
+        "kind: layer_norm", "setting:epsilon", with_fields(epsilon=3.3e-4), confidence="likely"
+    ),
     "function": Wrong(
         "kind: activation, function: gelu", "setting:function", with_fields(function="gelu_tanh")
     ),
@@ -88,7 +91,9 @@ WRONG = {
         "kind: activation, function: leaky_relu", "setting:negative_slope", with_fields(negative_slope=0.3)
     ),
     "decay": Wrong("kind: batch_norm", "setting:decay", with_fields(decay=0.01)),
-    "an unusual decay": Wrong("kind: batch_norm", "setting:decay", with_fields(decay=0.7654)),
+    "an unusual decay": Wrong(
+        "kind: batch_norm", "setting:decay", with_fields(decay=0.7654), confidence="likely"
+    ),
     "statistics": Wrong("kind: batch_norm", "setting:statistics", split=True),
     "inference": Wrong("kind: batch_norm", "trained_in_inference_mode", lambda v: replace(v, training=False)),
     "transposed": Wrong(
@@ -128,9 +133,17 @@ WRONG = {
         "kind: layer_norm", "float32_leak", output=lambda y, v: y + 3e-8 * np.sin(9 * y), confidence="likely"
     ),
     "something else": Wrong("kind: layer_norm", None, output=lambda y, v: np.sin(y)),
-    "a factor": Wrong("kind: activation, function: relu", "scaled_by_constant", output=lambda y, v: 1.01 * y),
+    "a factor": Wrong(
+        "kind: activation, function: relu",
+        "scaled_by_constant",
+        output=lambda y, v: 1.01 * y,
+        confidence="likely",
+    ),
     "a factor near 1": Wrong(
-        "kind: activation, function: relu", "scaled_by_constant", output=lambda y, v: (1 + 5e-7) * y
+        "kind: activation, function: relu",
+        "scaled_by_constant",
+        output=lambda y, v: (1 + 5e-7) * y,
+        confidence="likely",
     ),
     "a factor through float32": Wrong(
         "kind: activation, function: relu", "float32_leak", output=lambda y, v: (1 + 3e-8) * y

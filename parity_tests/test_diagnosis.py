@@ -9,34 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from parity.common.diagnosis.explain.causes import FAILED
 from parity.common.diagnosis.replays import diagnose
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity_tests.faults.registry import Diagnosed, FaultPair, parameters
-from parity_tests.helpers.run_cache import GivenWorkers, RunCache
+from parity_tests.helpers.run_cache import CachedReplayer, RunCache
 from parity_tests.tables.diagnosis import CASES, PAIRS, DiagnosisTable, Outcome, PairOutcome
-
-
-class CachedReplayer(GivenWorkers):
-    """Replays in the run cache's workers; what is no candidate's is made once and kept."""
-
-    def __init__(self, run_cache: RunCache) -> None:
-        super().__init__(lambda placement: run_cache.worker(placement.framework))
-        self._run_cache = run_cache
-
-    def train(
-        self,
-        spec: TrainSpec,
-        placement: Placement,
-        out_dir: Path,
-        run_options: RunOptions = RunOptions(),
-        instrumentation: Instrumentation = Instrumentation(),
-    ) -> Path:
-        replay, options = instrumentation.replay, (run_options, instrumentation)
-        if instrumentation.context or (replay and (replay.forced or replay.begin or replay.history)):
-            return super().train(spec, placement, out_dir, *options)
-        config = RunConfig(placement=placement, run_options=run_options, instrumentation=instrumentation)
-        return self._run_cache.begin(spec, config).result()
 
 
 class Diagnoser:
@@ -103,6 +81,8 @@ def diagnoser(
 def test_fault_is_found_and_named(diagnoser: Diagnoser, case: Diagnosed) -> None:
     outcome = diagnoser.outcome(case)
     assert outcome.detected, outcome.said
+    assert outcome.diagnosis is not None
+    assert not [note for note in outcome.diagnosis.notes if note.startswith(FAILED)]
     right = outcome.placed and outcome.named
     assert right != bool(case.missed), f"expected {outcome.expected}, received {outcome.said}"
 

@@ -86,4 +86,5 @@ SHORTEST_TRIAL = 0.001  # seconds: no pass is faster
 SECONDS_OF_TRIALS = 15.0  # about as long may each of these two searches take, however large the model
 PAIRS_TRIED = 600  # of them two at a time
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one
+STEPS_PREDICTED = 4  # other steps at which a cause must hold; those that deviate first
 AGREEING_SHOWN = 3  # tensors that agree before a finding

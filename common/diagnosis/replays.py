@@ -12,7 +12,7 @@ from rich.console import Console
 
 from parity.common.base.errors import RunError, SpecError
 from parity.common.diagnosis import core
-from parity.common.diagnosis.explain.case import Case
+from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals
 from parity.common.diagnosis.isolate import first_step
@@ -115,7 +115,10 @@ class ReplaySource(core.ObservationSource):
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
         self.say(f"explaining {finding.name}")
-        return [replace(finding, explanation=explain(self._case(finding)))]
+        case = self._case(finding)
+        explained = replace(finding, explanation=explain(case))
+        self.notes += [failure for failure in dict.fromkeys(case.failures) if failure not in self.notes]
+        return [explained]
 
     def conclude(self) -> Diagnosis:
         when, findings = self.when, merged(self.findings)
@@ -214,7 +217,12 @@ class ReplaySource(core.ObservationSource):
 
     def _case(self, finding: Finding) -> Case:
         here = next(step for step in self.traced if step.step == finding.step)
-        others = [(s.step, s.ref, s.injected) for s in self.traced if s.step is not None and s is not here]
+        key = next((keyed.key for keyed in here.findings if keyed.finding is finding), None)
+        others = [
+            TracedStep(s.step, s.ref, s.injected, next((k.finding for k in s.findings if k.key == key), None))
+            for s in self.traced
+            if s.step is not None and s is not here
+        ]
         spec, folder = self.replays.spec, self.folder / f"experiments_{len(self.findings)}"
         return Case(
             spec=spec,
@@ -226,6 +234,7 @@ class ReplaySource(core.ObservationSource):
             injections=here.injections,
             as_trained=here.as_trained,
             others=others,
+            beside=[keyed.finding for keyed in here.findings if keyed.finding is not finding],
             finding=finding,
             allowed=max(tensor.allowed for tensor in finding.tensors),
             layers=here.layers,

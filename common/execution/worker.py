@@ -70,6 +70,11 @@ class Worker(AbstractContextManager["Worker"]):
         """Whether an error has pointed to the log."""
         return self._child.log_matters
 
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._child.running
+
     def train(
         self,
         spec: TrainSpec,

@@ -23,7 +23,7 @@ from pathlib import Path
 from parity.common.base.package import ROOT
 from parity.common.execution.worker import Worker, Workers
 from parity.common.record import RunRecord, read_record
-from parity.common.spec import Instrumentation, Placement, RunConfig, TrainSpec
+from parity.common.spec import Instrumentation, Placement, RunConfig, RunOptions, TrainSpec
 from parity.common.spec.strategies import Framework
 
 # Replicas of the largest placement in the tests.
@@ -168,3 +168,25 @@ class RunCache:
             elif json.loads((kept / LISTING).read_text()) != listing(run):
                 raise RuntimeError(f"a test has changed the files of a shared run: {run}")
         return run
+
+
+class CachedReplayer(GivenWorkers):
+    """Replays in the run cache's workers; what is no candidate's is made once and kept."""
+
+    def __init__(self, run_cache: RunCache) -> None:
+        super().__init__(lambda placement: run_cache.worker(placement.framework))
+        self._run_cache = run_cache
+
+    def train(
+        self,
+        spec: TrainSpec,
+        placement: Placement,
+        out_dir: Path,
+        run_options: RunOptions = RunOptions(),
+        instrumentation: Instrumentation = Instrumentation(),
+    ) -> Path:
+        replay, options = instrumentation.replay, (run_options, instrumentation)
+        if instrumentation.context or (replay and (replay.forced or replay.begin or replay.history)):
+            return super().train(spec, placement, out_dir, *options)
+        config = RunConfig(placement=placement, run_options=run_options, instrumentation=instrumentation)
+        return self._run_cache.begin(spec, config).result()

@@ -13,6 +13,7 @@ from parity_tests.faults.registry import BEHAVIOURS, Diagnosed, FaultPair, every
 CASES: list[Diagnosed] = trials(Diagnosed)
 PAIRS: list[FaultPair] = every_pair()
 
+MUTANTS = "## Random mutants"  # the part of the page that `parity_tests.mutants` writes
 _HEAD = """# Faults, and what the diagnosis says of them
 
 Written by `scripts/test -m "" parity_tests/test_diagnosis.py --diagnoses=docs/faults.md`; do not edit.
@@ -109,7 +110,8 @@ class DiagnosisTable:
         text += "\n## Two faults at once\n\n| faults | in | trained | findings | both found |\n"
         text += f"|{' --- |' * 5}\n"
         text += "".join(map(_pair_row, sorted(pairs, key=lambda pair: pair.pair.id)))
-        path.write_text(text, encoding="utf-8")
+        kept = path.read_text(encoding="utf-8").partition(MUTANTS) if path.exists() else ("", "", "")
+        path.write_text(text + "\n" * bool(kept[1]) + "".join(kept[1:]), encoding="utf-8")
 
 
 def _totals(outcomes: Sequence[Outcome], pairs: Sequence[PairOutcome]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -19,15 +19,22 @@ from parity.common.spec import Node, Placement, TrainSpec
 from parity.common.state.canonical import State
 from parity.common.state.zero_gradient import zero_gradient_directions
 
+if TYPE_CHECKING:
+    from parity.common.diagnosis.explain.signatures.base import Match
+
 R = TypeVar("R")
 
 
 class TracedStep(NamedTuple):
-    """A step that was traced. ref: the reference's trace of it; made: the suspect's, which was given that."""
+    """A step that was traced. ref: the reference's trace of it; made: the suspect's, which was given that.
+
+    finding: what deviates there of the same defect; None: nothing.
+    """
 
     step: int
     ref: Trace
     made: Trace
+    finding: Finding | None = None
 
     @property
     def given(self) -> Mapping[str, Array]:
@@ -42,10 +49,11 @@ class Case:
     spec: resolved, as it was replayed. reference, candidate: the placements replayed. step: the finding's,
     None for the evaluation. ref: the reference's trace of it. injected: the candidate's, given the
     reference's tensors, so that each is what the candidate itself makes of those. as_trained: the candidate's as
-    trained. others: (step, ref, injected) of the other traced steps, ascending. allowed: the largest deviation
-    that is rounding. layers: of each layer's path the name of the tensor that is its input. records: of the
+    trained. others: the other traced steps, ascending, with what the candidate made. allowed: the largest deviation
+    that is rounding. beside: the other findings of this step. layers: of each layer's path the name of the tensor that is its input. records: of the
     runs themselves. state: of the evaluation, the canonical state that it is made with.
-    memory: what several signatures need, computed once.
+    claim: a match at another step; a signature then tries this cause alone, with its number, and says how far what was
+    made is from that. failures: of signatures that raised what they must not. memory: what several signatures need, computed once.
     """
 
     spec: TrainSpec
@@ -56,7 +64,7 @@ class Case:
     injected: Trace
     injections: Sequence[State]
     as_trained: Trace | None
-    others: Sequence[tuple[int, Trace, Trace]]
+    others: Sequence[TracedStep]
     finding: Finding
     allowed: float
     layers: Mapping[str, str]
@@ -64,6 +72,9 @@ class Case:
     records: tuple[RunRecord, RunRecord] | None = None
     state: State | None = None
     suspect: Side = "candidate"
+    beside: Sequence[Finding] = ()
+    claim: Match | None = None
+    failures: list[str] = field(default_factory=list)
     memory: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -157,9 +168,33 @@ class Case:
     @cached_property
     def steps(self) -> list[TracedStep]:
         """All traced steps, the finding's own first."""
-        here = [] if self.step is None else [(self.step, self.ref, self.injected)]
+        here = [] if self.step is None else [TracedStep(self.step, self.ref, self.injected, self.finding)]
         own = self.suspect == "candidate"
-        return [TracedStep(step, ref, made if own else ref) for step, ref, made in (*here, *self.others)]
+        return [traced if own else traced._replace(made=traced.ref) for traced in (*here, *self.others)]
+
+    def at(self, other: TracedStep, claim: Match) -> Case:
+        """The same defect at another traced step, of which a claim is to hold. other: one of `others`."""
+        assert self.step is not None
+        here = TracedStep(self.step, self.ref, self.injected, self.finding)
+        others = sorted((*(o for o in self.others if o is not other), here), key=lambda traced: traced.step)
+        ids = other.made.injected_ids
+        finding = other.finding or self.finding
+        return replace(
+            self,
+            step=other.step,
+            ref=other.ref,
+            injected=other.made,
+            injections=[{}] * len(other.made.replicas) if ids is None else [{"ids": own} for own in ids],
+            as_trained=None,
+            others=others,
+            finding=finding,
+            allowed=max(self.allowed, *(tensor.allowed for tensor in finding.tensors)),
+            claim=claim,
+        )
+
+    def fitted(self, value: float) -> float:
+        """A free number: what was fitted here, or what a claim says that it is."""
+        return value if self.claim is None or self.claim.value is None else self.claim.value
 
     def in_a_row(self) -> Iterator[tuple[TracedStep, TracedStep]]:
         """Traced steps and those traced next, of which the finding's step is one."""

@@ -1,7 +1,7 @@
 """The catalogue of causes: why two runs diverge.
 
 A cause is a name, a signature, an experiment and a fix. To add one: write a signature, a function of a
-`Case` (one finding, and the run that is suspected) that returns a `Match` where what the run made is what
+`Case` (one finding, and the run that is suspected) that returns a `Match`, or several, where what the run made is what
 the cause would make, and None otherwise; add a line to `CATALOGUE`, before those that are less specific.
 
     key         what a report and the tests call it; "setting:*" is completed by the field
@@ -15,9 +15,12 @@ the cause would make, and None otherwise; add a line to `CATALOGUE`, before thos
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -40,21 +43,23 @@ from parity.common.diagnosis.explain.signatures.base import Match, Tensors
 from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.record.trace import INJECTABLE, stage_of
+from parity.common.spec import Placement
 from parity.common.state.canonical import State
 
+FAILED = "a signature failed:"  # how a note begins
 _LOG = logging.getLogger(__name__)
 
 # How a cause is confirmed or refuted: what it says must make the divergence go away.
 
 # What an experiment says of a cause, and what was seen.
-Outcome = tuple[Confidence, str]
+Outcome = tuple[Confidence | Literal["refuted"], str]
 
 
 def formula(case: Case, match: Match) -> Outcome:
     """The signature has computed it already: what the cause makes is what was made, and what is due is not."""
     if match.after <= max(case.allowed, limits.FITS) < match.before:
         return ("confirmed", match.tried)
-    return by_size(case, match)
+    return ("likely" if match.after <= limits.UNEXPLAINED * match.before else "refuted", match.tried)
 
 
 def by_size(_: Case, match: Match) -> Outcome:
@@ -88,7 +93,9 @@ def replay(case: Case, match: Match) -> Outcome:
         # They are made of the run's own tensors, which are wrong by another defect: what follows of them is not the
         # reference's, however right it is.
         return formula(case, match)
-    return ("likely", f"{match.tried}; with that put right, {what} is still {after:.0e} off")
+    # Another finding of the same step may account for the rest.
+    still = f"{match.tried}; with that put right, {what} is still {after:.0e} off"
+    return ("likely" if case.beside else "refuted", still)
 
 
 def _injections(case: Case, match: Match) -> list[State]:
@@ -120,7 +127,7 @@ def _farthest(case: Case, states: Iterable[Tensors], names: list[str]) -> float:
     return max(each, default=float("nan"))
 
 
-Signature = Callable[[Case], Match | None]
+Signature = Callable[[Case], Match | Iterable[Match] | None]
 Experiment = Callable[[Case, Match], Outcome]
 
 IDS, INPUTS, STARTS = ("ids",), ("inputs",), ("before",)
@@ -141,6 +148,11 @@ class Cause:
     experiment: Experiment
     text: str
     fix: str
+
+    @property
+    def needs_the_step_before(self) -> bool:
+        """Whether it tells of what an earlier step left, which must have been traced."""
+        return self.key in ("gradients_accumulate", "one_step_late", "stale_parameters")
 
 
 # Of a factor that is too much: what to say, and what to do.
@@ -413,6 +425,9 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("stale_parameters", UPDATE, optimizer.stale, formula,
           "After the step replicas {replicas} still hold the old values of {names}",
           "send updated parameters to all replicas after each step"),
+    Cause("not_updated", UPDATE, optimizer.not_updated, formula,
+          "The step leaves {names} as they were",
+          "let the optimizer step, with all parameters in it"),
     Cause("float32_leak", UPDATE, optimizer.rounded_setting, formula,
           "{what} has been through float32",
           "give numbers of the optimizer as float64; tf.cast of a Python float goes through float32"),
@@ -420,6 +435,9 @@ CATALOGUE: tuple[Cause, ...] = (
     Cause("no_bias_correction", UPDATE, optimizer.uncorrected, formula,
           "The moments are used without bias correction",
           "correct the moments: divide by 1 - beta^t"),
+    Cause("term_scaled", UPDATE, optimizer.term_scaled, formula,
+          "The {what} has {words} {factor} times",
+          "look at the factors where the {what} is updated"),
     Cause("moments_averaged", UPDATE, optimizer.moments_averaged, formula,
           "The moments are averaged over the replicas, each made of its own gradient",
           "update slots with the reduced gradient; aggregate them not at all, or only from one replica"),
@@ -453,25 +471,123 @@ def explain(case: Case) -> Explanation | None:
     likely = None
     for suspected in (case, replace(case, suspect="reference")):
         for cause in CATALOGUE:
-            match = _match(cause, suspected) if case.finding.stage in cause.stages else None
-            if match is None or match.cause not in ("", cause.key):
-                continue
-            confidence, seen = cause.experiment(suspected, match)
-            key = cause.key.replace("*", match.facts.get("field", "*"))
-            text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
-            found = Explanation(key, text[:1].upper() + text[1:], confidence, fix, seen, suspected.culprit)
-            if found.confidence == "confirmed":
-                return found
-            likely = likely or found
+            for match in _matches(cause, suspected) if case.finding.stage in cause.stages else ():
+                found = _judged(cause, suspected, match)
+                if found is not None and found.confidence == "confirmed":
+                    return found
+                likely = likely or found
     return likely
 
 
-def _match(cause: Cause, case: Case) -> Match | None:
+def _judged(cause: Cause, case: Case, match: Match) -> Explanation | None:
+    """What is to be said of a match: it must hold at the other traced steps, and in an experiment; None: it is refuted."""
+    held, but = _elsewhere(cause, case, match)
+    if but == "refuted":
+        return None
+    confidence, seen = cause.experiment(case, match)
+    if confidence == "refuted":
+        return None
+    free = match.value is not None and not (held and _is_written(case, match.value))
+    # Both frameworks' layers do what the two runs do: which of them is wrong, the reference or the other, is not known.
+    unknown = case.suspect == "reference" and case.finding.stage in LAYER and layers.is_as_its_framework(case)
+    if but or free or unknown:
+        confidence = "likely"
+    if confidence == "confirmed" and cause.key.endswith(_BY_PLACEMENT):
+        cause, match = _by_placement(cause, case, match)
+    key = cause.key.replace("*", match.facts.get("field", "*"))
+    text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
+    text = f"It behaves as if {text[:1].lower()}{text[1:]}" if free else text[:1].upper() + text[1:]
+    seen += f"; so it is at step {', '.join(map(str, held))}" if held else ""
+    return Explanation(key, text, confidence, fix, seen + but, "" if unknown else case.culprit)
+
+
+_BY_PLACEMENT = ("by_world_size", "by_accumulation")
+
+
+def _by_placement(cause: Cause, case: Case, match: Match) -> tuple[Cause, Match]:
+    """What a factor goes by, tried on another placement; a constant is as large on any."""
+
+    def named(key: str) -> Cause:
+        return next(c for c in CATALOGUE if (c.key, c.signature) == (key, cause.signature))
+
+    wide, fine = _BY_PLACEMENT
+    tried = [cause]
+    if cause.key.endswith(wide) and case.replicas == case.micro_batches:
+        tried.append(named(cause.key.replace(wide, fine)))
+    for one in tried:
+        if _goes_with_placement(one, case) is not False:
+            words = match.facts["factor"]
+            words = words if one is cause else words.replace("replicas", "micro-batches")
+            return one, replace(match, facts={**match.facts, "factor": words})
+    factor = match.facts["factor"].rpartition(", ")[2]
+    factor = f"1 / {factor.rstrip(')')}" if factor.endswith(")") else factor
+    return named("scaled_by_constant"), replace(match, facts={**match.facts, "factor": factor})
+
+
+def _goes_with_placement(cause: Cause, case: Case) -> bool | None:
+    """Whether a factor goes away on one replica, or without micro-batches; None where that cannot be known."""
+    change = {"replicas": 1} if cause.key.endswith("world_size") else {"accumulation": 1}
+    if case.step is None or case.spec.precision != "float64" or case.beside:
+        return None
+    try:
+        placement = Placement.parse({**case.placement.to_dict(), **change})
+        trace = case.experiments.as_trained(case.step, placement, case.suspect)
+    except ParityError:
+        return None
+    names = [n for n in case.given if n.startswith("gradient/") and not case.is_zero_gradient(n)]
+    names += [case.finding.name] if case.finding.stage == "total" else []
+    return _farthest(case, trace.replicas, names) <= limits.AS_TRAINED_FLOAT64
+
+
+def _elsewhere(cause: Cause, case: Case, match: Match) -> tuple[list[int], str]:
+    """The other traced steps where a cause predicts what deviates; and what speaks against it: "refuted", or in words.
+
+    Where the run is right though the cause says otherwise, a number is refuted; a defect may come and go.
+    """
+    held: list[int] = []
+    but = ""
+    if case.step is None or cause.needs_the_step_before:
+        return held, but
+    others = sorted(case.others, key=lambda other: other.finding is None)[: limits.STEPS_PREDICTED]
+    for other in others:
+        there = case.at(other, match)
+        again = next((m for m in _matches(cause, there) if match.claims(m.facts, m.cause, m.value)), None)
+        most = max(there.allowed, limits.FITS)
+        if again is not None and again.after <= max(most, limits.UNEXPLAINED * again.before):
+            held += [other.step] if again.before > most and other.finding is not None else []
+        elif other.finding is not None or (again is not None and _is_a_number(match)):
+            return [], "refuted"
+        elif again is not None:
+            but = f"; but not at step {other.step}"
+    return sorted(held), but
+
+
+def _is_a_number(match: Match) -> bool:
+    try:
+        float(match.facts.get("value", ""))
+    except ValueError:
+        return match.value is not None
+    return True
+
+
+def _is_written(case: Case, value: float) -> bool:
+    """Whether someone would write a number: one with few digits, or one that stands in the spec."""
+    in_spec = re.findall(r"\d[-+.e\d]*", json.dumps(case.spec.to_dict()))
+    near = limits.FITS_READ_OFF * abs(value)
+    return any(abs(value - float(text)) <= near for text in (f"{value:.3g}", *in_spec))
+
+
+def _matches(cause: Cause, case: Case) -> list[Match]:
+    """What fits of a cause; a signature that raises fits nothing, and is reported."""
     try:
         # Gradients may have overflowed: what comes of these is no number, and matches nothing.
         with np.errstate(invalid="ignore", over="ignore"):
-            return cause.signature(case)
-    except (ArithmeticError, LookupError, ValueError):
-        # Tensors that are missing, or of other shapes than the signature takes for granted.
-        _LOG.debug("%s could not be held against %s", cause.key, case.finding.name, exc_info=True)
-        return None
+            found = cause.signature(case)
+            matches = [] if found is None else [found] if isinstance(found, Match) else list(found)
+    except Exception as error:
+        name = f"{cause.key} ({getattr(cause.signature, '__name__', '')})"
+        said = f"{FAILED} {name}, asked about {case.finding.name}: {type(error).__name__}: {error}"
+        _LOG.debug(said, exc_info=True)
+        case.failures.append(said)
+        return []
+    return [match for match in matches if match.cause in ("", cause.key)]

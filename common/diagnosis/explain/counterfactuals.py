@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.common.record.trace import FORCED, Array, Trace, step_folder, write_replica
+from parity.common.record.trace import FORCED, TRACE, Array, Trace, step_folder, write_replica
 from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.instrumentation import Instrumentation, Replay
 from parity.common.spec.layers import AnyLayer, Shape
@@ -118,6 +118,20 @@ class Counterfactuals:
         instrumentation = Instrumentation(replay=replay, context=self.contexts[1])
         record = self.replayer.train(self.spec, placement, folder / "run", instrumentation=instrumentation)
         trace = Trace.read(step_folder(record / FORCED, step), placement.replicas)
+        shutil.rmtree(folder)
+        return trace
+
+    def as_trained(self, step: int, placement: Placement, side: Side) -> Trace:
+        """A step of the candidate, or the reference, on another placement, from its own first state on.
+
+        Raises:
+            RunError: it failed.
+        """
+        folder = self._new_folder("as_trained")
+        replay = Replay.parse({"stop": step + 1, "trace": (step,)})
+        instrumentation = Instrumentation(replay=replay, context=self.contexts[side == "candidate"])
+        record = self.replayer.train(self.spec, placement, folder / "run", instrumentation=instrumentation)
+        trace = Trace.read(step_folder(record / TRACE, step), placement.replicas)
         shutil.rmtree(folder)
         return trace
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 
@@ -24,7 +25,8 @@ class Match:
     was due, relative to the largest element; after: from what it makes under this cause. tried: what was
     computed, for people. corrected: what would have been due, by name, of each of the candidate's replicas: made
     from its own tensors by undoing the cause, never from the reference's. cause: the key of the only cause that
-    is meant, where the signature is that of several.
+    is meant, where the signature is that of several. value: a free number that was fitted to what was made; None
+    where it is one that someone would write.
     """
 
     facts: Mapping[str, str]
@@ -33,17 +35,40 @@ class Match:
     tried: str
     corrected: Sequence[Tensors] = ()
     cause: str = ""
+    value: float | None = None
+
+    def claims(self, facts: Mapping[str, str], cause: str = "", value: float | None = None) -> bool:
+        """Whether these facts, found at another step, are the same claim, but for what goes by the step."""
+        both = self.value is not None and value is not None
+        if both and abs(self.value - value) > limits.FITS_READ_OFF * abs(self.value):  # type: ignore[operator,arg-type]
+            return False
+        return cause == self.cause and _claim(facts) == _claim(self.facts)
 
 
-def signature_of(judge: Callable[..., Match | None]) -> Callable[..., Callable[[Case], Match | None]]:
+# Facts that say what is wrong, whatever the step; the others say what was seen of it there.
+_LASTING = ("field", "value", "words", "what", "type", "factor", "order", "times", "layer", "kind")
+_BY_STEP = re.compile(r"(?<=, )[\d.e+]+|(?<=epoch )\d+|^[-\d.e+]+$")
+
+
+def _claim(facts: Mapping[str, str]) -> dict[str, str]:
+    """Those of the facts, without the counts of a step, and numbers that were fitted."""
+    kept = {name: facts[name] for name in _LASTING if name in facts}
+    return {name: v if name == "value" else _BY_STEP.sub("", v) for name, v in kept.items()}
+
+
+Matches = Iterable[Match]
+
+
+def signature_of(judge: Callable[..., Iterator[Match]]) -> Callable[..., Callable[[Case], Iterator[Match]]]:
     """Make a decorator of signatures, of a judge of what may have been done instead of what is due.
 
-    The decorated function yields what may be; `judge` is given the case and this function.
+    The decorated function yields what may be; `judge` is given the case and this function, and yields what fits. Of a
+    case with a claim it tries that alone, and yields it whether it fits or not.
     """
 
-    def decorated(others: Callable[..., Iterable[object]]) -> Callable[[Case], Match | None]:
+    def decorated(others: Callable[..., Iterable[object]]) -> Callable[[Case], Iterator[Match]]:
         @wraps(others)
-        def signature(case: Case) -> Match | None:
+        def signature(case: Case) -> Iterator[Match]:
             return judge(case, others)
 
         return signature
@@ -54,6 +79,11 @@ def signature_of(judge: Callable[..., Match | None]) -> Callable[..., Callable[[
 def first(matches: Iterable[Match | None]) -> Match | None:
     """The first match there is."""
     return next((match for match in matches if match is not None), None)
+
+
+def is_claimed(case: Case, facts: Mapping[str, str], cause: str = "") -> bool:
+    """Whether something is worth a try: where a case has a claim, that alone."""
+    return case.claim is None or case.claim.claims(facts, cause)
 
 
 def below(state: Tensors, head: str) -> dict[str, Array]:
@@ -117,6 +147,11 @@ def named_ratio(case: Case, ratio: float) -> tuple[str, str]:
                     return "loss_scale_not_removed", said
                 return f"{verb if name != 'constant' else 'scaled'}_by_{name}", said
     return "scaled_by_constant", f"{ratio:.9g}"
+
+
+def free_ratio(ratio: float, cause: str, words: str) -> float | None:
+    """A ratio that `named_ratio` knows nothing better for than itself; None where it does."""
+    return ratio if cause == "scaled_by_constant" and words == f"{ratio:.9g}" else None
 
 
 # Types that tensors are rounded to, the coarsest first: bits of the significand, the hidden one included.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from parity.common.diagnosis.explain.signatures.base import (
     Tensors,
     below,
     farthest,
+    is_claimed,
     numbers,
     ratio_of,
     signature_of,
@@ -37,33 +39,40 @@ def _norm(tensors: Tensors) -> float:
     return float(np.sqrt(sum(np.sum(value**2) for value in tensors.values())))
 
 
-# What is expected of each replica; what is tried, in words; facts.
-Other = tuple[Sequence[Tensors], str, dict[str, str]]
+# What is expected of each replica of a case; what is tried, in words; facts; a free number that was fitted.
+Other = tuple[Callable[[Case], Sequence[Tensors]], str, dict[str, str], float | None]
 
 
 @signature_of
-def clip_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
-    """The first other clipping that gives the clipped gradients of the step."""
+def clip_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Iterator[Match]:
+    """Other clippings that give the clipped gradients of the step; none where the spec has no clipping."""
     due = reference.clip(case.spec.optimizer, below(case.given, "gradient/"))
     before = _left(case, case.made, [due] * case.replicas)
     corrected = [{f"clipped/{n}": v for n, v in due.items()}] * case.replicas
-    for expected, tried, facts in others(case) if before > case.allowed else ():
-        after = _left(case, case.made, expected)
-        if after <= case.allowed:
-            return Match(facts, before, after, tried, corrected)
-    return None
+    if _own_field(case.spec.optimizer) is None or (before <= case.allowed and case.claim is None):
+        return
+    for expected, tried, facts, value in others(case):
+        if not is_claimed(case, facts):
+            continue
+        after = _left(case, case.made, expected(case))
+        if after <= case.allowed or case.claim is not None:
+            yield Match(facts, before, after, tried, corrected, value=value)
+
+
+def _own_field(optimizer: OptimizerBase) -> str | None:
+    """The field that the spec clips by; None: it does not clip."""
+    return next((field for field in _FIELDS if getattr(optimizer, field) is not None), None)
+
+
+_FIELDS = ("clip_global_norm", "clip_norm", "clip_value")
 
 
 @clip_signature
 def clipping_off(case: Case) -> Iterator[Other]:
-    """The gradient is as long after as before, at every traced step."""
-    for step in case.steps:
-        if _left(case, step.made, [below(step.given, "gradient/")] * case.replicas) > case.allowed:
-            return
-    whole = below(case.given, "gradient/")
-    norm = f"{_norm(whole):.6g}"
-    tried = f"at every traced step the clipped gradients are the unclipped ones, here of norm {norm}"
-    yield [whole] * case.replicas, tried, {"norm": norm}
+    """The gradient is as long after as before."""
+    norm = f"{_norm(below(case.given, 'gradient/')):.6g}"
+    tried = f"the clipped gradients are the unclipped ones, here of norm {norm}"
+    yield lambda at: [below(at.given, "gradient/")] * at.replicas, tried, {"norm": norm}, None
 
 
 @clip_signature
@@ -78,7 +87,7 @@ def clipped_by_share(case: Case) -> Iterator[Other]:
     for unit in units:
         found = [(step.made, _by_share(case, step, unit)) for step in case.steps]
         if all(expected and _left(case, made, expected) <= case.allowed for made, expected in found):
-            yield found[0][1], tried, {"norms": norms}
+            yield partial(_here, found[0][1]), tried, {"norms": norms}, None
 
 
 def _by_share(case: Case, step: TracedStep, unit: Callable[[float, float], float]) -> list[Tensors]:
@@ -116,7 +125,12 @@ def clipped_by_part(case: Case) -> Iterator[Other]:
             for n in made:
                 expected[n] = np.where(inside[n], whole[n] * times, expected[n])
         tried = f"parts of the gradient are clipped by their own norms, {numbers(norms)}"
-        yield [expected] * case.replicas, tried, {"norms": numbers(norms)}
+        yield partial(_here, [expected] * case.replicas), tried, {"norms": numbers(norms)}, None
+
+
+def _here(expected: Sequence[Tensors], _: Case) -> Sequence[Tensors]:
+    """What was computed for the case itself; of another step it is computed anew."""
+    return expected
 
 
 def _near(whole: Array, made: Array, factor: float) -> Array:
@@ -127,28 +141,31 @@ def _near(whole: Array, made: Array, factor: float) -> Array:
 @clip_signature
 def clipped_to_another_limit(case: Case) -> Iterator[Other]:
     """Every gradient is scaled by one number, or as with another setting."""
-    whole = below(case.given, "gradient/")
-    for field, value, optimizer in _clippings(case):
+    for field, value, optimizer, fitted in _clippings(case):
         facts = setting(case.spec.optimizer, field, value, "optimizer")
         tried = f"NumPy's clipping with {field} {said(value)} gives these gradients"
-        yield [reference.clip(optimizer, whole)] * case.replicas, tried, facts
+
+        def clipped(at: Case, optimizer: OptimizerBase = optimizer) -> Sequence[Tensors]:
+            return [reference.clip(optimizer, below(at.given, "gradient/"))] * at.replicas
+
+        yield clipped, tried, facts, fitted
 
 
-def _clippings(case: Case) -> Iterator[tuple[str, Any, OptimizerBase]]:
+def _clippings(case: Case) -> Iterator[tuple[str, Any, OptimizerBase, float | None]]:
+    """(field, value, the optimizer with it, the value where it was fitted)."""
     optimizer = case.spec.optimizer
-    fields = ("clip_global_norm", "clip_norm", "clip_value")
-    own = next((f for f in fields if getattr(optimizer, f) is not None), None)
+    own = _own_field(optimizer)
+    assert own is not None
     for field, value, changed in neighbours(optimizer):
         if field.startswith("clip"):
-            yield field, value, changed
-    if own is None:
-        return
+            yield field, value, changed, None
     limit = getattr(optimizer, own)
-    for field in fields:
+    for field in _FIELDS:
         if field != own:
-            yield field, limit, optimizer.model_copy(update={own: None, field: limit})
+            yield field, limit, optimizer.model_copy(update={own: None, field: limit}), None
     whole, clipped = below(case.given, "gradient/"), below(case.made.replicas[0], "clipped/")
     ratio = ratio_of(whole.values(), clipped.values())
-    if ratio is not None and 0 < ratio < 1 and own == "clip_global_norm":
-        limit = float(f"{ratio * (_norm(whole) + (optimizer.clip_epsilon or 0.0)):.12g}")
-        yield own, limit, optimizer.model_copy(update={own: limit})
+    if ratio is not None and (0 < ratio < 1 or case.claim) and own == "clip_global_norm":
+        fitted = float(f"{ratio * (_norm(whole) + (optimizer.clip_epsilon or 0.0)):.12g}")
+        limit = case.fitted(fitted)
+        yield own, limit, optimizer.model_copy(update={own: limit}), limit

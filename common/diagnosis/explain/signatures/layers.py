@@ -5,7 +5,7 @@ Everything is tried in a clean process, on the whole batch by ascending ids unle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from parity.common.diagnosis.explain.signatures.base import (
     LOW_TYPES,
     Match,
     Tensors,
+    free_ratio,
+    is_claimed,
     lies_on,
     named_ratio,
     ratio_of,
@@ -34,7 +36,8 @@ from parity.common.spec.model import walk
 class Layer:
     """The layer that a finding is about, and what it was given, of the global batch by ascending ids.
 
-    made: of it what the suspect made: `y`, `dx`, `gradient/NAME`, `after/buffers/...`.
+    made: of it what the suspect made: `y`, `dx`, `gradient/NAME`, `after/buffers/...`. copies: of the buffers what the
+    other replicas made, where all should have the same.
     """
 
     node: Node
@@ -43,6 +46,7 @@ class Layer:
     tensors: dict[str, Array]
     made: dict[str, Array]
     output_is_wrong: bool
+    copies: dict[str, list[Array]] = field(default_factory=dict)
 
     @property
     def spec(self) -> Any:
@@ -71,7 +75,7 @@ class Try:
     """A changed layer. variants: one on the whole batch, or one on each of the suspect's replicas.
 
     facts: for the cause's words. split: whether there is one for each replica. flipped: axes along which its output
-    is turned round. y: its output, where that is computed here. cause: as in `Match`.
+    is turned round. y: its output, where that is computed here. cause, value: as in `Match`.
     """
 
     words: str
@@ -81,32 +85,37 @@ class Try:
     flipped: tuple[int, ...] = ()
     y: Array | None = None
     cause: str = ""
+    value: float | None = None
 
 
 @signature_of
-def layer_signature(case: Case, others: Callable[[Case, Layer], Iterable[Try]]) -> Match | None:
-    """The first of what a layer may be instead that gives what the suspect made, where the layer as it is does not.
+def layer_signature(case: Case, others: Callable[[Case, Layer], Iterable[Try]]) -> Iterator[Match]:
+    """What a layer may be instead that gives what the suspect made, where the layer as it is does not.
 
     Outputs that are computed here come first: a trial takes a second. They explain nothing where the output is right.
     """
     layer, before = layer_of(case), is_wrong(case)
-    if layer is None or before is None:
-        return None
+    if layer is None or not base(case) or (before is None and case.claim is None):
+        return
     tries = list(others(case, layer))
-    here = [one for one in tries if one.y is not None]
-    if "y" not in layer.made or tensor_deviation(base(case)["y"], layer.made["y"]) <= most_allowed(case):
+    claimed = [one for one in tries if is_claimed(case, {**layer.facts(one.words), **one.facts}, one.cause)]
+    here = [one for one in claimed if one.y is not None]
+    if not layer.output_is_wrong and (
+        "y" not in layer.made or _far(base(case)["y"], layer.made["y"]) <= most_allowed(case)
+    ):
         here = []
-    for batch in (here, [one for one in tries if one.y is None]):
+    for batch in (here, [one for one in claimed if one.y is None]):
         for one, result in zip(batch, results(case, batch), strict=True):
             after = _left(layer, result)
-            if after > min(most_allowed(case), limits.UNEXPLAINED * before):
-                continue
-            if _coincides(case, layer, tries, one):
+            if case.claim is None and (
+                after > min(most_allowed(case), limits.UNEXPLAINED * (before or 0.0))
+                or _coincides(case, layer, tries, one)
+            ):
                 continue
             what = layer.node.path + (" by itself" if one.y is None else "")
             by = f"{what}, {one.words}, gives these numbers to {after:.0e}"
-            return Match({**layer.facts(one.words), **one.facts}, before, after, by, cause=one.cause)
-    return None
+            facts = {**layer.facts(one.words), **one.facts}
+            yield Match(facts, before or 0.0, after, by, cause=one.cause, value=one.value)
 
 
 @once
@@ -127,7 +136,11 @@ def layer_at(case: Case, path: str) -> Layer | None:
     if not tensors and case.step is None:
         tensors = _evaluated_tensors(case, path)
     wrong = f"forward/{path}" in {seen.name for seen in case.finding.tensors}
-    return Layer(node, case.ref.rows(source), dy, tensors, _made(case, path, source), wrong)
+    made, copies = _made(case, path, source), {}
+    if getattr(node.spec, "statistics", "") != "per_replica":
+        buffers = [name for name in made if name.startswith("after/buffers/")]
+        copies = {n: [s[n] for s in case.made.replicas[1:] if n in s] for n in buffers}
+    return Layer(node, case.ref.rows(source), dy, tensors, made, wrong, copies)
 
 
 def _evaluated_tensors(case: Case, path: str) -> dict[str, Array]:
@@ -270,7 +283,8 @@ def _left(layer: Layer, result: Tensors) -> float:
     common = [name for name in layer.made if name in result]
     if common and layer.output_is_wrong:
         common = ["y"]
-    return max((_far(result[name], layer.made[name]) for name in common), default=float("inf"))
+    far = [_far(result[n], made) for n in common for made in (layer.made[n], *layer.copies.get(n, ()))]
+    return max(far, default=float("inf"))
 
 
 def _far(due: Array, made: Array) -> float:
@@ -292,6 +306,16 @@ def is_wrong(case: Case) -> float | None:
         return None
     before = _left(layer, base(case))
     return before if before > most_allowed(case) else None
+
+
+@once
+def is_as_its_framework(case: Case) -> bool:
+    """Whether the suspect does what its own framework's layer does by itself, in a clean process."""
+    layer = layer_of(case)
+    if layer is None:
+        return False
+    own = results(case, [Try("as it is", (plain(case, layer),))], case.suspect)[0]
+    return _left(layer, own) <= most_allowed(case)
 
 
 def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bool:
@@ -363,13 +387,19 @@ def wrong_gradients(case: Case) -> dict[str, tuple[Array, Array]]:
 
 
 def backward_match(
-    case: Case, after: float, tried: str, cause: str = "", words: str = "", **facts: str
+    case: Case,
+    after: float,
+    tried: str,
+    cause: str = "",
+    words: str = "",
+    value: float | None = None,
+    **facts: str,
 ) -> Match:
     """A match of what flows back through the layer."""
     layer = layer_of(case)
     assert layer is not None
     before = max(tensor_deviation(*pair) for pair in wrong_gradients(case).values())
-    return Match({**layer.facts(words), **facts}, before, after, tried, cause=cause)
+    return Match({**layer.facts(words), **facts}, before, after, tried, cause=cause, value=value)
 
 
 def gradients_rounded(case: Case) -> Match | None:
@@ -398,7 +428,8 @@ def gradients_scaled(case: Case) -> Match | None:
         return None
     cause, factor = named_ratio(case, ratio) if ratio else ("scaled_by_constant", "0")
     tried = f"{', '.join(wrong)} are {ratio:.9g} times what is due"
-    return backward_match(case, far, tried, cause, factor=factor)
+    free = free_ratio(ratio, cause, factor) if ratio else None
+    return backward_match(case, far, tried, cause, value=free, factor=factor)
 
 
 def gradients_transposed(case: Case) -> Match | None:

@@ -11,7 +11,13 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain import step_reference
 from parity.common.diagnosis.explain.case import Case, once
-from parity.common.diagnosis.explain.signatures.base import Match, float32_match, low_type_of, named_ratio
+from parity.common.diagnosis.explain.signatures.base import (
+    Match,
+    float32_match,
+    free_ratio,
+    low_type_of,
+    named_ratio,
+)
 from parity.common.diagnosis.explain.signatures.layers import most_allowed
 from parity.common.diagnosis.explain.spec_variants import neighbours, setting
 from parity.common.parity.deviation import tensor_deviation
@@ -64,12 +70,15 @@ def _row_ratios(case: Case) -> tuple[Array, Array] | None:
     return ratios, some & (scale > floor)
 
 
-def _gradient_match(case: Case, factors: Array, tried: str, cause: str = "", **facts: str) -> Match:
+def _gradient_match(
+    case: Case, factors: Array, tried: str, cause: str = "", value: float | None = None, **facts: str
+) -> Match:
     """A match of rows that were multiplied by these factors: what was due is what was made without them."""
     made, due = _made(case), _due(case)
     undone = made / factors.reshape(-1, *[1] * (made.ndim - 1))
     corrected = [{_name(case): rows} for rows in case.shares(undone)]
-    return Match(facts, tensor_deviation(due, made), tensor_deviation(due, undone), tried, corrected, cause)
+    after = tensor_deviation(due, undone)
+    return Match(facts, tensor_deviation(due, made), after, tried, corrected, cause, value)
 
 
 def _constant(values: Array) -> float | None:
@@ -92,7 +101,8 @@ def scaled(case: Case) -> Match | None:
         return None
     cause, words = named_ratio(case, ratio)
     tried = f"the gradient of every sample's loss is {ratio:.9g} times what is due"
-    return _gradient_match(case, np.full(len(ratios), ratio), tried, cause, factor=words)
+    free = free_ratio(ratio, cause, words)
+    return _gradient_match(case, np.full(len(ratios), ratio), tried, cause, free, factor=words)
 
 
 def weighted_by_micro_batch(case: Case) -> Match | None:
@@ -240,6 +250,13 @@ def only_reported(case: Case) -> Match | None:
     names = [seen.name for seen in case.finding.tensors]
     if not case.finding.name.endswith("loss_sum") or any("count" in n or "backward/" in n for n in names):
         return None
+    if case.finding.stage == "loss":
+        far = _far_from_sum(case, case.spec.loss)
+    else:
+        made, due = _made_and_due_sums(case, "loss_sum")
+        far = abs(made - due) / max(abs(due), limits.NEARLY_ZERO)
+    if far <= most_allowed(case):
+        return None  # the suspect's is as it should be
     return Match({}, case.finding.deviation, 0.0, "gradients and weights agree all the same")
 
 

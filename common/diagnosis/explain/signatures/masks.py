@@ -64,9 +64,12 @@ def masks_by_place(case: Case, layer: Layer) -> Iterator[Try]:
         yield Try(words, divided(case, plain(case, layer), places), split=True)
 
 
-def masks_otherwise(case: Case) -> Match | None:
+def masks_otherwise(case: Case) -> Iterator[Match]:
     """Masks are other draws: of another step, seed, or for all samples alike."""
-    return _other_draws(case) or _any_mask(case)
+    yield from _other_draws(case)
+    drawn = _any_mask(case)
+    if drawn is not None:
+        yield drawn
 
 
 @layer_signature
@@ -74,9 +77,10 @@ def _other_draws(case: Case, layer: Layer) -> Iterator[Try]:
     if not _draws(layer):
         return
     step, seed, ids = case.step or 0, case.spec.seed, np.sort(np.concatenate(case.ids))
-    for other in dict.fromkeys((0, step - 1, step + 1, step + 2)):
-        if other != step and other >= 0:
-            yield Try(f"with the masks of step {other}", (plain(case, layer, step=other),))
+    steps = {"the first step": 0, "the step before": step - 1, "the next step": step + 1}
+    for words, other in {**steps, "the step after the next": step + 2}.items():
+        if (other != step or case.claim is not None) and other >= 0:
+            yield Try(f"with the masks of {words}", (plain(case, layer, step=other),))
     for other in (0, 1, 2, seed + 1, 42):
         if other != seed:
             yield Try(f"with masks of seed {other}", (plain(case, layer, seed=other),))

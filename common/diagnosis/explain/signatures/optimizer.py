@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,9 @@ from parity.common.diagnosis.explain.signatures.base import (
     Tensors,
     below,
     farthest,
-    first,
     float32_match,
+    free_ratio,
+    is_claimed,
     listed,
     named_ratio,
     ratio_of,
@@ -79,27 +80,49 @@ def _first_wrong(case: Case) -> int:
     return next(iter(_wrong(case)), 0)
 
 
-def _match(
-    case: Case, tried: str, facts: Mapping[str, str], expected: Callable[[int], Tensors]
-) -> Match | None:
-    """A match where a formula, of a replica, gives the new state of all replicas that are wrong."""
-    wrong = _wrong(case)
-    after = max((_left(case, r, expected(r)) for r in wrong), default=float("inf"))
-    return Match(facts, max(wrong.values()), after, tried) if after <= case.allowed else None
-
-
-# What is tried, in words; facts; and the new state of a replica.
-Other = tuple[str, dict[str, str], Callable[[int], Tensors]]
+# What is tried, in words; facts; the new state of a replica of a case; a free number that was fitted.
+Expected = Callable[[Case, int], Tensors]
+Other = tuple[str, dict[str, str], Expected, float | None]
 
 
 @signature_of
-def update_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
-    """The first other update that gives the new state."""
-    return first(_match(case, *other) for other in others(case))
+def update_signature(case: Case, others: Callable[[Case], Iterable[Other]]) -> Iterator[Match]:
+    """Other updates that give the new state of all replicas that are wrong."""
+    wrong = _wrong(case)
+    for tried, facts, expected, value in others(case):
+        if not is_claimed(case, facts):
+            continue
+        replicas = wrong if case.claim is None else range(len(case.made.replicas))
+        after = max((_left(case, r, expected(case, r)) for r in replicas), default=float("inf"))
+        if after <= case.allowed or case.claim is not None:
+            yield Match(facts, max(wrong.values(), default=0.0), after, tried, value=value)
 
 
 def stale(case: Case) -> Match | None:
-    """A replica's weights, or some of them, are still those before the step."""
+    """A replica's weights, or some of them, are still those before the step, and another replica's are not."""
+    kept = _kept(case)
+    everywhere = set.intersection(*map(set, kept.values())) if len(kept) == case.replicas else set()
+    if not kept or not all(kept.values()) or everywhere:
+        return None
+    replicas = ", ".join(map(str, kept))
+    tried = f"after the step replicas {replicas} hold, bit for bit, the weights that they began it with"
+    facts = {"replicas": replicas, "names": listed(next(iter(kept.values())), 2)}
+    return Match(facts, max(_wrong(case).values()), 0.0, tried)
+
+
+def not_updated(case: Case) -> Match | None:
+    """Weights are on every replica still those before the step."""
+    kept = list(_kept(case).values())
+    if len(kept) < case.replicas or not kept[0] or any(names != kept[0] for names in kept):
+        return None
+    what = "all weights" if len(kept[0]) == len(_watched(case, _due(case, 0), _AFTER)) else listed(kept[0], 2)
+    tried = "after the step every replica holds, bit for bit, the weights that it began it with"
+    return Match({"names": what}, max(_wrong(case).values()), 0.0, tried)
+
+
+@once
+def _kept(case: Case) -> dict[int, list[str]]:
+    """Of each replica whose update is wrong the weights that are still those before the step."""
     kept: dict[int, list[str]] = {}
     for replica in _wrong(case):
         tensors, due = case.made.replicas[replica], _due(case, replica)
@@ -109,12 +132,7 @@ def stale(case: Case) -> Match | None:
             if np.array_equal(tensors[name], tensors[_before(name)])
             and not np.array_equal(due[name], tensors[_before(name)])
         ]
-    if not kept or not all(kept.values()):
-        return None
-    replicas = ", ".join(map(str, kept))
-    tried = f"after the step replicas {replicas} hold, bit for bit, the weights that they began it with"
-    facts = {"replicas": replicas, "names": listed(next(iter(kept.values())), 2)}
-    return Match(facts, max(_wrong(case).values()), 0.0, tried)
+    return kept
 
 
 # Settings.
@@ -133,20 +151,32 @@ def other_setting(case: Case) -> Iterator[Other]:
     yield from _rules_of_others(case)
     for field, value in _fits(case):
         # Rounded, since people round, or as it is.
-        for number in (float(f"{value:.6g}"), value):
-            yield from _with(case, optimizer.model_copy(update={field: number}), field, number)
+        for number in dict.fromkeys((float(f"{value:.6g}"), value)):
+            yield from _with(case, optimizer.model_copy(update={field: number}), field, number, number)
 
 
-def _with(case: Case, optimizer: OptimizerBase, field: str, value: Any) -> Iterator[Other]:
+def _with(
+    case: Case, optimizer: OptimizerBase, field: str, value: Any, fitted: float | None = None
+) -> Iterator[Other]:
     """The other optimizer's update, with the scalars that were given or with those that are its own."""
-    given = scalars_of(case.given)
-    own_scalars = reference.step_scalars(optimizer, case.step or 0, given["learning_rate"])
     kind, facts = case.spec.optimizer.kind, setting(case.spec.optimizer, field, value, "optimizer")
     tried = f"NumPy's {kind} with {field} {said(value)} gives the new state, with {facts['own']} not"
-    for scalars in [given] if own_scalars == given else [given, own_scalars]:
-        other = partial(step_reference.updated, case, optimizer=optimizer, scalars=scalars)
-        if own_scalars.keys() <= scalars.keys() and _screened(case, other):
-            yield tried, facts, other
+
+    def own_scalars(at: Case) -> dict[str, float]:
+        given = scalars_of(at.given)
+        return reference.step_scalars(optimizer, at.step or 0, given["learning_rate"])
+
+    def with_given(at: Case, replica: int, only: str | None = None) -> dict[str, Array]:
+        return step_reference.updated(at, replica, optimizer, only=only)
+
+    def with_own(at: Case, replica: int, only: str | None = None) -> dict[str, Array]:
+        return step_reference.updated(at, replica, optimizer, own_scalars(at), only=only)
+
+    given, own = scalars_of(case.given), own_scalars(case)
+    if own.keys() <= given.keys() and _screened(case, with_given):
+        yield tried, facts, with_given, fitted
+    if own != given and _screened(case, with_own):
+        yield tried, {**facts, "words": "and the scalars that go with it"}, with_own, fitted
 
 
 def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
@@ -155,33 +185,35 @@ def _screened(case: Case, other: Callable[..., Tensors]) -> bool:
     if name.startswith("after/slots/"):
         name = name.removeprefix("after/slots/").partition("/")[2]
     replica = _first_wrong(case)
-    return _left(case, replica, other(replica=replica, only=name), some=True) <= case.allowed
+    return (
+        case.claim is not None or _left(case, replica, other(case, replica, name), some=True) <= case.allowed
+    )
 
 
 def _rules_of_others(case: Case) -> Iterator[Other]:
     """Rules that no setting names, but that someone may take for one."""
     spec: Any = case.spec.optimizer
-    scalars = scalars_of(case.given)
 
-    def other(field: str, words: str, new_weight: Callable[[Array, Array, Tensors], Any]) -> Other:
+    def other(field: str, words: str, new_weight: Rule) -> Other:
         tried = f"{spec.kind} with {field} {words} gives the new state"
-        return tried, setting(spec, field, words, "optimizer"), partial(_by_rule, case, new_weight)
+        return tried, setting(spec, field, words, "optimizer"), partial(_by_rule, new_weight), None
 
     if spec.kind == "sgd" and spec.nesterov:
         # The look-ahead takes the new velocity as it is.
-        rate = scalars.get("learning_rate", 0.0)
-        yield other("nesterov", "a momentum factor short", lambda d, g, s: d + _velocity(s, rate) - rate * g)
+        def short(d: Array, g: Array, s: Tensors, scalars: Mapping[str, float]) -> Any:
+            rate = scalars.get("learning_rate", 0.0)
+            return d + _velocity(s, rate) - rate * g
+
+        yield other("nesterov", "a momentum factor short", short)
     if spec.kind in ("adam", "adamw"):
-        correction, step_size = scalars["second_correction"], scalars["step_size"]
 
-        def moved(d: Array, s: Tensors, root: Array) -> Array:
-            return np.asarray(d - step_size * s["first_moment"] / root)
+        def inside(d: Array, _: Array, s: Tensors, scalars: Mapping[str, float]) -> Any:
+            root = np.sqrt(s["second_moment"] + spec.epsilon) / scalars["second_correction"]
+            return d - scalars["step_size"] * s["first_moment"] / root
 
-        def inside(d: Array, _: Array, s: Tensors) -> Array:
-            return moved(d, s, np.sqrt(s["second_moment"] + spec.epsilon) / correction)
-
-        def inside_corrected(d: Array, _: Array, s: Tensors) -> Array:
-            return moved(d, s, np.sqrt(s["second_moment"] / correction**2 + spec.epsilon))
+        def inside_corrected(d: Array, _: Array, s: Tensors, scalars: Mapping[str, float]) -> Any:
+            root = np.sqrt(s["second_moment"] / scalars["second_correction"] ** 2 + spec.epsilon)
+            return d - scalars["step_size"] * s["first_moment"] / root
 
         yield other("epsilon_place", "inside the root", inside)
         yield other("epsilon_place", "inside the corrected root", inside_corrected)
@@ -191,10 +223,14 @@ def _velocity(slots: Tensors, rate: float) -> Array:
     return slots["momentum_velocity"] if "momentum_velocity" in slots else -rate * slots["momentum_buffer"]
 
 
-def _by_rule(case: Case, new_weight: Callable[..., Any], replica: int) -> dict[str, Array]:
-    """The due slots, and weights by another rule: of the decayed weight, the gradient and the new slots."""
-    found, optimizer = dict(_due(case, replica)), case.spec.optimizer
-    rate, clipped = scalars_of(case.given)["learning_rate"], below(case.given, "clipped/")
+# A new weight, of the decayed one, the gradient, the new slots and the scalars of the step.
+Rule = Callable[[Array, Array, Tensors, Mapping[str, float]], Any]
+
+
+def _by_rule(new_weight: Rule, case: Case, replica: int) -> dict[str, Array]:
+    """The due slots, and weights by another rule."""
+    found, optimizer, scalars = dict(_due(case, replica)), case.spec.optimizer, scalars_of(case.given)
+    rate, clipped = scalars["learning_rate"], below(case.given, "clipped/")
     for name, weight in below(case.made.replicas[replica], "before/parameters/").items():
         if f"{_AFTER}{name}" not in found:
             continue
@@ -206,22 +242,23 @@ def _by_rule(case: Case, new_weight: Callable[..., Any], replica: int) -> dict[s
         elif decay:
             gradient = gradient + decay * weight
         slots = step_reference.slots_of(_due(case, replica), name, "after")
-        found[f"{_AFTER}{name}"] = new_weight(decayed, gradient, slots)
+        found[f"{_AFTER}{name}"] = new_weight(decayed, gradient, slots, scalars)
     return found
 
 
 def _fits(case: Case) -> Iterator[tuple[str, float]]:
-    """Fields and the values that the slots, or the change of the weights, tell of."""
+    """Fields and the values that the slots, or the change of the weights, tell of; of a claim that alone."""
+    if case.claim is not None:
+        if case.claim.value is not None and "field" in case.claim.facts:
+            yield case.claim.facts["field"], case.claim.value
+        return
     replica = _first_wrong(case)
     tensors: Tensors = case.made.replicas[replica]
     optimizer, after = case.spec.optimizer, _due(case, replica)
-    slots = {"first_moment": "beta_1", "second_moment": "beta_2", "momentum_buffer": "momentum"}
-    slots |= {"momentum_velocity": "momentum"}
-    if not hasattr(optimizer, "beta_2"):
-        slots |= {"second_moment": "rho", "first_moment": "rho"}
+    slots = _decayed(optimizer)
     for slot, field in slots.items():
         old = below(tensors, f"before/slots/{slot}/")
-        if not hasattr(optimizer, field) or not any(map(np.any, old.values())):
+        if not any(map(np.any, old.values())):
             continue
         # new = b old + rest, and the due one has the spec's b.
         new = below(tensors, f"after/slots/{slot}/")
@@ -244,29 +281,84 @@ def _fits(case: Case) -> Iterator[tuple[str, float]]:
             yield "weight_decay", float(decay) + found / rate
 
 
+def _decayed(optimizer: Any) -> dict[str, str]:
+    """The slots that keep a share of themselves, and the field that says which."""
+    slots = {"first_moment": "beta_1", "second_moment": "beta_2", "momentum_buffer": "momentum"}
+    slots |= {"momentum_velocity": "momentum"}
+    if not hasattr(optimizer, "beta_2"):
+        slots |= {"second_moment": "rho", "first_moment": "rho"}
+    return {slot: field for slot, field in slots.items() if hasattr(optimizer, field)}
+
+
+@update_signature
+def term_scaled(case: Case) -> Iterator[Other]:
+    """Of a slot, new = share old + rest, one of the two terms is multiplied by a number.
+
+    What the weights become of it is not judged.
+    """
+    tensors, due = below(case.made.replicas[_first_wrong(case)], ""), _due(case, _first_wrong(case))
+    for slot, field in _decayed(case.spec.optimizer).items():
+        names = _watched(case, due, f"after/slots/{slot}/")
+        kept = [getattr(case.spec.optimizer, field) * tensors[_before(n)] for n in names]
+        rest = [due[n] - old for n, old in zip(names, kept, strict=True)]
+        terms = {"what it was before": (kept, rest), "what is new": (rest, kept)}
+        for term, (own, other) in terms.items():
+            fitted = ratio_of(own, [tensors[n] - o for n, o in zip(names, other, strict=True)])
+            if fitted is None or abs(fitted - 1) <= limits.FITS_READ_OFF:
+                continue
+            times = case.fitted(fitted)
+            facts = {"what": slot, "words": term, "factor": f"{times:.9g}"}
+            expected = partial(_with_term_scaled, slot, field, term == "what is new", times)
+            yield f"{slot} has {term} {times:.9g} times", facts, expected, times
+
+
+def _with_term_scaled(
+    slot: str, field: str, is_new: bool, times: float, case: Case, replica: int
+) -> dict[str, Array]:
+    """The due slots but for this one, and the weights as made."""
+    made, due = case.made.replicas[replica], _due(case, replica)
+    expected = {n: made[n] if n.startswith(_AFTER) else value for n, value in due.items()}
+    for name in _watched(case, due, f"after/slots/{slot}/"):
+        kept = getattr(case.spec.optimizer, field) * np.asarray(made[_before(name)], np.float64)
+        rest = due[name] - kept
+        expected[name] = kept + times * rest if is_new else times * kept + rest
+    return expected
+
+
 @update_signature
 def rounded_setting(case: Case) -> Iterator[Other]:
     """The update is that of the same optimizer with a number that has been through float32."""
     tried = f"NumPy's {case.spec.optimizer.kind} with {{}} rounded to float32 gives the new state"
     for field, value, changed in rounded_fields(case.spec.optimizer):
-        other = partial(step_reference.updated, case, optimizer=changed)
-        yield tried.format(f"{field} {value:g}"), {"what": f"the optimizer's {field}"}, other
-    scalars = scalars_of(case.given)
-    for name, number in scalars.items():
-        if float(np.float32(number)) != number:
-            narrow = {**scalars, name: float(np.float32(number))}
-            other = partial(step_reference.updated, case, scalars=narrow)
-            yield tried.format(f"the {name}"), {"what": f"the {name}"}, other
+        what = {"what": f"the optimizer's {field}"}
+        yield tried.format(f"{field} {value:g}"), what, partial(_updated, optimizer=changed), None
+    for name, number in scalars_of(case.given).items():
+        if float(np.float32(number)) != number or case.claim is not None:
+            narrow = partial(_with_scalars, partial(_narrow, name))
+            yield tried.format(f"the {name}"), {"what": f"the {name}"}, narrow, None
+
+
+def _narrow(name: str, scalars: Mapping[str, float]) -> dict[str, float]:
+    return {**scalars, name: float(np.float32(scalars[name]))}
+
+
+def _updated(case: Case, replica: int, optimizer: OptimizerBase) -> dict[str, Array]:
+    return step_reference.updated(case, replica, optimizer)
+
+
+def _with_scalars(
+    change: Callable[[Mapping[str, float]], Mapping[str, float]], case: Case, replica: int
+) -> dict[str, Array]:
+    return step_reference.updated(case, replica, scalars=change(scalars_of(case.given)))
 
 
 @update_signature
 def uncorrected(case: Case) -> Iterator[Other]:
     """The update is that of Adam without bias correction."""
     given = scalars_of(case.given)
-    plain = without_correction(given)
-    if plain != given:
+    if without_correction(given) != given:
         tried = "NumPy's update without bias correction gives the new state"
-        yield tried, {}, partial(step_reference.updated, case, scalars=plain)
+        yield tried, {}, partial(_with_scalars, without_correction), None
 
 
 def without_correction(scalars: Mapping[str, float]) -> dict[str, float]:
@@ -277,25 +369,28 @@ def without_correction(scalars: Mapping[str, float]) -> dict[str, float]:
     return {**scalars, **plain}
 
 
-def scaled(case: Case) -> Match | None:
+@update_signature
+def scaled(case: Case) -> Iterator[Other]:
     """All weights change by one multiple of what is due, and the slots are in order."""
-    ratios = []
-    for replica in _wrong(case):
-        tensors, due = below(case.made.replicas[replica], ""), _due(case, replica)
-        before = {n: tensors[_before(n)] for n in _watched(case, due, _AFTER)}
-        changes = {n: due[n] - old for n, old in before.items()}
-        ratio = ratio_of(changes.values(), [tensors[n] - old for n, old in before.items()])
-        if ratio is None:
-            return None
-        ratios.append(ratio)
-        expected = {**due, **{n: old + ratio * changes[n] for n, old in before.items()}}
-        if _left(case, replica, expected) > case.allowed:
-            return None
-    if not ratios or max(ratios) - min(ratios) > limits.FITS_READ_OFF * max(map(abs, ratios)):
-        return None
-    tried = f"all weights change by {ratios[0]:.9g} times what is due"
-    facts = {"factor": named_ratio(case, ratios[0])[1]}
-    return Match(facts, max(_wrong(case).values()), 0.0, tried)
+    replica = _first_wrong(case)
+    tensors, due = below(case.made.replicas[replica], ""), _due(case, replica)
+    names = _watched(case, due, _AFTER)
+    changes = [due[n] - tensors[_before(n)] for n in names]
+    fitted = ratio_of(changes, [tensors[n] - tensors[_before(n)] for n in names])
+    if fitted is None:
+        return
+    ratio = case.fitted(fitted)
+    cause, words = named_ratio(case, ratio)
+
+    def changed(at: Case, replica: int) -> Tensors:
+        due, made = _due(at, replica), at.made.replicas[replica]
+        weights = {
+            n: made[_before(n)] + ratio * (due[n] - made[_before(n)]) for n in _watched(at, due, _AFTER)
+        }
+        return {**due, **weights}
+
+    tried = f"all weights change by {ratio:.9g} times what is due"
+    yield tried, {"factor": words}, changed, free_ratio(ratio, cause, words)
 
 
 # Gradients that are not this step's.

@@ -22,6 +22,7 @@ from parity.common.diagnosis.explain.signatures.base import (
     below,
     farthest,
     float32_match,
+    free_ratio,
     listed,
     low_type_of,
     named_ratio,
@@ -135,7 +136,9 @@ def _weights(case: Case) -> tuple[Reduction, Array, float] | None:
     return (found, np.stack(rows), left) if left <= layers.most_allowed(case) else None
 
 
-def match(case: Case, after: float, tried: str, cause: str = "", **facts: str) -> Match:
+def match(
+    case: Case, after: float, tried: str, cause: str = "", value: float | None = None, **facts: str
+) -> Match:
     """A match, with the due gradients for each of the candidate's replicas where it has own ones to show."""
     found, corrected = reduction(case), []
     assert found is not None
@@ -143,7 +146,7 @@ def match(case: Case, after: float, tried: str, cause: str = "", **facts: str) -
         whole = step_reference.due_gradients(case, case.steps[0])
         due = {f"gradient/{name}": value for name, value in whole.items()}
         corrected = [due] * case.replicas
-    return Match(facts, found.before, after, tried, corrected, cause)
+    return Match(facts, found.before, after, tried, corrected, cause, value)
 
 
 def _has_samples(found: Reduction) -> Array:
@@ -232,7 +235,7 @@ def scaled(case: Case) -> Match | None:
         if left <= case.allowed:
             cause, words = named_ratio(case, ratio)
             tried = f"all gradients are {ratio:.9g} times what is due, to {left:.0e}"
-            return match(case, left, tried, cause, factor=words)
+            return match(case, left, tried, cause, free_ratio(ratio, cause, words), factor=words)
     return None
 
 
@@ -297,7 +300,8 @@ def other_penalty(case: Case) -> Match | None:
     times = "without" if missing else f"with {ratio:.6g} times"
     tried = f"the gradients are the due ones {times} the penalties on the weights, to {left:.0e}"
     cause = "penalty_missing" if missing else "setting:*"
-    return match(case, left, tried, cause, times=times, field=field, own=f"{own:g}")
+    free = None if missing else ratio
+    return match(case, left, tried, cause, free, times=times, field=field, own=f"{own:g}")
 
 
 def gradients_differ(case: Case) -> Match | None:
@@ -352,7 +356,8 @@ def local_scaled(case: Case) -> Match | None:
         return None
     cause, words = named_ratio(case, ratio)
     tried = f"the replicas' own gradients add up to {ratio:.9g} times what is due"
-    return Match({"factor": words}, abs(ratio - 1), left, tried, cause=cause)
+    free = free_ratio(ratio, cause, words)
+    return Match({"factor": words}, abs(ratio - 1), left, tried, cause=cause, value=free)
 
 
 # Gradients that went through a narrower type before, in or after the reduction.

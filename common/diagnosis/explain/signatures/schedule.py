@@ -15,7 +15,13 @@ import numpy as np
 from parity.common import reference
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
-from parity.common.diagnosis.explain.signatures.base import Match, named_ratio, signature_of
+from parity.common.diagnosis.explain.signatures.base import (
+    Match,
+    free_ratio,
+    is_claimed,
+    named_ratio,
+    signature_of,
+)
 from parity.common.diagnosis.explain.signatures.optimizer import without_correction
 from parity.common.diagnosis.explain.spec_variants import changed_to, neighbours, rounded_fields, setting
 from parity.common.diagnosis.explain.step_reference import scalars_of
@@ -28,25 +34,28 @@ Scalars = dict[str, float]
 
 @dataclass(frozen=True)
 class Other:
-    """Another schedule. tried: in words. of: of each step its scalars, None where they cannot be known."""
+    """Another schedule. tried: in words. of: of each step its scalars, None where they cannot be known.
+
+    value: a free number that was fitted.
+    """
 
     tried: str
     of: Callable[[int], Scalars | None]
     facts: dict[str, str] = field(default_factory=dict)
+    value: float | None = None
 
 
 @signature_of
-def schedule_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Match | None:
-    """The first other schedule that gives the scalars of all traced steps."""
+def schedule_signature(case: Case, others: Callable[[Case], Iterator[Other]]) -> Iterator[Match]:
+    """Other schedules that give the scalars of all traced steps."""
     due, made = due_scalars(case, case.step), [scalars_of(state) for state in case.made.replicas]
     far = 0.0 if due is None else max(_apart(due, own) for own in made)
     if due is None or far <= limits.FITS_SCALAR:
-        return None
-    found = next((other for other in others(case) if _always(case, other.of)), None)
-    if found is None:
-        return None
+        return
     corrected = [{f"scalar/{n}": np.array(v) for n, v in due.items()}] * case.replicas
-    return Match(found.facts, far, 0.0, found.tried, corrected)
+    for other in others(case):
+        if is_claimed(case, other.facts) and _always(case, other.of):
+            yield Match(other.facts, far, 0.0, other.tried, corrected, value=other.value)
 
 
 def due_scalars(case: Case, step: int | None, spec: TrainSpec | None = None) -> Scalars | None:
@@ -155,8 +164,9 @@ def scaled(case: Case) -> Iterator[Other]:
         return {**due, "learning_rate": due["learning_rate"] * ratio}
 
     tried = f"at every traced step the rate is {ratio:.9g} times the due one"
+    cause, words = named_ratio(case, ratio)
     for change in (whole, only_rate):
-        yield Other(tried, _changed(case, change), {"factor": named_ratio(case, ratio)[1]})
+        yield Other(tried, _changed(case, change), {"factor": words}, free_ratio(ratio, cause, words))
 
 
 @schedule_signature

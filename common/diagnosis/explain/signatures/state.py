@@ -51,7 +51,7 @@ def stale_start(case: Case) -> Match | None:
     """A replica begins with what was there some steps before."""
     for replica, names in _wrong_starts(case).items():
         mine: Tensors = case.made.replicas[replica]
-        for step, ref, _ in case.others:
+        for step, ref, *_ in case.others:
             old: Tensors = ref.replicas[0]
             if (case.step is None or step < case.step) and all(
                 n in old and np.array_equal(old[n], mine[n]) for n in names
