@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import TracebackType
 
 _TOOLKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -22,6 +23,28 @@ def leave_working_folder(*, in_children: bool = False) -> None:
         del sys.path[0]
         if in_children:
             os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def end_early_in_one_line(name: str) -> None:
+    """Have Ctrl-C and a package that cannot be imported end this process with one line, from the first import on.
+
+    Ctrl-C still ends it by SIGINT; else the exit code is 2, since 1 is that of a divergence.
+
+    Args:
+        name: what the line begins with.
+    """
+    usual = sys.excepthook
+
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print(f"{name}: interrupted", file=sys.stderr)
+        elif issubclass(kind, ImportError):
+            print(f"{name}: error: {error}", file=sys.stderr, flush=True)
+            os._exit(2)
+        else:
+            usual(kind, error, trace)
+
+    sys.excepthook = told
 
 
 def refuse_hidden(*names: str) -> None:

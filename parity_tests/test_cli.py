@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,6 +21,7 @@ import yaml
 
 from parity.common import recipes
 from parity.common.base import errors
+from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import how_to_install
 from parity.common.commands import doctor
 from parity.common.data.plan import BatchPlan
@@ -375,6 +380,69 @@ def test_the_block_blocks(package: str) -> None:
         code=BLOCKED.replace("from parity.common.commands import cli\ncli.main()", f"import {package}")
     )
     assert done.returncode == 1 and f"{package} is blocked" in done.stderr
+
+
+def test_what_was_not_foreseen_is_one_line_and_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def fails() -> int:
+        raise KeyError("some\nlines")
+
+    assert exit_code_of("parity", fails) == 2
+    said = one_line(capsys.readouterr().err)
+    assert said.startswith("parity: error: not foreseen, please report it: KeyError: ")
+    details = Path(said.rpartition("details: ")[2].strip())
+    assert "Traceback" in details.read_text() and details.parent == tmp_path
+    assert exit_code_of("parity", fails, keep_traceback=True) == 2
+    assert "Traceback" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        exit_code_of("parity", partial(signal.raise_signal, signal.SIGINT))
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "parity", "recipes"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            cwd=ROOT,
+        )
+    assert done.returncode == 2
+    assert one_line(done.stderr).startswith("parity: error: No space left on device; details: ")
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "line"),
+    [
+        ("import signal; signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "parity: interrupted"),
+        ("import no_such_package", 2, "parity: error: No module named 'no_such_package'"),
+    ],
+)
+def test_an_end_during_the_imports_is_one_line(tmp_path: Path, statement: str, code: int, line: str) -> None:
+    (tmp_path / "rich.py").write_text(statement)
+    done = subprocess.run(
+        [sys.executable, "-m", "parity", "recipes"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (code, f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "code"), [("--help", 0), ("--nothing", 2), ("--replicas=word", 2), ("word", 2)]
+)
+def test_flags_of_a_training_do_not_end_with_a_verdicts_code(flag: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "parity.torch_impl", flag], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == code
+    assert code == 0 or one_line(done.stderr).startswith("parity.torch_impl: error: ")
 
 
 def test_the_programs_exit_code_and_error_line(tmp_path: Path) -> None:

@@ -64,7 +64,11 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
-@given(st.lists(st.floats(width=64), min_size=6, max_size=6).filter(lambda numbers: numbers[1] != 0))
+PLAIN = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+NORM = st.floats(min_value=0) | st.just(math.nan)
+
+
+@given(st.tuples(st.floats(width=64), PLAIN.filter(bool), PLAIN, NORM, NORM, NORM).map(list))
 @settings(max_examples=40, deadline=None)
 def test_floats_survive_exactly(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
     folder = tmp_path_factory.mktemp("floats") / "run"
@@ -73,6 +77,28 @@ def test_floats_survive_exactly(tmp_path_factory: pytest.TempPathFactory, number
     row = run.write(folder).columns
     for name, value in zip(NUMBERS, numbers, strict=True):
         assert repr(float(row[name][0])) == repr(value)
+
+
+OUTSIDE = [
+    ("loss_scale", 0.0),
+    ("loss_scale", 0.5),
+    ("loss_scale", math.nan),
+    ("seconds", -1.0),
+    ("seconds", math.inf),
+]
+OUTSIDE += [("count", -1.0), ("learning_rate", -0.1), ("gradient_norm", -2.0), ("update_norm", -math.inf)]
+
+
+@pytest.mark.parametrize(("column", "value"), OUTSIDE)
+def test_a_number_that_no_training_writes_is_refused(tmp_path: Path, column: str, value: float) -> None:
+    Run.of(tiny_spec(), TORCH).write(tmp_path / "run")
+    path = tmp_path / "run" / "steps.f64"
+    table = np.fromfile(path, "<f8").reshape(6, -1)
+    table[4, 1 + STEP_FIELDS.index(column)] = value
+    table.tofile(path)
+    with pytest.raises(RecordError, match=f"{column} is {value!r} at step 4, and must be") as error:
+        read_record(tmp_path / "run")
+    one_line(error.value)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])

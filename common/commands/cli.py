@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,8 @@ from rich.tree import Tree
 
 from parity import __version__
 from parity.common import recipes
-from parity.common.base.errors import ParityError, SpecError
+from parity.common.base.ending import exit_code_of
+from parity.common.base.errors import SpecError
 from parity.common.commands import (
     add_command,
     add_spec_flags,
@@ -65,15 +64,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    try:
-        return int(options.command(options))
-    except ParityError as error:
-        print(f"parity: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader of a pipe (head, say) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    return exit_code_of("parity", lambda: int(options.command(options)))
 
 
 def _parser() -> Any:

@@ -17,6 +17,7 @@ from absl import app, flags
 from pydantic.fields import FieldInfo
 
 from parity.common import recipes
+from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
 from parity.common.base.package import MODULES
 from parity.common.base.stop import listen
@@ -43,27 +44,39 @@ def run(framework: Framework) -> None:
     """
     values = _define(framework)
 
-    def main(arguments: list[str]) -> int:
+    module = MODULES[framework]
+
+    def train(arguments: list[str]) -> int:
         if len(arguments) > 1:
-            raise app.UsageError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
+            raise SpecError(f"unexpected argument {arguments[1]!r}; every setting is a --flag")
         report_stacks()
-        try:
-            require(framework)
-            if values.describe:
-                with quiet_stderr(Path(os.devnull)):
-                    facts = importlib.import_module(f"{MODULES[framework]}.runtime").describe()
-                print(json.dumps(facts))
-            elif values.restarts:
-                return _supervise(framework, values)
-            else:
-                _train(framework, values)
-        except ParityError as error:
-            print(f"{MODULES[framework]}: error: {error}", file=sys.stderr)
-            return error.exit_code
+        require(framework)
+        if values.describe:
+            with quiet_stderr(Path(os.devnull)):
+                facts = importlib.import_module(f"{module}.runtime").describe()
+            print(json.dumps(facts))
+        elif values.restarts:
+            return _supervise(framework, values)
+        else:
+            _train(framework, values)
         return 0
 
+    def main(arguments: list[str]) -> int:
+        # A rank that torchrun or srun has started is searched for by its traceback.
+        started_by_others = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+        return exit_code_of(module, lambda: train(arguments), keep_traceback=started_by_others)
+
+    def parsed(arguments: list[str]) -> list[str]:
+        try:
+            return list(flags.FLAGS(arguments))
+        except flags.Error as error:
+            print(f"{module}: error: {error}; --help lists all flags", file=sys.stderr)
+            sys.exit(ParityError.exit_code)
+        except SystemExit:
+            sys.exit(0)  # absl ends its --help with 1, the code of a divergence
+
     # Flags are taken with dashes, too, as the parity command has them.
-    app.run(main, [sys.argv[0], *spelled(sys.argv[1:], "_")])
+    app.run(main, [sys.argv[0], *spelled(sys.argv[1:], "_")], flags_parser=parsed)
 
 
 def _define(framework: Framework) -> Any:

@@ -7,10 +7,13 @@ import os
 import platform
 import struct
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Discriminator, Tag
 
 from parity import __version__
@@ -33,8 +36,27 @@ STEP_FIELDS = (
     "loss_scale",
     "seconds",
 )
+_Belongs = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
+def _finite_from_0(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isfinite(column) & (column >= 0)
+
+
+def _not_negative(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return ~(column < 0)
+
+
+# Of each column which numbers a training may write, in words too. A norm is infinite or NaN where a gradient is.
+DOMAINS: dict[str, tuple[_Belongs, str]] = {
+    "count": (_finite_from_0, "a number from 0 on"),
+    "learning_rate": (_finite_from_0, "a number from 0 on"),
+    "gradient_norm": (_not_negative, "0 or more, or NaN"),
+    "parameter_norm": (_not_negative, "0 or more, or NaN"),
+    "update_norm": (_not_negative, "0 or more, or NaN"),
+    "loss_scale": (lambda column: np.isfinite(column) & (column > 0), "a number above 0"),
+    "seconds": (_finite_from_0, "a number from 0 on"),
+}
 ROW_BYTES = 8 * (1 + len(STEP_FIELDS))  # of steps.f64
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
-from parity.common.record.header import STEP_FIELDS, Header, Summary, read_header
+from parity.common.record.header import DOMAINS, STEP_FIELDS, Header, Summary, read_header
 from parity.common.record.invariants import Violation, read_violations
 from parity.common.record.parts import check_gaps, kept_steps, parts_of
 from parity.common.record.samples import Received
@@ -314,6 +314,7 @@ def _read_part(folder: Path) -> RunRecord:
         and (numbers == numbers[0] + np.arange(len(numbers))).all()
     ):
         raise RecordError(f"{folder}/steps.f64: the steps are not consecutive whole numbers")
+    _check_domains(folder, header, columns)
     summary_file = folder / "summary.json"
     summary = parse(Summary, summary_file) if summary_file.exists() else None
     if summary is not None and summary.steps != len(numbers):
@@ -321,6 +322,24 @@ def _read_part(folder: Path) -> RunRecord:
             f"{folder}: truncated: the summary counts {summary.steps} steps, steps.f64 holds {len(numbers)}"
         )
     return RunRecord(folder, header, summary, columns)
+
+
+def _check_domains(folder: Path, header: Header, columns: dict[str, Column]) -> None:
+    """Raise RecordError where a number is one that no training writes."""
+    spec = header.spec if isinstance(header.spec, TrainSpec) else None
+    for name, (belongs, text) in DOMAINS.items():
+        column = columns[name]
+        known = belongs(column)
+        if spec is None:
+            known |= np.isnan(column)  # what a script does not tell
+        elif name == "loss_scale" and spec.loss_scale is None:
+            known, text = column == 1, f"1, since precision {spec.precision} scales no loss"
+        if not known.all():
+            row = int(np.argmin(known))
+            raise RecordError(
+                f"{folder}/steps.f64: {name} is {float(column[row])!r} at step {int(columns['step'][row])}, and must be {text};"
+                " the file is damaged or was edited"
+            )
 
 
 def _most_steps(header: Header, width: int) -> int:
