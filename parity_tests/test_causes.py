@@ -415,6 +415,7 @@ UPDATE = {
     "a multiple of the change at one step": optimized(
         None, lambda step: {"times": 1.0 if step else 1.02}, others=(1,)
     ),
+    "no change": optimized("not_updated", lambda _: {"times": 0.0}, others=(1,)),
     "one term of the velocity": optimized(
         "term_scaled",
         lambda _: {"slots": lambda old, new: 0.9 * old + 2.5 * (new - 0.9 * old)},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from parity.common.data.plan import BatchPlan
-from parity.common.diagnosis.explain.case import Case
+from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
 from parity.common.diagnosis.explain.counterfactuals import Counterfactuals, Variant
 from parity.common.diagnosis.result import Finding, TensorComparison
@@ -172,13 +172,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchLab]:
         yield TorchLab(GivenWorkers(lambda _: worker), folder)
 
 
-def of_layer(wrong: Wrong, lab: TorchLab) -> Case:
-    """The evidence of a step of which one layer was seen, on two replicas."""
+def of_layer(wrong: Wrong, lab: TorchLab, step: int = 1, right_on: int | None = None) -> Case:
+    """The evidence of a step of which one layer was seen, on two replicas; `right_on`: one whose buffers are right."""
     layers = f"[{{kind: reshape, shape: [8, 8]}}, {{name: tried, {wrong.layer}}}, {{kind: flatten}}, {{kind: dense, units: 10}}]"
     spec = override(SPEC, [f"model.layers={layers}", "convention=torch"]).resolved()
     node = next(node for node in walk(spec.model.tree()) if node.path == "tried")
-    random = np.random.default_rng(3)
-    plan, step = BatchPlan.of(spec, placement(2)), 1
+    random = np.random.default_rng(3 + step)
+    plan = BatchPlan.of(spec, placement(2))
     ids = np.sort(plan.global_ids(step))
     tensors = {canonical_name("tried", p): np.abs(random.normal(size=p.shape)) + 0.1 for p in node.parameters}
     x = random.normal(size=(len(ids), 8, 8))
@@ -209,7 +209,13 @@ def of_layer(wrong: Wrong, lab: TorchLab) -> Case:
         return found | {n: v for n, v in result.items() if n.startswith("after/")}
 
     ref = Trace((state(np.arange(len(ids)), due["y"], due),))
-    forced = Trace(tuple(state(rows, y, made[0]) for rows, y in zip(shares, ys, strict=True)))
+    forced = Trace(
+        tuple(
+            state(rows, y, due if replica == right_on else made[0])
+            for replica, (rows, y) in enumerate(zip(shares, ys, strict=True))
+        ),
+        tuple(ids[rows] for rows in shares),
+    )
     off = not np.array_equal(ref.rows("forward/tried"), forced.rows("forward/tried"))
     buffers = [n for n in due if n.startswith("after/") and not np.array_equal(due[n], made[0][n])]
     stage, name = ("forward", "forward/tried") if off or not buffers else ("buffers", buffers[0])
@@ -241,6 +247,23 @@ def test_what_a_layer_does_instead_is_named(name: str, lab: TorchLab) -> None:
     assert (why and why.cause) == wrong.cause, why
     if why is not None:
         assert (why.confidence, why.culprit) == (wrong.confidence, placement(2).label), why
+
+
+def test_a_number_holds_at_other_steps_and_on_all_replicas(lab: TorchLab) -> None:
+    def said(wrong: Wrong, there: Wrong) -> tuple[str, str] | None:
+        case, other = of_layer(wrong, lab), of_layer(there, lab, step=2)
+        step = TracedStep(2, other.ref, other.injected, other.finding)
+        why = explain(replace(case, others=[step]))
+        return why and (why.cause, why.confidence)
+
+    norm, mean = WRONG["an unusual epsilon"], WRONG["an unusual decay"]
+    assert said(norm, norm) == ("setting:epsilon", "confirmed")
+    assert said(norm, replace(norm, changed=with_fields(epsilon=4.4e-4))) is None
+    assert said(mean, mean) == ("setting:decay", "likely"), "nobody writes it"
+    assert said(WRONG["transposed"], WRONG["transposed"]) == ("kernel_transposed", "confirmed")
+    assert said(WRONG["transposed"], replace(WRONG["columns"], layer="kind: dense, units: 8")) is None
+    assert explain(of_layer(WRONG["decay"], lab, right_on=1)) is None
+    assert explain(of_layer(WRONG["decay"], lab)) is not None
 
 
 def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:

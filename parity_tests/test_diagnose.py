@@ -294,6 +294,8 @@ def test_findings_with_one_explanation_are_one() -> None:
         ("d", (1,)),
         ("e", (1,)),
     ]
+    assert joined[0].explanation is not None
+    assert joined[0].explanation.text.endswith("; so in 1 more place")
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 7, 8, 63, 500, 998, 999])

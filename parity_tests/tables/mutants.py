@@ -56,7 +56,8 @@ def _first(said: dict[str, Any]) -> dict[str, Any]:
 def _row(said: dict[str, Any]) -> list[str]:
     first = _first(said)
     what = f"`{said['where']}`: `{said['text'].replace('|', '&#124;')}`"
-    named = [str(first.get(name, "")) for name in ("stage", "tensor", "cause", "confidence")]
+    tensor = f"`{first['tensor']}`" if first else ""
+    named = [first.get("stage", ""), tensor, *(first.get(name, "") for name in ("cause", "confidence"))]
     return [what, said["setup"], *named, said["place"], said["verdict"]]
 
 

@@ -7,6 +7,7 @@ a layer's output was made by the layer after it, or after the last one by the lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -180,9 +181,11 @@ def _follows(start: Finding, grouped: KeyedFinding) -> bool:
 def merged(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that have the same explanation, as one: every GELU of a net is approximated by one defect."""
     result: dict[object, Finding] = {}
+    counts: Counter[object] = Counter()
     for number, finding in enumerate(findings):
         why = finding.explanation
         key: object = number if why is None else (why.cause, why.fix)
+        counts[key] += 1
         same = result.setdefault(key, finding)
         if same is not finding:
             result[key] = replace(
@@ -190,4 +193,13 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
                 replicas=tuple(sorted({*same.replicas, *finding.replicas})),
                 tensors=(*same.tensors, *finding.tensors) if same.step == finding.step else same.tensors,
             )
-    return list(result.values())
+    return [_counted(finding, counts[key] - 1) for key, finding in result.items()]
+
+
+def _counted(finding: Finding, more: int) -> Finding:
+    """A finding whose text says how many more are like it."""
+    why = finding.explanation
+    if why is None or not more:
+        return finding
+    text = f"{why.text}; so in {more} more place{'s' if more > 1 else ''}"
+    return replace(finding, explanation=replace(why, text=text))

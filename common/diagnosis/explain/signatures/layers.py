@@ -267,12 +267,14 @@ def _joined(case: Case, one: Try, parts: Sequence[Tensors]) -> dict[str, Array]:
 def base(case: Case) -> dict[str, Array]:
     """What the layer makes as the spec has it, in the shapes of a trial; nothing where that cannot be known."""
     layer = layer_of(case)
-    if layer is None:
-        return {}
+    return {} if layer is None else _as_it_is(case, layer)
+
+
+def _as_it_is(case: Case, layer: Layer, side: Side | None = None) -> dict[str, Array]:
     variant = plain(case, layer)
     split = getattr(layer.spec, "statistics", "") == "per_replica"
     variants = divided(case, variant) if split else (variant,)
-    return results(case, [Try("as it is", variants, split=split)])[0]
+    return results(case, [Try("as it is", variants, split=split)], side)[0]
 
 
 def _left(layer: Layer, result: Tensors) -> float:
@@ -312,10 +314,7 @@ def is_wrong(case: Case) -> float | None:
 def is_as_its_framework(case: Case) -> bool:
     """Whether the suspect does what its own framework's layer does by itself, in a clean process."""
     layer = layer_of(case)
-    if layer is None:
-        return False
-    own = results(case, [Try("as it is", (plain(case, layer),))], case.suspect)[0]
-    return _left(layer, own) <= most_allowed(case)
+    return layer is not None and _left(layer, _as_it_is(case, layer, case.suspect)) <= most_allowed(case)
 
 
 def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bool:
