@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.common.base.errors import ExternalModelError, ParityError, SpecError
+from parity.common.base.errors import ExternalModelError, NotComparableError, ParityError, SpecError
+from parity.common.data.files import hash_of
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.diagnose import diagnose_pair
+from parity.common.external.pairs.dropout import Masks
+from parity.common.external.pairs.joined import join_samples
 from parity.common.external.pairs.objectives import paired_outputs, parsed_losses
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
@@ -30,15 +33,23 @@ from parity.common.external.pairs.setup import (
     losses_of,
     open_pair,
     settle_targets,
+    spec_of,
 )
-from parity.common.external.pairs.steps import train_here
-from parity.common.external.process.objective import BatchLoss, Term
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import PassResult
 from parity.common.external.process.worker import ExternalWorker
+from parity.common.spec import Placement, TrainSpec
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import ImportedLoss, Term
+from parity.common.spec.sources import Npz
+from parity.common.state.canonical import save_state
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.commands import Cli
+from parity_tests.helpers.matrix import tensorflow, torch
 from parity_tests.helpers.pairs import pair_request
+from parity_tests.helpers.run_cache import RunCache
+from parity_tests.test_imported import agree, trained
+from parity_tests.test_pair import some
 
 KERAS, TORCH = (f"parity_tests.external_models.losses_{side}" for side in ("keras", "torch"))
 SAMPLES = "samples.npz"
@@ -155,9 +166,82 @@ EQUAL = {
 def test_equal_losses_are_parity(pairs: Pairs, name: str) -> None:
     found = pairs.diagnosed(EQUAL[name])
     assert (found.verdict, found.findings) == ("parity", ())
-    asked, bench = pairs.bench(EQUAL[name])
-    trained = train_here(bench, asked, asked.optimizer)
-    assert trained.agrees, trained
+
+
+# How the losses of parts of a batch make that of the batch, and where it is trained: local batches of 3, 3 and 2, too.
+TORCH_ALONE, TORCH_3, MIRRORED_3 = torch("single", 1), torch("ddp", 3), tensorflow(3)
+STRATEGIES: dict[str, tuple[Case, str, list[Placement]]] = {
+    "own of all": (EQUAL["own of all"], "samples", [MIRRORED_3, TORCH_3, tensorflow(1)]),
+    "own of a list": (EQUAL["own of a list"], "samples", [torch("fsdp2", 2), torch("manual", 3)]),
+    "own of one, ours of another": (
+        EQUAL["own of one, ours of another"],
+        "samples",
+        [torch("zero_redundancy", 2), tensorflow(2, strategy="multi_worker")],
+    ),
+    "weights of samples": (
+        EQUAL["weights of samples"],
+        "samples",
+        [MIRRORED_3, torch("ddp", 2, accumulation=2), torch("fsdp1", 2)],
+    ),
+    "one loss, weights of samples": (
+        replace(BINARY, ours=("binary_crossentropy",), weights="weights"),
+        "counted",
+        [MIRRORED_3, TORCH_3],
+    ),
+    "own with weights": (EQUAL["own with weights"], "samples", [MIRRORED_3, TORCH_3]),
+    "divided by weights": (
+        replace(BINARY, own=(("bce_by_weights", "bce_by_weights"),), weights="weights"),
+        "weights",
+        [MIRRORED_3, TORCH_3, tensorflow(2, accumulation=2)],
+    ),
+    "a sum": (replace(BINARY, own=(("bce_sum", "bce_sum"),)), "sum", [MIRRORED_3, TORCH_3]),
+}
+
+
+def spec_of_case(pairs: Pairs, case: Case, folder: Path) -> TrainSpec:
+    """What `parity pair` trains."""
+    asked, bench, _ = settle_targets(*pairs.bench(case))
+    assert asked.optimizer is not None
+    weights, samples = folder / "weights.safetensors", folder / SAMPLES
+    save_state(weights, copy_weights(asked, bench, bench.mapping))
+    loss, names = join_samples(asked, bench, samples)
+    joined = loss, Npz(path=str(samples), sha256=hash_of(samples), inputs=names, targets=None)
+    return spec_of(asked, bench, weights, asked.optimizer, Masks(), joined)
+
+
+@pytest.mark.parametrize("name", some(STRATEGIES, ("weights of samples",)))
+def test_every_strategy_trains_as_one_replica(
+    name: str, pairs: Pairs, run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    case, reduction, placements = STRATEGIES[name]
+    spec = spec_of_case(pairs, case, tmp_path_factory.mktemp("spec"))
+    assert isinstance(spec.loss, ImportedLoss) and spec.loss.reduction == reduction
+    agree(run_cache, spec, TORCH_ALONE, *placements)
+
+
+@pytest.mark.slow
+def test_a_reduction_over_replicas_that_is_another_is_seen(
+    pairs: Pairs, run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    case, _, _ = STRATEGIES["divided by weights"]
+    right = spec_of_case(pairs, case, tmp_path_factory.mktemp("spec"))
+    wrong = right.model_copy(update={"loss": right.loss.model_copy(update={"reduction": "samples"})})
+    for found in trained(run_cache, wrong, TORCH_ALONE, TORCH_3, MIRRORED_3):
+        assert found.verdict == "divergent"
+
+
+@pytest.mark.slow
+def test_a_loss_of_the_batch_as_a_whole_is_each_replica_s_own(
+    pairs: Pairs, run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spec = spec_of_case(
+        pairs, replace(BINARY, own=(("largest", "largest"),)), tmp_path_factory.mktemp("spec")
+    )
+    assert isinstance(spec.loss, ImportedLoss) and spec.loss.reduction == "batch"
+    assert spec.per_replica_statistics
+    agree(run_cache, spec, TORCH_3, MIRRORED_3)
+    with pytest.raises(NotComparableError, match="different mathematics"):
+        trained(run_cache, spec, TORCH_3, TORCH_ALONE)
 
 
 WRONG: dict[str, tuple[Case, str, str]] = {
@@ -237,11 +321,15 @@ def test_torch_is_given_labels_in_a_shape_that_its_loss_takes(pairs: Pairs, name
     assert found.verdict == ("divergent" if name == "wrong in any" else "parity")
 
 
-def test_what_only_later_samples_show_is_seen_in_training(pairs: Pairs) -> None:
+@pytest.mark.slow
+def test_what_only_later_samples_show_is_seen_in_training(
+    pairs: Pairs, run_cache: RunCache, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     case = replace(BINARY, own=(("bce", "bce_of_small"),), targets=("later",))
     assert pairs.diagnosed(case).verdict == "parity", "the first batch does not show it"
-    asked, bench = pairs.bench(case)
-    assert not train_here(bench, asked, asked.optimizer).agrees
+    spec = spec_of_case(pairs, case, tmp_path_factory.mktemp("spec"))
+    (found,) = trained(run_cache, spec, tensorflow(2), torch("ddp", 2))
+    assert found.verdict == "divergent"
 
 
 REFUSED: dict[str, tuple[Case, str]] = {
@@ -377,9 +465,8 @@ def test_own_losses_and_sample_weights_from_end_to_end(
         "x",
     ]
     more = ["--targets", "yes", "--optimizer", "Adam,lr=1e-2", "--steps", 4, "--sample-weights", "weights"]
-    trained = "✓ parity  pair, trained on one replica without a strategy"
     for loss, code, text in (
-        ("bce", 0, trained),
+        ("bce", 0, "✓ torch ddp x2"),
         ("bce_by_weights", 1, "divides by the sum of the sample weights"),
     ):
         losses = ["--keras-loss", f"{KERAS}:bce", "--torch-loss", f"{TORCH}:{loss}"]

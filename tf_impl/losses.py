@@ -6,11 +6,16 @@ import tensorflow as tf
 
 from parity.common.execution.pass_context import Context
 from parity.common.spec import losses as spec
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.spec.losses import LossBase
 
 
 def loss_sum_and_count(
-    loss: LossBase, outputs: tf.Tensor, targets: tf.Tensor, context: Context
+    loss: LossBase,
+    outputs: tf.Tensor,
+    targets: tf.Tensor,
+    context: Context,
+    sample_weights: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Sum of the losses of all that counts, and their number, both scalars of the outputs' type.
 
@@ -19,14 +24,18 @@ def loss_sum_and_count(
         outputs: (batch, ...) of the model.
         targets: (batch, *loss.target_shape), int64 classes or numbers.
         context: gives the token mask and what the layers add to the sum.
+        sample_weights: (batch,), factors of each sample's part of the sum; the count is as if all were 1, as in Keras.
     """
-    if isinstance(loss, spec.SoftmaxCrossEntropy):
-        total, count = _cross_entropy(loss, outputs, targets, context)
+    if isinstance(loss, ImportedLoss):
+        total, count = tf.unstack(tf.reduce_sum(outputs, 0))
+    elif isinstance(loss, spec.SoftmaxCrossEntropy):
+        losses, count = _cross_entropy(loss, outputs, targets, context)
+        total = tf.reduce_sum(_weighted(losses, sample_weights))
     elif isinstance(loss, spec.KLDivergence):
-        total = tf.reduce_sum(_divergence(loss, outputs, targets))
+        total = tf.reduce_sum(_weighted(_divergence(loss, outputs, targets), sample_weights))
         count = tf.cast(tf.size(targets[..., 0]), total.dtype)
     else:
-        total = tf.reduce_sum(_elementwise(loss, outputs, targets))
+        total = tf.reduce_sum(_weighted(_elementwise(loss, outputs, targets), sample_weights))
         count = tf.cast(tf.size(targets), total.dtype)
     for penalty in context.penalties:
         total = total + penalty
@@ -79,7 +88,14 @@ def _cross_entropy(
         weights = weights * tf.gather(tf.constant(loss.class_weights, outputs.dtype), targets)
         if loss.class_weight_mean == "weights":
             count = tf.reduce_sum(weights)
-    return tf.reduce_sum(weights * losses), count
+    return weights * losses, count
+
+
+def _weighted(losses: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+    """Losses (batch, ...) times weights (batch,)."""
+    if weights is None:
+        return losses
+    return losses * tf.reshape(weights, [-1] + [1] * (losses.shape.rank - 1))
 
 
 def _log_probabilities(loss: spec.SoftmaxCrossEntropy, outputs: tf.Tensor) -> tf.Tensor:

@@ -8,11 +8,16 @@ from torch import Tensor
 
 from parity.common.execution.pass_context import Context
 from parity.common.spec import losses as spec
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.spec.losses import LossBase
 
 
 def loss_sum_and_count(
-    loss: LossBase, outputs: Tensor, targets: Tensor, context: Context
+    loss: LossBase,
+    outputs: Tensor,
+    targets: Tensor,
+    context: Context,
+    sample_weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum of the losses of all that counts, and their number, both scalars of the outputs' type.
 
@@ -21,14 +26,18 @@ def loss_sum_and_count(
         outputs: (batch, ...) of the model.
         targets: (batch, *loss.target_shape), int64 classes or numbers.
         context: gives the token mask and what the layers add to the sum.
+        sample_weights: (batch,), factors of each sample's part of the sum; the count is as if all were 1, as in Keras.
     """
-    if isinstance(loss, spec.SoftmaxCrossEntropy):
-        total, count = _cross_entropy(loss, outputs, targets, context)
+    if isinstance(loss, ImportedLoss):
+        total, count = outputs.sum(0).unbind()
+        count = count.detach()
+    elif isinstance(loss, spec.SoftmaxCrossEntropy):
+        total, count = _cross_entropy(loss, outputs, targets, context, sample_weights)
     elif isinstance(loss, spec.KLDivergence):
-        total = _divergence(loss, outputs, targets).sum()
+        total = _weighted(_divergence(loss, outputs, targets), sample_weights).sum()
         count = total.new_tensor(targets[..., 0].numel())
     else:
-        total = _elementwise(loss, outputs, targets).sum()
+        total = _weighted(_elementwise(loss, outputs, targets), sample_weights).sum()
         count = total.new_tensor(targets.numel())
     for penalty in context.penalties:
         total = total + penalty
@@ -55,10 +64,19 @@ def _counted(loss: spec.SoftmaxCrossEntropy, outputs: Tensor, targets: Tensor, c
     return counted.to(outputs.dtype)
 
 
+def _weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Losses (batch, ...) times weights (batch,)."""
+    return losses if weights is None else losses * weights.reshape(-1, *[1] * (losses.dim() - 1))
+
+
 def _cross_entropy(
-    loss: spec.SoftmaxCrossEntropy, outputs: Tensor, targets: Tensor, context: Context
+    loss: spec.SoftmaxCrossEntropy,
+    outputs: Tensor,
+    targets: Tensor,
+    context: Context,
+    sample_weights: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    if loss.is_plain:
+    if loss.is_plain and sample_weights is None:
         total = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="sum")
         return total, total.new_full((), targets.numel())
     weights = _counted(loss, outputs, targets, context)
@@ -78,7 +96,7 @@ def _cross_entropy(
         weights = weights * outputs.new_tensor(loss.class_weights)[targets]
         if loss.class_weight_mean == "weights":
             count = weights.sum()
-    return (weights * losses).sum(), count
+    return _weighted(weights * losses, sample_weights).sum(), count
 
 
 def _log_probabilities(loss: spec.SoftmaxCrossEntropy, outputs: Tensor) -> Tensor:

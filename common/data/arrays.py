@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +41,30 @@ def open_npy(source: spec.Npy) -> Dataset:
 
 
 def open_npz(source: spec.Npz) -> Dataset:
-    parts = []
+    parts: list[Source] = []
     for path in files_of_one(source).values():
+        if not isinstance(source.inputs, str):
+            parts.append(Joined([_member(path, name) for name in source.inputs]))
+            continue
         inputs = _member(path, source.inputs)
         targets = None if source.targets is None else _member(path, source.targets)
         parts.append(_paired(inputs, targets, source.divide_by, path, path))
     return Dataset(*parts)
+
+
+class Joined(Source):
+    """Several arrays as one row of float64 numbers a sample, array after array; the row is also the target."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays, self.size = arrays, len(arrays[0])
+        self.in_memory = not any(isinstance(array, np.memmap) for array in arrays)
+
+    def rows(self, positions: Ids) -> Rows:
+        found = [np.asarray(array[positions], np.float64) for array in self.arrays]
+        joined = np.concatenate(
+            [each.reshape(len(positions), math.prod(each.shape[1:])) for each in found], 1
+        )
+        return joined, joined.copy()
 
 
 def _paired(inputs: Array, targets: Array | None, divide_by: float, path: Path, targets_path: Path) -> Stored:

@@ -45,7 +45,7 @@ def _check_statistics(reference: RunRecord, candidate: RunRecord) -> None:
         pair = [_way(record, of) for record in (reference, candidate)]
         if pair[0] != pair[1]:
             raise NotComparableError(
-                f"the spec takes batch-norm statistics per replica, so runs with {what} {pair[0]} and {pair[1]}"
+                f"the spec takes batch-norm statistics, or a loss of the batch as a whole, per replica, so runs with {what} {pair[0]} and {pair[1]}"
                 " are different mathematics; run both alike, or use 'statistics: global'"
             )
 

@@ -24,6 +24,7 @@ from parity.common.parity.deviation import (
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.canonical import State, tensor_of
 from parity.common.state.zero_gradient import CLAIMED_ULPS, zero_gradient_directions
 
@@ -276,10 +277,12 @@ def _ids(reference: RunRecord, candidate: RunRecord, audits: tuple[SplitAudit, S
 def count_rounding(record: RunRecord) -> float:
     """How far equal counts may be apart.
 
-    Samples and tokens are whole numbers and add up exactly; class weights round, a few times a sum.
+    Samples and tokens are whole numbers and add up exactly; weights and shares round, a few times a sum.
     """
     spec = record.train_spec
-    weighted = spec is not None and getattr(spec.loss, "class_weights", None) is not None
+    weighted = spec is not None and (
+        getattr(spec.loss, "class_weights", None) is not None or isinstance(spec.loss, ImportedLoss)
+    )
     return 1e3 * float(np.finfo(record.run_info.master_dtype).eps) if weighted else 0.0
 
 

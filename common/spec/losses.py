@@ -144,7 +144,7 @@ class KLDivergence(LossBase):
         return math.prod(output_shape[:-1])
 
 
-def _with_a_kind(value: Any) -> Any:
+def with_a_kind(value: Any) -> Any:
     """A loss without a kind is the usual one, so that --set loss.label_smoothing=0.1 is enough."""
     return {"kind": "softmax_cross_entropy", **value} if isinstance(value, dict) else value
 
@@ -152,7 +152,7 @@ def _with_a_kind(value: Any) -> Any:
 LossSpec = Annotated[
     SoftmaxCrossEntropy | BinaryCrossEntropy | MeanSquaredError | MeanAbsoluteError | Huber | KLDivergence,
     Field(discriminator="kind"),
-    BeforeValidator(_with_a_kind),
+    BeforeValidator(with_a_kind),
 ]
 
 

@@ -142,13 +142,22 @@ class Npy(FileSource):
 
 
 class Npz(FileSource):
-    """Two arrays of an .npz file, one row a sample; memory-mapped where they are not compressed."""
+    """Two arrays of an .npz file, one row a sample; memory-mapped where they are not compressed.
+
+    Of several inputs the numbers of a sample are one row, array after array; targets are among them, then.
+    """
 
     kind: Literal["npz"] = "npz"
-    inputs: str = "x"
+    inputs: str | tuple[str, ...] = "x"
     targets: str | None = Field(default="y", description="None: the target is the input")
     test_path: str | None = Field(default=None, min_length=1)
     divide_by: Number = Field(default=1.0, gt=0, description="of inputs that are numbers, e.g. 255")
+
+    @model_validator(mode="after")
+    def _joined_are_all(self) -> Npz:
+        if not isinstance(self.inputs, str) and (self.targets is not None or self.divide_by != 1):
+            raise ValueError("several inputs are taken as they are: give targets: null, and no divide_by")
+        return self
 
 
 class TableFile(FileSource):

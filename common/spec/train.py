@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from parity.common.base.errors import SpecError
 from parity.common.spec.base import Convention, NonNegativeInt, PositiveInt, Spec
 from parity.common.spec.data import DataSpec
-from parity.common.spec.losses import LossSpec, SoftmaxCrossEntropy
+from parity.common.spec.imported_loss import AnyLoss
+from parity.common.spec.losses import SoftmaxCrossEntropy
 from parity.common.spec.model import ModelSpec, walk
 from parity.common.spec.optimizers import OptimizerSpec
 from parity.common.spec.precision import LOW, NUDGE, LossScale, Precision
@@ -21,7 +22,7 @@ class TrainSpec(Spec):
     convention: Convention = "keras"
     model: ModelSpec
     data: DataSpec = DataSpec()
-    loss: LossSpec = SoftmaxCrossEntropy()
+    loss: AnyLoss = SoftmaxCrossEntropy()
     optimizer: OptimizerSpec
     schedule: ScheduleSpec = Constant()
     global_batch_size: PositiveInt

@@ -50,3 +50,18 @@ def of_list(targets, outputs):
     """The same of a list."""
     names = ("label", "box")
     return detection(dict(zip(names, targets, strict=True)), dict(zip(names, outputs, strict=True)))
+
+
+def bce_by_weights():
+    """Divided by the sum of the sample weights."""
+    return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+
+def bce_sum():
+    """A sum over the samples."""
+    return keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
+
+
+def largest(y_true, y_pred):
+    """Of the batch as a whole."""
+    return ops.max(ops.square(y_pred - y_true))

@@ -9,6 +9,7 @@ from typing import get_args
 
 from parity.common.recipes import RECIPES
 from parity.common.spec.base import Spec
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.spec.layers import Imported, LayerSpec
 from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase
@@ -74,7 +75,7 @@ def groups() -> dict[str, dict[str, type[Spec] | None]]:
     return {
         # An imported model is what its user wrote; parity_tests/test_imported.py has what was seen.
         "layers": {kind: cls for cls in LayerSpec.known if cls is not Imported for kind in _kind(cls)},
-        "losses": {kind: cls for cls in _below(LossBase) for kind in _kind(cls)},
+        "losses": {kind: cls for cls in _below(LossBase) if cls is not ImportedLoss for kind in _kind(cls)},
         "optimizers": {kind: cls for cls in _below(OptimizerBase) for kind in _kind(cls)},
         "schedules": {kind: cls for cls in schedules for kind in _kind(cls)},
         "recipes": dict.fromkeys(RECIPES),

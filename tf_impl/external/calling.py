@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calling import ALONE, arrange, called
+from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.spec.imported_loss import ALONE
 
 
 def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -27,7 +28,11 @@ def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = Non
         ExternalModelError: the model does not take such inputs. What its own code raises comes as it is.
     """
     named = inputs if isinstance(inputs, dict) else {ALONE: inputs}
-    tensors = {name: tensor_of(array) for name, array in named.items()}
+    return call_with(model, {name: tensor_of(array) for name, array in named.items()}, training)
+
+
+def call_with(model: keras.Layer, tensors: dict[str, Any], training: bool | None = None) -> Any:
+    """Return what the model gives for tensors (batch, ...) by name; arguments and errors as of `call`."""
     if isinstance(model, keras.Model) and getattr(model, "_inputs_struct", None) is not None:
         return model(_structured(model, tensors), training=training)
     args, kwargs = arrange(tensors, inspect.signature(model.call), "call")
@@ -38,7 +43,7 @@ def call(model: keras.Layer, inputs: Array | Arrays, training: bool | None = Non
     return called(partial(model, **kwargs, training=training), args)
 
 
-def _structured(model: keras.Model, inputs: dict[str, tf.Tensor]) -> Any:
+def _structured(model: keras.Model, inputs: dict[str, Any]) -> Any:
     """Inputs in the nesting that a functional model was made with."""
     struct = model._inputs_struct
     if isinstance(struct, dict) and set(struct) == set(inputs):

@@ -6,13 +6,20 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.losses import loss as loss_module
 from keras.src.losses.losses import LossFunctionWrapper
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import function_of
 from parity.common.spec.external.target import Target
-from parity.tf_impl.external.calling import is_tensor
 
+# Within a strategy, Keras divides a mean by the number of replicas, so that a sum over them is right where all have as
+# many samples. We sum over samples, and need the mean of this replica's.
+WHOLE = ExactFunctions()
+WHOLE.replacements = tuple(
+    (loss_module, f"{name}_loss_for_distribution", lambda value: value) for name in ("scale", "unscale")
+)
 _WANTED = "a loss: a keras.losses.Loss, or a function of targets and outputs"
 
 
@@ -31,14 +38,14 @@ def mean(target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None) 
     loss = function_of(target, "tensorflow", _WANTED)
     if isinstance(loss, keras.Layer):
         raise ExternalModelError(f"{target} gives a model or layer; it must give {_WANTED}")
-    if not isinstance(loss, keras.losses.Loss) and is_tensor(outputs) and is_tensor(targets):
+    if not isinstance(loss, keras.losses.Loss) and tf.is_tensor(outputs) and tf.is_tensor(targets):
         loss = LossFunctionWrapper(loss)  # as `compile` has it
-    if weights is None:
-        value = loss(targets, outputs)
-    elif isinstance(loss, keras.losses.Loss):
-        value = loss(targets, outputs, sample_weight=weights)
-    else:
+    if weights is not None and not isinstance(loss, keras.losses.Loss):
         raise ExternalModelError(f"{target} takes all outputs at once, for which Keras has no sample weights")
-    if not is_tensor(value) or not value.dtype.is_floating:
-        raise ExternalModelError(f"{target} gives {type(value).__name__}; it must give {_WANTED[3:]}")
+    with WHOLE.within():
+        value = loss(targets, outputs) if weights is None else loss(targets, outputs, sample_weight=weights)
+    if not tf.is_tensor(value) or not value.dtype.is_floating:
+        raise ExternalModelError(
+            f"{target} gives {type(value).__name__}; it must give numbers, a mean or one for each sample"
+        )
     return tf.reduce_mean(value)

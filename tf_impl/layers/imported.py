@@ -12,11 +12,14 @@ import tensorflow as tf
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
+from parity.common.external.process.objective import batch_sums, evaluated
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
+from parity.tf_impl import losses
 from parity.tf_impl.external import names
 from parity.tf_impl.layers.registry import Contextual
 
@@ -36,6 +39,8 @@ class ImportedModel(Contextual):
         super().__init__(autocast=False)
         self.model, self.target, self.layer = model, target, spec.model.imported
         self._shape = spec.model.output_shape()
+        self.own_loss = spec.loss if isinstance(spec.loss, ImportedLoss) else None
+        self._global_batch = spec.global_batch_size
 
     def call(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         """Outputs (batch, ...) of inputs (batch, ...)."""
@@ -48,7 +53,7 @@ class ImportedModel(Contextual):
         )
 
     def outputs(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
-        """What the user's model makes of inputs.
+        """What the user's model makes of inputs; of rows its losses, where it gives these.
 
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
@@ -62,10 +67,36 @@ class ImportedModel(Contextual):
             keyed = dropout.keyed(self.model, self.layer.keras_dropout, context)
         try:
             with exact(), keyed:
+                if self.own_loss is not None:
+                    return self._shares(inputs, self.own_loss, context)
                 result = self.model(inputs, training=context.training)
         except Exception as error:
             raise blame(error, str(self.target)) from None
         return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
+
+    def _shares(self, rows: tf.Tensor, loss: ImportedLoss, context: Context) -> tf.Tensor:
+        """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""
+        from parity.tf_impl.external import own_loss
+        from parity.tf_impl.external.calling import call_with
+
+        parts: dict[str, dict[str, tf.Tensor]] = {"input": {}, "target": {}, "weights": {}}
+        columns = tf.split(rows, [array.width for array in loss.arrays], axis=1)
+        for array, part in zip(loss.arrays, columns, strict=True):
+            # A size that is known stays so.
+            part = tf.reshape(part, [-1 if rows.shape[0] is None else rows.shape[0], *array.keras.shape])
+            parts[array.role][array.name] = tf.cast(part, tf.int64) if array.keras.integer else part
+        given = call_with(self.model, parts["input"], context.training)
+        weights = next(iter(parts["weights"].values()), None)
+        outputs = tensors_in(given, tf.is_tensor)
+        total, count, _ = evaluated(
+            loss.keras, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss
+        )
+        samples = tf.cast(tf.shape(rows)[0], rows.dtype)
+        weight = samples if weights is None else tf.reduce_sum(weights)
+        sums = batch_sums(loss, total, count, samples, weight, self._global_batch)
+        return tf.broadcast_to(
+            tf.stack([tf.cast(each, rows.dtype) for each in sums]) / samples, [tf.shape(rows)[0], 2]
+        )
 
     def tensors(self) -> dict[str, tf.Variable]:
         """The variable of every tensor that the spec names.
@@ -137,7 +168,8 @@ def _rates(layer: keras.Layer, keyed: bool) -> list[str]:
 def _try(root: ImportedModel, spec: TrainSpec) -> None:
     """Call it once: layers get their variables, and what it gives must be what the spec says."""
     named = [tensor.name for tensor in getattr(root.model, "inputs", None) or ()]
-    one_input(root.model.call, named, root.target)
+    if root.own_loss is None:
+        one_input(root.model.call, named, root.target)
     inputs = tf.zeros([2, *spec.model.input_shape], spec.input_dtype)
     outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(2, dtype=tf.int64)))
     probed_shape(tuple(outputs.shape), spec, root.target)

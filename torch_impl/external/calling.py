@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.common.external.process.calling import ALONE, arrange, called
+from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.spec.imported_loss import ALONE
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -24,9 +25,13 @@ def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None)
     Raises:
         ExternalModelError: the model does not take such inputs. What its own code raises comes as it is.
     """
-    del training
     named = inputs if isinstance(inputs, dict) else {ALONE: inputs}
-    tensors = {name: tensor_of(array) for name, array in named.items()}
+    return call_with(model, {name: tensor_of(array) for name, array in named.items()}, training)
+
+
+def call_with(model: nn.Module, tensors: dict[str, Any], training: bool | None = None) -> Any:
+    """Return what the model gives for tensors (batch, ...) by name; arguments and errors as of `call`."""
+    del training
     args, kwargs = arrange(tensors, inspect.signature(model.forward), "forward")
     return called(partial(model, **kwargs), args)
 

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
+from parity.common.external.process.objective import batch_sums, evaluated
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
-from parity.torch_impl.external import dropout, load, names
-from parity.torch_impl.external.calling import is_tensor
+from parity.torch_impl import losses
+from parity.torch_impl.external import dropout, load, names, own_loss
+from parity.torch_impl.external.calling import call_with, is_tensor
 from parity.torch_impl.layers.registry import Contextual
 
 
@@ -38,6 +41,8 @@ class ImportedModel(Contextual):
         self._shape = spec.model.output_shape()
         self._first_in = self.layer.torch_layout == "channels_first"
         self._first_out = (self.layer.torch_output_layout or self.layer.torch_layout) == "channels_first"
+        self.own_loss = spec.loss if isinstance(spec.loss, ImportedLoss) else None
+        self._global_batch = spec.global_batch_size
         self._training: bool | None = None
         # Where the trained tensors are that the outputs do not depend on: found again, since sharding replaces them.
         self.unused: list[tuple[nn.Module, str]] = []
@@ -56,7 +61,7 @@ class ImportedModel(Contextual):
         return _Tied.apply(outputs, *(getattr(owner, attribute) for owner, attribute in self.unused))
 
     def outputs(self, inputs: Tensor, context: Context) -> Tensor:
-        """What the user's module makes of canonical inputs, in canonical layout.
+        """What the user's module makes of canonical inputs, in canonical layout; of rows its losses, where it gives these.
 
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
@@ -67,11 +72,35 @@ class ImportedModel(Contextual):
             keyed = dropout.keyed(self.model, self.layer.torch_dropout, context)
         try:
             with exact(), keyed:
+                if self.own_loss is not None:
+                    return self._shares(inputs, self.own_loss)
                 result = self.model(inputs.movedim(-1, 1) if self._first_in else inputs)
         except Exception as error:
             raise blame(error, str(self.target)) from None
         output = chosen(tensors_in(result, is_tensor), self.layer.torch_output, "torch_output", self.target)
         return output.movedim(1, -1) if self._first_out and output.dim() > 2 else output
+
+    def _shares(self, rows: Tensor, loss: ImportedLoss) -> Tensor:
+        """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""
+        parts: dict[str, dict[str, Tensor]] = {"input": {}, "target": {}, "weights": {}}
+        columns = rows.split([array.width for array in loss.arrays], dim=1)
+        for array, part in zip(loss.arrays, columns, strict=True):
+            part = part.reshape(len(rows), *array.keras.shape)
+            part = part.movedim(-1, 1) if array.torch.channels_first else part
+            part = part.reshape(len(rows), *array.torch.shape).contiguous()
+            parts[array.role][array.name] = part.long() if array.torch.integer else part
+        given = call_with(self.model, parts["input"])
+        weights = next(iter(parts["weights"].values()), None)
+        outputs = tensors_in(given, is_tensor)
+        total, count, _ = evaluated(
+            loss.torch, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss
+        )
+        samples = rows.new_tensor(len(rows))
+        weight = samples if weights is None else weights.sum()
+        sums = batch_sums(loss, total, count, samples, weight, self._global_batch)
+        return (torch.stack([torch.as_tensor(each, dtype=rows.dtype) for each in sums]) / samples).expand(
+            len(rows), 2
+        )
 
     def tensors(self) -> dict[str, tuple[nn.Module, str, bool]]:
         """Of every tensor that the spec names: the module that owns it, the attribute, whether it is trained.
@@ -165,7 +194,8 @@ def _context(spec: TrainSpec, training: bool) -> Context:
 
 def _try(root: ImportedModel, spec: TrainSpec) -> None:
     """Call it once: lazy layers get their tensors, and what it gives must be what the spec says."""
-    one_input(root.model.forward, (), root.target)
+    if root.own_loss is None:
+        one_input(root.model.forward, (), root.target)
     root.model.eval()
     with torch.no_grad():
         outputs = root.outputs(_inputs(spec), _context(spec, training=False))

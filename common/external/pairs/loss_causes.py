@@ -12,9 +12,10 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
 from parity.common.external.process.layouts import aligned
-from parity.common.external.process.objective import BatchLoss, Term
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.imported_loss import Term
 from parity.common.spec.losses import parse_loss
 
 _FORMULAS: dict[str, dict[str, object]] = {

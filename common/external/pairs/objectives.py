@@ -15,11 +15,12 @@ from parity.common.base.errors import SpecError
 from parity.common.base.yaml import parse_yaml
 from parity.common.external.pairs.spellings import as_ours, is_loss
 from parity.common.external.process.layouts import to_torch_input
-from parity.common.external.process.objective import BatchLoss, Term
+from parity.common.external.process.objective import BatchLoss
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.base import explain
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import Term
 from parity.common.spec.losses import LossBase, parse_loss
 
 PART = re.compile(r",([^=,]+=(?:\[[^\[\]]*\]|\{[^{}]*\}|[^,\[\]{}]*))")

@@ -1,7 +1,7 @@
 """`parity pair`: map, copy the weights, check the forward pass, train both sides, judge, and where they part diagnose.
 
 What is left in OUT: mapping.yaml, weights.safetensors, pair.yaml (the TrainSpec, which `parity run --spec` takes too),
-pair.json (what was asked), runs/ and report.* as of `parity run`, and where the two differ diagnosis.json and .html.
+samples.npz (what is joined to rows), pair.json (what was asked), runs/ and report.* as of `parity run`, and where the two differ diagnosis.json and .html.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
+from parity.common.data.files import hash_of
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
@@ -27,6 +28,7 @@ from parity.common.external.pairs.bench import (
     LoadedPair,
     decides,
     exact_constants,
+    losses,
     penalty_of,
     place_of,
     rounded_constants,
@@ -34,6 +36,7 @@ from parity.common.external.pairs.bench import (
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
+from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
@@ -48,7 +51,6 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
-from parity.common.external.pairs.steps import train_here
 from parity.common.external.pairs.updates import Updates, compare_updates, penalties_of
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
@@ -58,12 +60,12 @@ from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import Mapping, write_mapping
 from parity.common.spec.external.outline import Outline
-from parity.common.spec.losses import LossBase
+from parity.common.spec.sources import Npz
 from parity.common.state.canonical import save_state
 
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
-_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, "diagnosis.json", "diagnosis.html"}
+_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, "diagnosis.json", "diagnosis.html"}
 _LISTED = 12
 
 
@@ -188,11 +190,9 @@ class _Flow:
             self._tell(rounded)
         penalized = bool(penalty_of(self.bench)) and not self.bench.decayed
         alike = self._forward() and not penalized and not taken_apart(self.bench)
-        alike = alike and not self.bench.frozen
+        alike = alike and not self.bench.frozen and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
-        if self._without_spec():
-            return Outcome(opened.outlines, None, self._trained_here())
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)
@@ -297,6 +297,12 @@ class _Flow:
             )
         return agree
 
+    def _loss(self) -> bool:
+        """Whether the loss of both agrees, with what it sends back to the outputs."""
+        with exact_constants(self.bench):
+            found = losses(self.bench, self.bench.reference(True), self.bench.torch_pass(True))
+        return all(one.agrees for one in found)
+
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
@@ -310,7 +316,17 @@ class _Flow:
             self._tell(
                 f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
-        spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer, self.masks)
+        joined = None
+        if not is_plain(self.asked):
+            path = self.folder / SAMPLES
+            loss, names = join_samples(self.asked, self.bench, path)
+            joined = loss, Npz(path=str(path.resolve()), sha256=hash_of(path), inputs=names, targets=None)
+            if loss.reduction == "batch":
+                self._tell(
+                    "the loss of a batch is not made of those of its parts, by samples, weights or as a sum: so that"
+                    " the number of replicas is a part of the mathematics"
+                )
+        spec = spec_of(self.asked, self.bench, self.folder / WEIGHTS, optimizer, self.masks, joined)
         (self.folder / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
         self._tell(f"spec: {self.folder / SPEC} (again: parity run --spec {self.folder / SPEC})")
         return spec
@@ -327,56 +343,12 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1"]
         elif spec.per_replica_statistics:
             self._tell(
-                f"batch norm takes its statistics from each replica's samples, so both train on {replicas} replicas and"
-                " none on one: that would be other mathematics"
+                f"batch norm, or a loss of the batch as a whole, is of each replica's samples, so both train on {replicas}"
+                " replicas and none on one: that would be other mathematics"
             )
         else:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
         return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
-
-    def _without_spec(self) -> list[str]:
-        """What no spec describes, so that no strategy trains it."""
-        asked = self.asked
-        reasons = {
-            "several inputs": len(asked.data.inputs) > 1,
-            "several losses": len(asked.objectives) > 1,
-            "loss functions of your own": any(not isinstance(one.loss, LossBase) for one in asked.objectives),
-            "a weight of a loss": any(one.weights != (1, 1) for one in asked.objectives),
-            "sample weights": asked.data.weights is not None,
-        }
-        return [reason for reason, holds in reasons.items() if holds]
-
-    def _trained_here(self) -> Diagnosis:
-        """Of models and losses that no spec describes."""
-        why = ", ".join(self._without_spec())
-        if self.way.placements:
-            raise SpecError(f"--placement: {why} are trained on one replica only; leave --placement out")
-        found = self._diagnosed(None)
-        if found.verdict == "divergent":
-            note = f"{why}: one step was compared, and no training"
-            return replace(found, notes=(note, *found.notes))
-        optimizer = self.asked.optimizer
-        if optimizer is None:
-            info = self.bench.outlines[0].optimizer
-            optimizer = None if info is None else optimizer_spec(info)
-        if optimizer is None:
-            note = (
-                f"{why}: one pass and three updates by your optimizers were compared, and no training, since no"
-                " optimizer of ours is like them"
-            )
-            return replace(found, name="pair, not trained", notes=(note, *found.notes))
-        self._say(f"training both for {self.asked.steps} steps")
-        with exact_constants(self.bench):
-            trained = train_here(self.bench, self.asked, optimizer)
-        note = (
-            f"{why}: both trained {trained.steps} steps on one replica, in float64 and by the formulas of the"
-            f" optimizer: losses {trained.loss:.1e} apart at most, weights after the last step {trained.state:.1e};"
-            " strategies and replicas were not compared"
-        )
-        verdict = found.verdict if trained.agrees else "divergent"
-        when = None if trained.agrees else When(None, note)
-        name = "pair, trained on one replica without a strategy"
-        return replace(found, name=name, verdict=verdict, when=when, notes=(note, *found.notes))
 
     def _diagnosed(self, when: When | None) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")

@@ -19,14 +19,16 @@ from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
-from parity.common.external.pairs.setup import bench_of, open_pair
+from parity.common.external.pairs.setup import bench_of, open_pair, settle_targets
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.comparable import check_comparable
 from parity.common.record import RunRecord
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping, Pair, Reasons
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import ImportedLoss, Term
 from parity.common.spec.layers import Imported
+from parity.common.spec.losses import LossBase
 from parity.common.spec.sources import Npz
 from parity.common.state.canonical import load_state
 
@@ -62,24 +64,37 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         torch.write(mapping.to_torch(weights))
         if layer.stochastic == "keyed":
             use_masks(opened, layer, spec.seed)
-        bench = bench_of(asked, opened, mapping)
+        asked, bench, _ = settle_targets(asked, bench_of(asked, opened, mapping))
         suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
         return diagnose_pair(bench, suspects, None, when, console)
 
 
 def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
     """What was asked, as far as a diagnosis needs it; raises SpecError where the samples are in no .npz file."""
-    source = spec.data.source
-    if not isinstance(source, Npz) or source.targets is None:
+    source, loss = spec.data.source, spec.loss
+    if not isinstance(source, Npz):
         raise SpecError(
             f"the samples are of source {source.kind}; two imported models are diagnosed with those of an .npz file"
         )
     path: Path = located(source.path)
+    objectives: LossBase | tuple[Objective, ...] = loss
+    if isinstance(loss, ImportedLoss):
+        names: dict[str, list[str]] = {"input": [], "target": [], "weights": []}
+        for array, name in zip(loss.arrays, source.inputs, strict=True):
+            names[array.role].append(name)
+        weights = next(iter(names["weights"]), None)
+        data = SampleFile.of(path, names["input"], names["target"], weights=weights)
+        objectives = tuple(map(_objective, loss.keras, loss.torch))
+    else:
+        assert isinstance(source.inputs, str)
+        data = SampleFile.of(path, (source.inputs,), (source.targets or source.inputs,), source.divide_by)
+        if layer.keras_output:
+            objectives = (Objective(layer.keras_output, loss),)
     return PairRequest(
         keras=Target.of(layer.keras, dict(layer.keras_arguments)),
         torch=Target.of(layer.torch, dict(layer.torch_arguments)),
-        data=SampleFile.of(path, (source.inputs,), (source.targets,), source.divide_by),
-        loss=(Objective(layer.keras_output, spec.loss),) if layer.keras_output else spec.loss,
+        data=data,
+        loss=objectives,
         optimizer=spec.optimizer,
         optimizers=None,
         steps=spec.steps,
@@ -89,6 +104,13 @@ def asked_of(spec: TrainSpec, layer: Imported) -> PairRequest:
         without_dropout=layer.stochastic == "off",
         seed=spec.seed,
     )
+
+
+def _objective(keras: Term, torch: Term) -> Objective:
+    own = None if keras.own is None or torch.own is None else (keras.own, torch.own)
+    loss = keras.loss if own is None else own
+    assert loss is not None
+    return Objective(keras.output, loss, (keras.weight, torch.weight))
 
 
 def mapping_of(layer: Imported, opened: LoadedPair) -> Mapping:

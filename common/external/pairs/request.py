@@ -56,6 +56,11 @@ class Samples(NamedTuple):
     targets: Arrays
     weights: Array | None
 
+    def taken(self, rows: Array) -> Samples:
+        """Those of some row numbers."""
+        inputs, targets = ({name: value[rows] for name, value in each.items()} for each in self[:2])
+        return Samples(inputs, targets, None if self.weights is None else self.weights[rows])
+
 
 @dataclass(frozen=True)
 class SampleFile:
@@ -134,7 +139,10 @@ class SampleFile:
         found: Arrays = {}
         try:
             with np.load(self.path, allow_pickle=False) as archive:
-                for name in (*self.inputs, *self.targets, *(() if self.weights is None else (self.weights,))):
+                # One array may be both.
+                for name in {*self.inputs, *self.targets} | (
+                    set() if self.weights is None else {self.weights}
+                ):
                     found[name] = _widened(archive[name][ids])
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise SpecError(f"--data {self.path}: cannot be read: {_short(error)}") from None
@@ -148,13 +156,14 @@ class SampleFile:
                 raise SpecError(
                     f"--data {self.path}: {name} has a NaN or an infinity in row {row}; nothing could be compared"
                 )
-        targets = {name: found.pop(name) for name in self.targets}
-        weights = None if self.weights is None else found.pop(self.weights).astype(np.float64)
+        weights = None if self.weights is None else found[self.weights].astype(np.float64)
         if weights is not None and (weights < 0).any():
             raise SpecError(f"--data {self.path}: {self.weights} has weights below 0")
-        if self.divide_by != 1:
-            found = {name: value / self.divide_by for name, value in found.items()}
-        return Samples(found, targets, weights)
+        inputs = {
+            name: found[name] / self.divide_by if self.divide_by != 1 else found[name] for name in self.inputs
+        }
+        targets = {name: inputs.get(name, found[name]) for name in self.targets}
+        return Samples(inputs, targets, weights)
 
 
 def parsed_optimizer(text: str) -> OptimizerBase:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,17 +18,20 @@ from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constant
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
+from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss
-from parity.common.external.process.pass_result import Arrays
+from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.mapping import Mapping
 from parity.common.spec.external.outline import Outline
+from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.spec.layers import ExternalTensor, Imported
 from parity.common.spec.layers import Pair as SpecPair
 from parity.common.spec.losses import LossBase, MeanSquaredError, SoftmaxCrossEntropy
 from parity.common.spec.optimizers import OptimizerBase
+from parity.common.spec.sources import Npz
 from parity.common.state.zero_gradient import PAIR_ULPS, measured_zero_gradients
 
 _LISTED = 4
@@ -249,37 +252,37 @@ def _frozen(asked: PairRequest, bench: Bench) -> dict[str, str]:
 
 
 def spec_of(
-    asked: PairRequest, bench: Bench, weights: Path, optimizer: OptimizerBase, masks: Masks
+    asked: PairRequest,
+    bench: Bench,
+    weights: Path,
+    optimizer: OptimizerBase,
+    masks: Masks,
+    joined: tuple[ImportedLoss, Npz] | None,
 ) -> TrainSpec:
     """The pair as a TrainSpec.
 
-    Raises:
-        SpecError: it cannot be trained as one: it has several inputs, for one.
+    Args:
+        asked, bench: what is trained.
+        weights: the file of the initial ones.
+        optimizer, masks: of both sides.
+        joined: the loss that the models give, and rows of all that they are given; None where one input and one loss of
+            ours say it all.
     """
-    if len(asked.data.inputs) != 1:
-        raise SpecError(f"training takes one input, the models have {', '.join(asked.data.inputs)}")
-    (inputs,) = bench.inputs[0].values()
-    loss = asked.objectives[0].loss
-    assert isinstance(loss, LossBase)
     reference = bench.reference(training=True)
-    terms = [side.terms[0] for side in bench.losses]
-    names = [
-        (term.output or "") if len(o.outputs) > 1 else ""
-        for term, o in zip(terms, bench.outlines, strict=True)
-    ]
-    output = reference.outputs[terms[0].output or next(iter(reference.outputs))]
     null = measured_zero_gradients(reference.gradients)
     for given, part in _subsets(asked, bench):
         # One that is zero whatever the samples is zero of any of them.
         others = taken(bench.keras, given, part, training=True, taps=False).gradients
         null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
-    kinds = {info.kind for outline in bench.outlines for info in outline.layers}
     # What one side alone trains is here only where its gradient is zero.
     still = [set(bench.mapping.ignored.keras), set(bench.mapping.ignored.torch)]
     for pair in bench.mapping.tensors:
         if frozen_apart(bench).keys() & set(pair.keras):
             still[0] |= set(pair.keras)
             still[1] |= set(pair.torch)
+    batch_norm = any(info.kind == "batch_norm" for outline in bench.outlines for info in outline.layers)
+    coupled = joined is not None and joined[0].reduction == "batch"
+    trained = _plain(asked, bench, reference) if joined is None else _joined(*joined)
     layer = Imported(
         keras=f"{asked.keras.module}:{asked.keras.attribute}",
         torch=f"{asked.torch.module}:{asked.torch.attribute}",
@@ -290,43 +293,27 @@ def spec_of(
         mapping=tuple(
             SpecPair(keras=pair.keras, torch=pair.torch, rule=pair.rule) for pair in bench.mapping.tensors
         ),
-        output=output.shape[1:],
-        torch_layout=bench.layout,
-        torch_output_layout="channels_first" if terms[1].channels_first else "as_is",
-        keras_output=names[0],
-        torch_output=names[1],
+        **trained["layer"],
         weights=str(weights.resolve()),
         sha256=hash_of(weights),
-        statistics="per_replica" if "batch_norm" in kinds else "none",
+        statistics="per_replica" if batch_norm or coupled else "none",
         stochastic="off" if asked.without_dropout else "keyed" if masks.keras or masks.torch else "none",
         keras_dropout=masks.keras,
         torch_dropout=masks.torch,
         constants="exact" if asked.precision == "float64" else "stock",
     )
     held_out = asked.data.samples // _HELD_OUT
-    source = {
-        "kind": "npz",
-        "path": str(asked.data.path.resolve()),
-        "sha256": hash_of(asked.data.path),
-        "inputs": asked.data.inputs[0],
-        "targets": asked.data.targets[0],
-        "divide_by": asked.data.divide_by,
-    }
     return TrainSpec.parse(
         {
             "name": "pair",
             "convention": "keras",
-            "model": {
-                "input_shape": list(inputs.shape[1:]),
-                "inputs": "tokens" if inputs.dtype.kind == "i" else "numbers",
-                "layers": [layer.to_dict()],
-            },
+            "model": {**trained["model"], "layers": [layer.to_dict()]},
             "data": {
-                "source": source,
+                "source": trained["source"],
                 "train_samples": asked.data.samples - held_out,
                 "eval_samples": held_out,
             },
-            "loss": loss.to_dict(),
+            "loss": trained["loss"].to_dict(),
             "optimizer": optimizer.to_dict(),
             "global_batch_size": min(asked.global_batch, asked.data.samples - held_out),
             "steps": asked.steps,
@@ -336,20 +323,79 @@ def spec_of(
     ).resolved()
 
 
+def _plain(asked: PairRequest, bench: Bench, reference: PassResult) -> dict[str, Any]:
+    """Parts of the spec of one input and one loss of ours."""
+    (inputs,) = bench.inputs[0].values()
+    terms = [side.terms[0] for side in bench.losses]
+    names = [
+        (term.output or "") if len(o.outputs) > 1 else ""
+        for term, o in zip(terms, bench.outlines, strict=True)
+    ]
+    output = reference.outputs[terms[0].output or next(iter(reference.outputs))]
+    data = asked.data
+    return {
+        "layer": {
+            "output": output.shape[1:],
+            "torch_layout": bench.layout,
+            "torch_output_layout": "channels_first" if terms[1].channels_first else "as_is",
+            "keras_output": names[0],
+            "torch_output": names[1],
+        },
+        "model": {
+            "input_shape": list(inputs.shape[1:]),
+            "inputs": "tokens" if inputs.dtype.kind == "i" else "numbers",
+        },
+        "source": {
+            "kind": "npz",
+            "path": str(data.path.resolve()),
+            "sha256": hash_of(data.path),
+            "inputs": data.inputs[0],
+            "targets": None if data.targets == data.inputs else data.targets[0],
+            "divide_by": data.divide_by,
+        },
+        "loss": asked.objectives[0].loss,
+    }
+
+
+def _joined(loss: ImportedLoss, source: Npz) -> dict[str, Any]:
+    """Parts of the spec of models that give a loss of their own, for rows of all that they are given."""
+    return {
+        "layer": {"output": (2,)},
+        "model": {"input_shape": [sum(array.width for array in loss.arrays)], "inputs": "numbers"},
+        "source": source.to_dict(),
+        "loss": loss,
+    }
+
+
+def drawn_rows(asked: PairRequest, bench: Bench) -> Iterator[Samples]:
+    """Some samples drawn from all, several times."""
+    whole = asked.data.rows(0, min(asked.data.samples, _LOOKED_AT))
+    random = np.random.default_rng(asked.seed)
+    batch = size_of(Samples(bench.inputs[0], {}, None))
+    for _ in range(_SUBSETS):
+        yield whole.taken(random.permutation(size_of(whole))[: max(2, batch // 2)])
+
+
+def size_of(samples: Samples) -> int:
+    """How many they are."""
+    return len(next(iter(samples.inputs.values())))
+
+
+def formed(bench: Bench, inputs: Arrays) -> tuple[Arrays, Arrays]:
+    """Inputs (batch, ...) of a file in the layouts and types in which Keras's and torch's model were opened with them."""
+    found: tuple[Arrays, Arrays] = ({}, {})
+    for name, array in inputs.items():
+        ours, theirs = (given[name] for given in bench.inputs)
+        moved = theirs.shape != ours.shape or not np.array_equal(theirs, ours)
+        found[0][name] = array.astype(ours.dtype)
+        found[1][name] = (to_torch_input(array) if moved else array).astype(theirs.dtype)
+    return found
+
+
 def _subsets(asked: PairRequest, bench: Bench) -> Iterator[tuple[Arrays, BatchLoss]]:
     """Keras's inputs and loss of some samples drawn from all, (batch, ...), several times."""
-    whole = asked.data.rows(0, min(asked.data.samples, _LOOKED_AT))
-    loss = losses_of(asked, bench.outlines, whole)[0]
-    random = np.random.default_rng(asked.seed)
-    count = len(next(iter(whole.inputs.values())))
-    batch = len(next(iter(bench.inputs[0].values())))
-    for _ in range(_SUBSETS):
-        some = random.permutation(count)[: max(2, batch // 2)]
-        inputs = {
-            name: array[some].astype(bench.inputs[0][name].dtype) for name, array in whole.inputs.items()
-        }
-        targets = {name: target[some] for name, target in loss.targets.items()}
-        yield inputs, BatchLoss(loss.terms, targets)
+    for samples in drawn_rows(asked, bench):
+        yield formed(bench, samples.inputs)[0], losses_of(asked, bench.outlines, samples)[0]
 
 
 def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple[ExternalTensor, ...]:

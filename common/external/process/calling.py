@@ -9,10 +9,9 @@ from typing import Any
 
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.spec.imported_loss import ALONE
 from parity.common.spec.losses import LossBase
 
-# What an array is called that was given by itself.
-ALONE = "(one array without a name)"
 # Parameters that are no inputs.
 _CONTROLS = {"training", "mask"}
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

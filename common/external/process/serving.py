@@ -18,11 +18,12 @@ from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
-from parity.common.external.process.objective import Term, evaluated
+from parity.common.external.process.objective import evaluated
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import Term
 from parity.common.spec.layers import KeyedDropout
 
 # What the frameworks say of a float32 tensor that meets a float64 one.
@@ -247,9 +248,8 @@ class Session(Service):
                     loss,
                     given,
                     outputs,
-                    targets,
-                    sample_weights,
-                    calling=calling,
+                    {name: calling.tensor_of(_numbers(target)) for name, target in targets.items()},
+                    None if sample_weights is None else calling.tensor_of(sample_weights),
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
                 )
@@ -267,3 +267,7 @@ class Session(Service):
 
     def _part(self, name: str) -> Any:
         return importlib.import_module(f"{MODULES[self._framework]}.external.{name}")
+
+
+def _numbers(array: Array) -> Array:
+    return array if array.dtype.kind == "f" else array.astype(np.int64)

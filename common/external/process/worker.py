@@ -20,11 +20,12 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.execution.processes.child import Child
 from parity.common.execution.worker import require
 from parity.common.external.process import serving
-from parity.common.external.process.objective import ALONE, Term, terms_of
+from parity.common.external.process.objective import terms_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.tapping import Taps
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import ALONE, Term
 from parity.common.spec.layers import KeyedDropout
 from parity.common.spec.losses import LossBase
 from parity.common.spec.strategies import Framework
