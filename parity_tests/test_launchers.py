@@ -38,6 +38,7 @@ from parity_tests.helpers.run_cache import RunCache
 
 __all__ = ["cluster"]
 
+pytestmark = pytest.mark.waits
 PLAIN = {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29501", "WORLD_SIZE": "4"}
 TORCHRUN = {
     **PLAIN,

@@ -13,7 +13,7 @@ from parity_tests.tables.figures import Figures
 from parity_tests.tables.vocabulary import Vocabulary
 
 # What the default suite takes of these, and what CI does besides.
-DEFAULT = [CORE[2]]
+DEFAULT, SLOW = [CORE[0]], [CORE[2]]
 SLOW_FLOAT32 = [CORE[1]]
 
 # The runs whose noise is measured, each with its permuted runs. Nets with ReLU and max-pooling have kinks, and
@@ -48,7 +48,7 @@ def both_at_work(request: pytest.FixtureRequest, run_cache: RunCache) -> None:
                 run_cache.begin(matrix_spec(*arguments, precision), placement)
 
 
-@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, []))
+@pytest.mark.parametrize(("recipe", "optimizer", "convention"), cases(DEFAULT, SLOW))
 @pytest.mark.usefixtures("both_at_work")
 def test_float64_is_proof(
     run_cache: RunCache,

@@ -74,11 +74,18 @@ EXHAUSTIVE = {
     "useless-bias-under-adam",
     "other-flatten-order",
 }
+SLOW = {"clipping"}
 
 
 @pytest.mark.parametrize(
     "feature",
-    [pytest.param(name, marks=pytest.mark.exhaustive if name in EXHAUSTIVE else ()) for name in FEATURES],
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.exhaustive if name in EXHAUSTIVE else pytest.mark.slow if name in SLOW else (),
+        )
+        for name in FEATURES
+    ],
 )
 def test_feature_means_the_same_on_every_placement(run_cache: RunCache, feature: str) -> None:
     recipe, *overrides = FEATURES[feature]

@@ -24,7 +24,7 @@ from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
 from parity_tests.slurm_cluster import Cluster, slurm_cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.waits]
 
 TWO_NODES = ("--nodes=2", "--ntasks-per-node=1")
 LONG = ("--recipe=digits_mlp", "--set=steps=1000000", "--set=global_batch_size=34")

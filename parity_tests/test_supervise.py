@@ -28,6 +28,7 @@ from parity_tests.helpers.processes import SECONDS, runs, wait_until
 from parity_tests.helpers.records import one_line
 from parity_tests.helpers.run_cache import RunCache
 
+pytestmark = pytest.mark.waits
 STEPS = 300
 WHAT = ("--recipe=digits_mlp", f"--set=steps={STEPS}", "--set=global_batch_size=34", "--save_every_steps=20")
 

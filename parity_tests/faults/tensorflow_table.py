@@ -482,7 +482,7 @@ FAULTS = [
         "gelu_through_float32",
         33,
         diagnosed(X2, MLP, forward("activation"), "float32_leak", GELU),
-        judged(X2, VIT, suite="default"),
+        judged(X2, VIT, suite="slow"),
     ),
     fault(
         "attention_scale_through_float32",
