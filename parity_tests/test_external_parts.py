@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.execution.processes.channel import Channel
 from parity.common.execution.processes.user_errors import blame
+from parity.common.external.pairs.grouping import grouped
 from parity.common.external.process import layouts
 from parity.common.external.process.calling import arrange, check_target, chosen_outputs
 from parity.common.external.process.changes import change_all, sides, switch_rates
@@ -285,3 +287,28 @@ def test_padding_in_numbers_and_words() -> None:
     for wrong in ("around", (1, 1), 1, None):
         with pytest.raises(KeyError):
             sides(wrong, (5, 5), (3, 3), (1, 1), (1, 1))
+
+
+def finding(name: str, layer: str, defect: str = "epsilon 1 2", confidence: str = "confirmed") -> Finding:
+    why = Explanation(
+        "setting:epsilon", f"epsilon of {layer}", confidence, "", "", defect=defect, layers=(layer,)
+    )
+    return Finding(0, "forward", name, (), (TensorComparison(name, None, 1.0, 0.1),), (), why)
+
+
+def test_a_defect_of_several_layers_is_one_finding() -> None:
+    layers = [finding(f"forward/norm{number}", f"norm{number}") for number in range(6)]
+    other = finding("forward/other", "other", "epsilon 1 3")
+    unknown = replace(layers[0], name="forward/unknown", explanation=None)
+    one, *rest = grouped([layers[0], other, *layers[1:], unknown, unknown])
+    assert rest == [other, unknown, unknown]
+    assert [tensor.name for tensor in one.tensors] == [each.name for each in layers]
+    assert one.explanation.layers == tuple(f"norm{number}" for number in range(6))
+    assert one.explanation.text == "epsilon of norm0, and so for 5 more: norm1, norm2, norm3, and 2 others"
+
+
+@pytest.mark.parametrize("change", [{"defect": ""}, {"confidence": "likely"}, {"cause": "setting:decay"}])
+def test_what_is_not_the_same_defect_stays_apart(change: dict[str, str]) -> None:
+    first, second = finding("forward/a", "a"), finding("forward/b", "b")
+    second = replace(second, explanation=replace(second.explanation, **change))
+    assert grouped([first, second]) == [first, second]

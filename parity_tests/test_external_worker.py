@@ -658,6 +658,32 @@ def test_updates_are_those_of_the_optimizer(nets: dict[str, ExternalWorker]) -> 
     nets["tensorflow"].exact_constants(False)
 
 
+def test_sums_in_a_batch_norm_of_torch_are_accurate_where_constants_are_exact(
+    sides: dict[str, ExternalWorker],
+) -> None:
+    """Stock torch adds up one value after another; of areas of one colour each addition rounds the same way."""
+    side = sides["torch"]
+    side.hold("worker_torch:norm")
+    x = np.repeat(np.random.default_rng(0).choice([0.1, 0.7, 1.3], (32, 2, 8, 8)), 8, -1).repeat(8, -2)
+    wide = x.astype(np.longdouble)
+    mean, variance = (f(wide, axis=(0, 2, 3), keepdims=True) for f in (np.mean, np.var))
+    due = {
+        "output": (wide - mean) / np.sqrt(variance + np.longdouble(1) / 10**5),
+        "norm.running_mean": 0.1 * mean.ravel(),
+        "norm.running_var": 0.9 + 0.1 * variance.ravel() * (x.size / 2) / (x.size / 2 - 1),
+    }
+    off = {}
+    for exact in (False, True):
+        side.exact_constants(exact)
+        passed = side.forward(x, training=True)
+        found = {**passed.outputs, **passed.buffers}
+        off[exact] = max(float(np.abs(found[name] - value).max()) for name, value in due.items())
+        with pytest.raises(ExternalModelError, match="more than 1 value per channel"):
+            side.forward(x[:1, :, :1, :1], training=True)
+    side.exact_constants(False)
+    assert off[True] < 2e-15 < 1e-13 < off[False], off
+
+
 def test_what_a_keras_model_adds_to_its_loss(sides: dict[str, ExternalWorker]) -> None:
     side = sides["tensorflow"]
     side.hold("worker_keras:penalised")

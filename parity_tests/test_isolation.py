@@ -193,6 +193,7 @@ def test_an_import_of_a_higher_layer_is_found() -> None:
 Signatures = dict[str, tuple[str, ...]]
 # What one side has alone stands in these folders, which hold nothing that both have.
 OF_ONE_FRAMEWORK = {
+    "alterations/": "experiments on torch's functions; Keras's calls that can be made otherwise are those of layers",
     "strategy/": "a class for each strategy; base.py is what both share",
     "engines/": "an engine for each trainer of others",
     "recorders/": "callbacks of the trainers of others: Keras's fit; Lightning, Transformers and Accelerate",

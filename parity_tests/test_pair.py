@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
+from parity.common.external.pairs.updates import settled_updates
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
@@ -490,6 +492,47 @@ def test_a_penalty_is_what_a_weight_decay_is_where_their_updates_agree(
     diagnosis = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
     causes = [each["explanation"]["cause"] for each in diagnosis["findings"] if each["explanation"]]
     assert ("penalty" in causes) == bool(code)
+
+
+# The penalty's factor in Keras; both optimizers; the causes, and whether torch's decay makes up for the penalty.
+UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
+    "AdamW": (0.0, "adamw", "adamw", ["epsilon_place"], False),
+    "AdamW without biases": (0.0, "adamw_of_kernels", "adamw_of_kernels", ["epsilon_place"], False),
+    "AdamW with biases": (0.0, "adamw", "adamw_of_kernels", ["decay_mask", "epsilon_place"], False),
+    "AdamW and Adam": (0.0, "adamw", "coupled_adam", ["epsilon_place", "weight_decay_mode"], False),
+    "AdamW of another decay": (0.0, "adamw_default", "adamw", ["epsilon_place", "weight_decay"], False),
+    "L2 and Adam": (0.01, "adam", "coupled_adam", ["epsilon_place"], True),
+    "L2 and half of it": (0.005, "adam", "coupled_adam", ["epsilon_place", "weight_decay"], False),
+    "L2 and SGD": (0.01, "sgd", "decaying_sgd", [], True),
+    "L2 and SGD without biases": (0.01, "sgd", "sgd_of_kernels", ["weight_decay"], False),
+}
+
+
+@pytest.mark.slow
+def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("updates")
+    write_samples(folder)
+    asked = asked_for(folder, "decayed", "Decayed", ROWS)
+    with both(asked) as sides:
+        for name, (penalty, keras, torch, causes, decayed) in UPDATES.items():
+            targets = Target.of(f"{MODELS}.pair_keras:{keras}"), Target.of(f"{MODELS}.pair_torch:{torch}")
+            asked = replace(
+                asked,
+                keras=Target.of(f"{MODELS}.pair_keras:decayed", {"factor": penalty}),
+                optimizers=targets,
+            )
+            for side, target in zip(sides, (asked.keras, asked.torch), strict=True):
+                side.hold(target)
+            opened = open_pair(asked, *sides)
+            mapping = map_models(opened, None)
+            copy_weights(asked, opened, mapping)
+            bench = bench_of(asked, opened, mapping)
+            suspects = lint(*opened.outlines, mapping.layers)
+            updates = settled_updates(bench, targets, suspects)
+            named = sorted(each.explanation.cause for each in updates.findings)
+            assert named == [f"setting:{cause}" for cause in causes], (name, updates.findings)
+            assert {each.explanation.confidence for each in updates.findings} <= {"confirmed"}
+            assert bool(bench.decayed) == decayed, name
 
 
 def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> None:

@@ -28,7 +28,8 @@ MODELS = "parity_tests.external_models"
 DATA = (
     dict.fromkeys(("images", "drops"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads"), "texts")
-    | {"tokens": "tokens"}
+    | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
+    | dict.fromkeys(("tokens", "padded"), "tokens")
 )
 
 
@@ -144,6 +145,27 @@ WRONG = [
         [("forward/norm0", "batch_norm_mode"), ("gradient/norm0/gamma", "frozen")],
     ),
     ("tokens", "Tokens", "padding", [("gradient/embedded/embeddings", "setting:padding_id")]),
+    (
+        "tokens",
+        "Tokens",
+        "row",
+        [("gradient/embedded/embeddings", "structure:embedding gradient of padding")],
+    ),
+    ("tokens", "Tokens", "stopped", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
+    ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
+    ("padded", "Tokens", "", [("forward/head", "structure:mean masked 0")]),
+    ("steps", "Steps", "last", [("forward/mixed", "structure:getitem other end")]),
+    ("steps", "Steps", "state", [("forward/mixed", "structure:gru first step")]),
+    ("steps", "Steps", "max", [("forward/head", "structure:max axes (1,) kept")]),
+    (
+        "dropping_steps",
+        "Steps",
+        "last",
+        [("forward/mixed", "setting:input_dropout"), ("forward/mixed", "setting:recurrent_dropout")],
+    ),
+    ("step_dropout", "MaskedSteps", "rate", [("forward/mixed", "structure:dropout rate 0.3")]),
+    ("last_steps", "LastSteps", "state", [("forward/mixed", "structure:gru last step")]),
+    ("last_steps", "LastSteps", "step", [("forward/mixed", "structure:getitem other end of axis 1")]),
     ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "left_out")]),
@@ -185,6 +207,9 @@ def test_what_is_wired_otherwise_is_named(
         ("heads", "Heads"),
         ("plain", "Plain"),
         ("tokens", "Tokens"),
+        ("steps", "Steps"),
+        ("step_dropout", "MaskedSteps"),
+        ("last_steps", "LastSteps"),
     ],
 )
 def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) -> None:
@@ -206,6 +231,8 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
             ("heads", "Heads", "view, sine"),
             ("frozen_norms", "Norms", "frozen, eval, sine"),
             ("tokens", "Tokens", "padding, half"),
+            # The largest of all is no mean of some.
+            ("padded", "Tokens", "largest"),
             # Without the function the sum would agree, and what the second layer is given would not.
             ("rolled", "Rolled", "behind"),
         ]

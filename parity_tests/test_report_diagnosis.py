@@ -234,7 +234,7 @@ def test_json_holds_the_whole_diagnosis(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "diagnosis.json").read_text())
     assert (data["format"], data["schema_version"], data["exit_code"]) == ("parity-diagnosis", 2, 1)
     assert {field.name for field in fields(Diagnosis)} <= set(data)
-    assert data["findings"][0]["explanation"] == asdict(ACTIVATION)
+    assert data["findings"][0]["explanation"] == {**asdict(ACTIVATION), "layers": []}
     assert data["findings"][2]["explanation"] is None
     assert len(data["steps"][1]["as_trained"]) == len(diagnosis.steps[1].as_trained)
 

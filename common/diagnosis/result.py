@@ -97,7 +97,12 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why. cause: its key in the catalogue. text: one sentence. fix: one line. evidence: what was tried."""
+    """Why.
+
+    cause: its key in the catalogue. text: one sentence. fix: one line. evidence: what was tried. defect: what is wrong
+    wherever it is, so that findings with equal ones are one; "" where it is of this place alone. layers: all that have
+    it, the finding's own first; none where it is of no layer.
+    """
 
     cause: str
     text: str
@@ -106,6 +111,8 @@ class Explanation:
     evidence: str
     # Which of the two runs is the odd one, by its label; "" where that cannot be known.
     culprit: str = ""
+    defect: str = ""
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -119,10 +119,13 @@ def pixels():
     return keras.Model(image, layers.Conv2D(4, 1, name="classes")(x))
 
 
-def decayed():
+def decayed(factor=0.01):
     """With an L2 penalty on all that is trained."""
     x = keras.Input((6,))
-    penalty = {name: keras.regularizers.L2(0.01) for name in ("kernel_regularizer", "bias_regularizer")}
+    penalty = {
+        name: keras.regularizers.L2(factor) if factor else None
+        for name in ("kernel_regularizer", "bias_regularizer")
+    }
     y = keras.layers.Dense(4, activation="tanh", name="first", **penalty)(x)
     return keras.Model(x, keras.layers.Dense(3, name="head", **penalty)(y))
 
@@ -133,3 +136,17 @@ def sgd():
 
 def adam():
     return keras.optimizers.Adam(0.01)
+
+
+def adamw():
+    return keras.optimizers.AdamW(0.01, weight_decay=0.02)
+
+
+def adamw_default():
+    return keras.optimizers.AdamW(0.01)
+
+
+def adamw_of_kernels():
+    optimizer = adamw()
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer

@@ -263,3 +263,27 @@ def halved_sgd(parameters):
 
 def decoupled_adam(parameters):
     return torch.optim.AdamW(parameters, 0.01, weight_decay=0.02)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, 0.01, weight_decay=0.02, eps=1e-7)
+
+
+def coupled_adam(parameters):
+    return torch.optim.Adam(parameters, 0.01, weight_decay=0.02, eps=1e-7)
+
+
+def _of_kernels(parameters):
+    """A weight decay of kernels alone."""
+    both = [[], []]
+    for each in parameters:
+        both[each.dim() > 1].append(each)
+    return [{"params": each, "weight_decay": 0.02 * decays} for decays, each in enumerate(both)]
+
+
+def adamw_of_kernels(parameters):
+    return torch.optim.AdamW(_of_kernels(parameters), 0.01, eps=1e-7)
+
+
+def sgd_of_kernels(parameters):
+    return torch.optim.SGD(_of_kernels(parameters), 0.1)

@@ -110,6 +110,46 @@ def tokens() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+class MeanOfTokens(layers.Layer):
+    """The mean of what is no padding: id 0."""
+
+    def call(self, y, ids):
+        there = ops.cast(ops.not_equal(ids, 0), y.dtype)[..., None]
+        return ops.sum(y * there, axis=1) / ops.sum(there, axis=1)
+
+
+def padded() -> keras.Model:
+    """Tokens and the mean of those that are no padding."""
+    x = keras.Input((7,), dtype="int32")
+    y = layers.Dense(4, name="first")(layers.Embedding(10, 4, name="embedded")(x))
+    return keras.Model(x, layers.Dense(3, name="head")(MeanOfTokens(name="mean")(y, x)))
+
+
+def steps(place: int = 0, **dropout) -> keras.Model:
+    """One step of what a GRU gives, without its largest number."""
+    x = keras.Input((7, 6))
+    y = layers.GRU(4, return_sequences=True, name="gru", **dropout)(x)[:, place]
+    y = layers.Dense(5, name="mixed")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(y - ops.max(y, axis=1, keepdims=True)))
+
+
+def dropping_steps() -> keras.Model:
+    """The last step, with a dropout of its inputs and its state."""
+    return steps(-1, dropout=0.3, recurrent_dropout=0.2)
+
+
+def step_dropout() -> keras.Model:
+    """The last step, with a dropout of its inputs."""
+    return steps(-1, dropout=0.3)
+
+
+def last_steps() -> keras.Model:
+    """The last step of both directions."""
+    x = keras.Input((7, 6))
+    y = layers.Bidirectional(layers.GRU(4, return_sequences=True, name="cell"), name="both")(x)[:, -1]
+    return keras.Model(x, layers.Dense(3, name="head")(layers.Dense(5, name="mixed")(y)))
+
+
 def plain(frozen: str = "") -> keras.Model:
     x = keras.Input((6,))
     first = layers.Dense(4, trainable=not frozen, name="first")

@@ -179,9 +179,58 @@ class Tokens(nn.Module):
         self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.embedded(x)
+        row = 0 if "row" in self.wrong else None
+        y = F.embedding(x, self.embedded.weight, row) if row is not None else self.embedded(x)
         y = (y + y.detach()) / 2 if "half" in self.wrong else y
-        return self.head(self.first(y).mean(1))
+        y = self.first(y.detach() if "stopped" in self.wrong else y)
+        if "largest" in self.wrong:
+            return self.head(y.amax(1))
+        there = (x != 0).unsqueeze(-1)
+        return self.head((y * there).sum(1) / there.sum(1) if "there" in self.wrong else y.mean(1))
+
+
+class Steps(nn.Module):
+    """A port of `steps`, `dropping_steps`; wrong: 'last', 'state', 'max'."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.gru = nn.GRU(6, 4, batch_first=True)
+        self.mixed, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, state = self.gru(x)
+        y = self.mixed(state[0] if "state" in self.wrong else out[:, -1 if "last" in self.wrong else 0])
+        return self.head(y - (y.max() if "max" in self.wrong else y.max(1, keepdim=True).values))
+
+
+class MaskedSteps(nn.Module):
+    """A port of `dropping_steps`' dropout of inputs: one mask for all steps."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.rate, self.steps = 0.5 if wrong == "rate" else 0.3, Steps("last")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.steps(x * F.dropout(torch.ones_like(x[:, :1]), self.rate, self.training))
+
+
+class LastSteps(nn.Module):
+    """A port of `last_steps`; wrong: the states of both directions, or the steps that these are of."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.both = nn.GRU(6, 4, batch_first=True, bidirectional=True)
+        self.mixed, self.head = nn.Linear(8, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, state = self.both(x)
+        if self.wrong == "state":
+            y = torch.cat([state[0], state[1]], 1)
+        else:
+            y = torch.cat([out[:, -1, :4], out[:, 0 if self.wrong == "step" else -1, 4:]], 1)
+        return self.head(self.mixed(y))
 
 
 class Plain(nn.Module):

@@ -51,3 +51,8 @@ def conv():
 
 def pool():
     return nn.Sequential(OrderedDict(pool=nn.AvgPool2d(3, stride=2, padding=1)))
+
+
+def norm():
+    """A batch norm."""
+    return nn.Sequential(OrderedDict(norm=nn.BatchNorm2d(2)))

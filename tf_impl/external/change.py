@@ -69,6 +69,8 @@ def write(layer: Any, setting: str, value: Any) -> None:
         _force(layer, setting, value, _with_unbiased_variance if value == "unbiased" else None)
     elif setting == "pass_mode" and kind == "batch_norm":
         _force(layer, setting, value, _in_inference if value == "inference" else None)
+    elif setting in _CELL_MASKS and value in (0.0, settings_of(layer)[setting]):
+        _drop_in_cells(layer, setting, value)
     elif setting in ("function", "approximate") and kind == "activation":
         native = settings_of(layer).get(setting) == value
         function = None if native else _function(setting, value)
@@ -88,6 +90,8 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dilation": ("dilation_rate", tuple),
     "interpolation": ("interpolation", lambda value: value),
 }
+# By setting of a recurrent layer what gives its cell the mask.
+_CELL_MASKS = {"input_dropout": "get_dropout_mask", "recurrent_dropout": "get_recurrent_dropout_mask"}
 _PIECEWISE = ("linear", "relu", "relu6", "hard_sigmoid")
 _SMOOTH = ("gelu", "silu", "mish", "selu", "elu", "sigmoid", "tanh", "softplus", "softsign")
 # Canonical function -> Keras's.
@@ -150,6 +154,25 @@ def _pad(layer: Any, kind: str, setting: str, value: Any) -> None:
     if wanted != native:
         _force(layer, setting, value, make)
         vars(layer)[FORCED].update(wanted)
+
+
+def _drop_in_cells(layer: Any, setting: str, value: float) -> None:
+    """Have the cells of a recurrent layer drop nothing, or as they do; masks are drawn in either case, and counted."""
+    forced = vars(layer).get(FORCED, {})
+    object.__setattr__(layer, FORCED, forced)
+    method, inner = _CELL_MASKS[setting], [layer]
+    if isinstance(layer, keras.layers.Bidirectional):
+        inner = [layer.forward_layer, layer.backward_layer]
+    forced.pop(setting, None)
+    for cell in (each.cell for each in inner):
+        vars(cell).pop(method, None)
+        if value != settings_of(layer)[setting]:
+            object.__setattr__(cell, method, _masking_nothing(getattr(cell, method)))
+            forced[setting] = value
+
+
+def _masking_nothing(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: tf.nest.map_structure(tf.ones_like, own(x))
 
 
 def _in_inference(call: Any) -> Any:

@@ -79,7 +79,7 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         framework="tensorflow",
         target=target,
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
-        optimizer=None if optimizer is None else describe(optimizer),
+        optimizer=None if optimizer is None else describe(optimizer, model),
         seconds=time.perf_counter() - began,
     )
     return found.model_copy(update={"output_names": _output_names(model)})
@@ -222,8 +222,8 @@ def shapes(values: Any) -> tuple[Shape, ...]:
     return tuple(tuple(v.shape) for v in flat if isinstance(v, tf.Tensor | np.ndarray | CommonVariable))
 
 
-def describe(optimizer: Any) -> OptimizerInfo:
-    """The settings of an optimizer of keras.optimizers; of another class, '' as kind and none."""
+def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
+    """The settings of an optimizer of keras.optimizers for a model; of another class, '' as kind and none."""
     cls = type(optimizer)
     scale: Settings = {}
     if isinstance(optimizer, optim.LossScaleOptimizer):
@@ -255,7 +255,12 @@ def describe(optimizer: Any) -> OptimizerInfo:
         "accumulation": int(optimizer.gradient_accumulation_steps or 1),
         "maximize": False,
     }
-    return OptimizerInfo(kind=kind, type=name, settings={**common, **own, **always, **scale})
+    trained = {} if not optimizer.weight_decay else {name: each for _, _, name, each in owned(model)}
+    undecayed = tuple(
+        name for name, each in trained.items() if each.trainable and not optimizer._use_weight_decay(each)
+    )
+    settings = {**common, **own, **always, **scale}
+    return OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
 
 
 def _number(value: Any) -> float | None:

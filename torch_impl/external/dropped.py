@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from parity.common.external.process.altering import Altering, Ways
+from parity.torch_impl.alterations.base import same
 
 # Function -> whether it drops whole channels. Each takes (input, p, training), functional ones in place, too.
 DROPPING: dict[Callable[..., Any], bool] = {
@@ -94,7 +95,7 @@ class Drops:
 
     def _moved_before(self, x: Tensor, result: Callable[[], Tensor]) -> Ways:
         """Before the call that made what is given, on one of its operands."""
-        if self.latest is None or not _same(self.latest[-1], x):
+        if self.latest is None or not same(self.latest[-1], x):
             return {}
         name, func, args, kwargs, _ = self.latest
         ways: Ways = {}
@@ -119,13 +120,7 @@ class Drops:
         self._given = None
 
         def behind() -> Any:
-            made = func(*(given if _same(dropped, each) else each for each in args), **kwargs)
+            made = func(*(given if same(dropped, each) else each for each in args), **kwargs)
             return made * factor if isinstance(made, Tensor) and made.shape == factor.shape else made
 
         return {"dropout behind": ("comes behind a dropout, and before it is right", behind)}
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Whether a tensor is another one, or a copy that a tap has made of it."""
-    both = isinstance(left, Tensor) and isinstance(right, Tensor) and left.shape == right.shape
-    return left is right or (both and torch.equal(left, right))

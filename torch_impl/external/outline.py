@@ -78,7 +78,7 @@ def outline(model: nn.Module, target: str, inputs: Any = None, optimizer: Any = 
         framework="torch",
         target=target,
         versions={"torch": torch.__version__},
-        optimizer=None if optimizer is None else describe(optimizer),
+        optimizer=None if optimizer is None else describe(optimizer, model),
         seconds=time.perf_counter() - began,
     )
 
@@ -175,8 +175,8 @@ class _Functions(TorchFunctionMode):
         return result
 
 
-def describe(optimizer: Any) -> OptimizerInfo:
-    """The settings of an optimizer of torch.optim; of another class, '' as kind and none.
+def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
+    """The settings of an optimizer of torch.optim for a model; of another class, '' as kind and none.
 
     Clipping is no part of a torch optimizer: the loop does it, and nothing here tells how.
     """
@@ -190,14 +190,17 @@ def describe(optimizer: Any) -> OptimizerInfo:
     counts = [len(group["params"]) for group in groups]
     settings = {setting: _together([one[setting] for one in each], counts) for setting in each[0]}
     decays = [one["weight_decay"] for one in each]
+    without: set[int] = set()
     if len(set(decays)) == 2 and 0.0 in decays:
         # Biases and norms without decay: one decay, over some of the tensors.
         settings["weight_decay"] = next(decay for decay in decays if decay)
         number = sum(count for count, decay in zip(counts, decays, strict=True) if decay)
         settings["decay_mask"] = f"{number} of {sum(counts)} tensors"
+        without = {id(each) for group in groups if not group["weight_decay"] for each in group["params"]}
     if kind == "adam" and groups[0].get("decoupled_weight_decay"):
         kind = "adamw"
-    return OptimizerInfo(kind=kind, type=name, settings=settings)
+    undecayed = tuple(name for name, tensor in names.tensors(model).items() if id(tensor) in without)
+    return OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
 
 
 def _together(values: list[Setting], counts: list[int]) -> Setting:

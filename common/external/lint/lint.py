@@ -58,6 +58,11 @@ class Difference(Spec):
         return f"in torch: {self.fix_torch}"
 
     @property
+    def defect(self) -> str:
+        """What differs, wherever it does: setting and both values."""
+        return f"{self.setting} {self.keras_value!r} {self.torch_value!r}"
+
+    @property
     def where(self) -> str:
         """The layer, by both names where these differ."""
         if self.keras and self.torch and self.keras != self.torch:

@@ -50,7 +50,7 @@ def components(pairs: Sequence[Pair], keras: Outline, torch: Outline) -> list[Co
             (side, infos[side][name].layer)
             for side, names in enumerate((pair.keras, pair.torch))
             # What is only tied to it on the other side computes something else.
-            for name in (names[:1] if pair.rule in ("copies", "tied_kernel") else names)
+            for name in (names[:1] if pair.parsed.shared_by_one else names)
         ]
         for pair in pairs
     ]

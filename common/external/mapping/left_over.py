@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from parity.common.external.mapping.parameter_groups import ParameterGroup
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
-from parity.common.spec.external.rules import parse_rule
+from parity.common.spec.external.rules import Constant, parse_rule
 
 # How many layers one may stand for.
 _MOST_FUSED = 4
@@ -82,7 +82,7 @@ def biases(
         for side in (keras, torch)
     ]
     for pair in pairs:
-        if pair.rule.startswith("constant(0;"):
+        if isinstance(pair.parsed, Constant) and not pair.parsed.value:
             side = 0 if pair.keras else 1
             alone[side].append(tensors[side][(pair.keras or pair.torch)[0]])
     # The layers of which each has a tensor of the other's.

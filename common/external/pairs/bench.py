@@ -51,6 +51,18 @@ class PairTrace:
     misshapen: frozenset[str]
 
 
+@dataclass(frozen=True)
+class UnsharedLayer:
+    """A layer that Keras calls several times, and those that torch has for it, each with its own tensors, in words.
+
+    agrees: whether the outputs do while these tensors are equal.
+    """
+
+    keras: str
+    torch: str
+    agrees: bool
+
+
 @dataclass
 class LoadedPair(TracedModels):
     """Both models alive, and what they are trained by.
@@ -72,14 +84,13 @@ class LoadedPair(TracedModels):
 class Bench(LoadedPair):
     """Both models at work, their tensors mapped.
 
-    unshared: a layer that Keras calls several times, with the layers that torch has for it, each with its own tensors;
-    and whether the outputs agree while these are equal. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
+    unshared: a layer that Keras calls several times, and torch has several for. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out.
     """
 
     mapping: Mapping
-    unshared: tuple[tuple[str, str], bool] | None = None
+    unshared: UnsharedLayer | None = None
     decayed: str = ""
     frozen: dict[str, str] = field(default_factory=dict)
 
@@ -87,6 +98,37 @@ class Bench(LoadedPair):
     def points(self) -> Sequence[Point]:
         """The places where the same numbers should be."""
         return points_of(*self.outlines, self.mapping)
+
+    @cached_property
+    def rounded_constants(self) -> str | None:
+        """Which constants go through float32, and how far outputs and gradients are off for it; None where none does.
+
+        Of the models as they are when it is first asked for: what is put right later may use other constants.
+        """
+        with exact_constants(self) as rounded:
+            exact = [self.reference(True), self.torch_pass(True)]
+        if not rounded:
+            return None
+        stock = [self.reference(True), self.torch_pass(True)]
+        off = 0.0
+        for now, was in zip(exact, stock, strict=True):
+            for ours, theirs in ((now.outputs, was.outputs), (now.gradients, was.gradients)):
+                # Of all together: a gradient that is only rounding is no measure.
+                largest = max((float(np.abs(value).max(initial=0.0)) for value in ours.values()), default=0.0)
+                apart = (float(np.abs(value - theirs[name]).max(initial=0.0)) for name, value in ours.items())
+                off = max(off, max(apart, default=0.0) / (largest or 1.0))
+        named = ", ".join(rounded[:_NAMED])
+        more = f" and {len(rounded) - _NAMED} more" if len(rounded) > _NAMED else ""
+        return (
+            f"constants that go through float32: {named}{more}; by experiment: with these kept in float64 outputs or"
+            f" gradients change by {off:.2g}, and the models are compared so; no fault of the port"
+        )
+
+    @cached_property
+    def penalty(self) -> float:
+        """What Keras's regularizers and add_loss add to its mean loss, without rounded constants; torch's has nothing of the kind."""
+        with exact_constants(self):
+            return self.keras.forward(self.inputs[0], training=True, taps=False).penalty
 
     def reference(self, training: bool, also: Sequence[str] = ()) -> PassResult:
         """Keras's pass, forward and backward; with gradients of frozen tensors `also`."""
@@ -207,40 +249,13 @@ def exact_constants(bench: Bench) -> Iterator[list[str]]:
             rounded += [f"{name} {what}" for what in side.exact_constants(False)]
 
 
-def rounded_constants(bench: Bench) -> str | None:
-    """Say which constants go through float32, and how far outputs and gradients are off for it; None where none does."""
-    with exact_constants(bench) as rounded:
-        exact = [bench.reference(True), bench.torch_pass(True)]
-    if not rounded:
-        return None
-    stock = [bench.reference(True), bench.torch_pass(True)]
-    off = 0.0
-    for now, was in zip(exact, stock, strict=True):
-        for ours, theirs in ((now.outputs, was.outputs), (now.gradients, was.gradients)):
-            # Of all together: a gradient that is only rounding is no measure.
-            largest = max((float(np.abs(value).max(initial=0.0)) for value in ours.values()), default=0.0)
-            apart = (float(np.abs(value - theirs[name]).max(initial=0.0)) for name, value in ours.items())
-            off = max(off, max(apart, default=0.0) / (largest or 1.0))
-    named = ", ".join(rounded[:_NAMED])
-    more = f" and {len(rounded) - _NAMED} more" if len(rounded) > _NAMED else ""
-    return (
-        f"constants that go through float32: {named}{more}; by experiment: with these kept in float64 outputs or"
-        f" gradients change by {off:.2g}, and the models are compared so; no fault of the port"
-    )
-
-
-def penalty_of(bench: Bench) -> float:
-    """What Keras's regularizers and add_loss add to its loss; torch's model has nothing of the kind."""
-    return bench.keras.forward(bench.inputs[0], training=True, taps=False).penalty
-
-
 def taken_apart(bench: Bench) -> bool:
     """Whether training makes two unequal tensors of what is one on the other side."""
     trained = {info.name for outline in bench.outlines for info in outline.tensors if info.trainable}
     return any(
         trained.issuperset((*pair.keras, *pair.torch))
         for pair in bench.mapping.tensors
-        if pair.rule in ("copies", "tied_kernel")
+        if pair.parsed.shared_by_one
     )
 
 
@@ -332,7 +347,7 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
     if bench.unshared is not None:
         # Of a layer that is several in torch, each has a part of it.
         layers = {info.name: info.layer for info in bench.outlines[0].tensors}
-        mapped -= {name for name in mapped if layers[name] == bench.unshared[0][0]}
+        mapped -= {name for name in mapped if layers[name] == bench.unshared.keras}
     found = []
     for name, due in reversed(reference.gradients.items()):
         if name not in mapped:

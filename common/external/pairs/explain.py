@@ -91,7 +91,16 @@ def made(bench: Bench, changes: Sequence[Reversible]) -> Iterator[None]:
 
 def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Explanation:
     """Explain a deviation by a difference of settings."""
-    return Explanation(f"setting:{suspect.setting}", suspect.text, confidence, suspect.fix, evidence)
+    layers = (suspect.where,) if suspect.keras or suspect.torch else ()
+    return Explanation(
+        f"setting:{suspect.setting}",
+        suspect.text,
+        confidence,
+        suspect.fix,
+        evidence,
+        defect=suspect.defect,
+        layers=layers,
+    )
 
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
@@ -185,16 +194,14 @@ def _by_mode(tensor: DeviatingTensor) -> list[Attribution]:
         deviation = tensor.deviation_with([way])
         if deviation <= limits.LIVE_FLOAT64:
             evidence = tensor.by_experiment(deviation, f": {way.layer} of {side} run in inference mode")
-            return [Attribution(mode_cause(tensor.bench, side, [point], evidence), (way,))]
+            return [Attribution(mode_cause(tensor.bench, side, point, evidence), (way,))]
     return []
 
 
-def mode_cause(bench: Bench, side: str, points: Sequence[Point], evidence: str) -> Explanation:
-    """Explain batch norms of which `side` alone takes the batch's statistics in training, at some points."""
-    ours = ", ".join(dict.fromkeys(point.keras_layer for point in points))
-    theirs = ", ".join(dict.fromkeys(point.torch_layer for point in points))
-    layers = {point.keras_layer for point in points}
-    frozen = not any(info.trainable for info in bench.outlines[0].tensors if info.layer in layers)
+def mode_cause(bench: Bench, side: str, point: Point, evidence: str) -> Explanation:
+    """Explain a batch norm of which `side` alone takes the batch's statistics in training."""
+    ours, theirs = point.keras_layer, point.torch_layer
+    frozen = not any(info.trainable for info in bench.outlines[0].tensors if info.layer == ours)
     if side == "torch":
         why = ", being frozen," if frozen else ""
         text = (
@@ -208,7 +215,8 @@ def mode_cause(bench: Bench, side: str, points: Sequence[Point], evidence: str) 
             " of Keras normalises by the batch's and updates its own"
         )
         fix = f"leave {theirs} in train() in torch, or set trainable = False in Keras"
-    return Explanation(MODE, text, "confirmed", fix, evidence)
+    layers = (f"{ours} ({theirs} in torch)",)
+    return Explanation(MODE, text, "confirmed", fix, evidence, defect=side, layers=layers)
 
 
 def _by_weights(tensor: DeviatingTensor) -> list[Attribution]:
@@ -306,7 +314,12 @@ def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
                     cause, text = "added", f"torch's model has {what}, of which Keras's has nothing"
                     fix, how = f"take {layer} out of torch", f": {layer} passed over"
                 evidence = tensor.by_experiment(deviation, how)
-                return [Attribution(Explanation(cause, text, "confirmed", fix, evidence))]
+                defect = f"{kinds.get(layer)} {known[layer].settings}" if layer in known else ""
+                return [
+                    Attribution(
+                        Explanation(cause, text, "confirmed", fix, evidence, defect=defect, layers=(layer,))
+                    )
+                ]
     return []
 
 

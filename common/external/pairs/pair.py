@@ -26,12 +26,11 @@ from parity.common.external.lint.lint import MAPPED_AWAY, lint
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
+    UnsharedLayer,
     decides,
     exact_constants,
     losses,
-    penalty_of,
     place_of,
-    rounded_constants,
     taken_apart,
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
@@ -51,7 +50,7 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
-from parity.common.external.pairs.updates import Updates, compare_updates, penalties_of
+from parity.common.external.pairs.updates import Updates, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
@@ -185,10 +184,9 @@ class _Flow:
         self.suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
         self._show()
         self.updates = self._updates()
-        rounded = rounded_constants(self.bench)
-        if rounded is not None:
-            self._tell(rounded)
-        penalized = bool(penalty_of(self.bench)) and not self.bench.decayed
+        if self.bench.rounded_constants is not None:
+            self._tell(self.bench.rounded_constants)
+        penalized = bool(self.bench.penalty) and not self.bench.decayed
         alike = self._forward() and not penalized and not taken_apart(self.bench)
         alike = alike and not self.bench.frozen and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
@@ -242,7 +240,7 @@ class _Flow:
         self.bench.torch.write({name: state[other] for name, other in found.copies.items()})
         self.suspects = lint(*self.bench.outlines, known_layers(*self.bench.outlines, self.bench.mapping))
         self.updates = None
-        self.bench.unshared = (found.keras, found.torch), self._forward()
+        self.bench.unshared = UnsharedLayer(found.keras, found.torch, self._forward())
         return self._diagnosed(None)
 
     def _show(self) -> None:
@@ -256,21 +254,9 @@ class _Flow:
         if self.asked.optimizers is None:
             return None
         self._say("comparing updates by the optimizers")
-        reference = self.bench.reference(training=True)
-        given = self.bench, self.asked.optimizers, reference.gradients, self.suspects
-        with exact_constants(self.bench):
-            penalty = penalty_of(self.bench)
-        penalties = penalties_of(self.bench, penalty) if penalty else None
-        updates = None if penalties is None else compare_updates(*given, penalties)
-        if updates is not None and not updates.findings:
-            self.bench.decayed = (
-                f"Keras's model adds {reference.penalty:.3g} to its mean loss, which torch's optimizer makes up for: with the"
-                " gradients of that penalty three updates agree (L2(c) is a coupled weight decay of 2c); the loss that Keras"
-                " reports is higher by the penalty, and longer training was not compared"
-            )
+        updates = settled_updates(self.bench, self.asked.optimizers, self.suspects)
+        if self.bench.decayed:
             self._tell(self.bench.decayed)
-        else:
-            updates = compare_updates(*given)
         worst = max((one.deviation for one in updates.tensors), default=0.0)
         self._tell(f"optimizers: three updates by the same gradients differ by at most {worst:.2g}")
         return updates
@@ -306,8 +292,7 @@ class _Flow:
     def _spec(self) -> TrainSpec:
         optimizer = self.asked.optimizer
         if optimizer is None:
-            info = self.bench.outlines[0].optimizer
-            optimizer = None if info is None else optimizer_spec(info)
+            optimizer = optimizer_spec(self.bench, 0)
             if optimizer is None:
                 raise SpecError(
                     "the optimizers make the same updates, and no optimizer of ours is like them, so that no"
@@ -316,6 +301,10 @@ class _Flow:
             self._tell(
                 f"the optimizers make the same updates; trained with ours of the same settings: {type(optimizer).__name__}"
             )
+        if isinstance(optimizer.decay_mask, tuple):
+            # A training calls the tensors of an imported model so.
+            mask = tuple(f"model/{name}" for name in optimizer.decay_mask)
+            optimizer = optimizer.model_copy(update={"decay_mask": mask})
         joined = None
         if not is_plain(self.asked):
             path = self.folder / SAMPLES

@@ -9,7 +9,7 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
-from parity.common.external.pairs.points import Point, repaired_calls, segments_of
+from parity.common.external.pairs.points import Point, Segment, repaired_calls, segments_of
 from parity.common.external.process.pass_result import Arrays, PassResult
 
 
@@ -23,6 +23,10 @@ class Places:
         self._bench = bench
         self.segments = segments_of(bench.outlines, bench.points)
         self.left_out: list[str] = []
+
+    def segment_of(self, number: int) -> Segment:
+        """What computes the n-th tensor of a trace; the outputs, which come last, have one together."""
+        return self.segments[min(number, len(self.segments) - 1)]
 
     def pair_calls(self) -> None:
         """Pair the calls of layers that are called several times by what they compute."""

@@ -16,7 +16,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
-from parity.common.external.process.altering import HEADS
+from parity.common.external.process.altering import GRADIENT, HEADS
 
 # How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
 _MOVED, _NEAREST = "moved", 4
@@ -82,7 +82,11 @@ class Structure:
         # A search in a large model ends, too.
         left = limits.SECONDS_OF_TRIALS / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
         singles, pairs = (min(most, int(left) + 1) for most in (limits.ALTERATIONS_TRIED, limits.PAIRS_TRIED))
-        torch = list(self._candidates("torch", tensor, training))
+        torch = [
+            each
+            for each in self._candidates("torch", tensor, training)
+            if not (each.way or "").startswith(GRADIENT)
+        ]
         moved = [each for each in torch if (each.way or "").startswith(_MOVED)][:_NEAREST]
         torch = (
             moved if moved_only else [each for each in torch if each.way not in {one.way for one in moved}]
@@ -128,6 +132,21 @@ class Structure:
             return [_attributed(found, tensor)]
         return [_attributed([each], tensor, len(found) - 1) for each in found]
 
+    def of_gradients(self, tensor: DeviatingTensor) -> list[Attribution]:
+        """The alterations that change gradients alone and make their deviation vanish, as one; none where none do.
+
+        Args:
+            tensor: what measures the gradients; it is of no segment.
+        """
+        calls = [
+            each
+            for each in self._candidates("torch", tensor, training=True)
+            if (each.way or "").startswith(GRADIENT)
+        ]
+        tried = itertools.chain(([each] for each in calls), _alike(calls))
+        found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
+        return [] if found is None else [_attributed(found, tensor)]
+
     def _candidates(self, side: str, tensor: DeviatingTensor, training: bool) -> Iterator[Alteration]:
         """What can be tried: of the calls before the place the nearest first."""
         bench, point = self._bench, tensor.segment.point
@@ -171,5 +190,14 @@ def _attributed(alterations: Sequence[Alteration], tensor: DeviatingTensor, othe
         f", and so in {more} more calls" if more else ""
     )
     fix = f"change {these} in torch" if ours else "do the same in torch"
-    cause = f"structure:{first.name} {first.way}"
-    return Attribution(Explanation(cause, text, "confirmed", fix, evidence), tuple(alterations))
+    point = tensor.segment.point
+    why = Explanation(
+        f"structure:{first.name} {first.way}",
+        text,
+        "confirmed",
+        fix,
+        evidence,
+        defect=first.side,
+        layers=("the outputs" if point is None else point.keras_layer,),
+    )
+    return Attribution(why, tuple(alterations))

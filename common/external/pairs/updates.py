@@ -6,8 +6,9 @@ Three updates by different gradients, so that slots and bias corrections are see
 
 from __future__ import annotations
 
+import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,15 +24,16 @@ from parity.common.external.pairs.bench import Bench, exact_constants, frozen_ap
 from parity.common.external.pairs.explain import by_setting
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
-from parity.common.spec.external.outline import OptimizerInfo
 from parity.common.spec.external.target import Target
-from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+from parity.common.spec.optimizers import AdamW, OptimizerBase, parse_optimizer
 from parity.common.state.zero_gradient import measured_zero_gradients
 
 Slots = dict[str, dict[str, Array]]
 # By name of Keras's tensors the factors of their absolute values and of their squares in its loss.
 Penalties = dict[str, tuple[float, float]]
 _FACTOR = re.compile(r"l[12] [0-9.e+-]+")
+_DECAYS = ("weight_decay", "weight_decay_mode", "decay_mask")
+_LISTED = 4
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
 
 
@@ -45,6 +47,36 @@ class Updates:
     tensors: tuple[TensorComparison, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+
+
+def settled_updates(
+    bench: Bench, optimizers: tuple[Target, Target], suspects: Sequence[Difference]
+) -> Updates:
+    """Give both optimizers the same gradients, of the models' losses; an L2 penalty of Keras's is what torch's weight decay is.
+
+    `bench.decayed` is set where that makes up for the penalty, whatever else differs.
+
+    Args:
+        bench: both models, with equal weights.
+        optimizers: Keras's and torch's.
+        suspects: differences of their settings.
+
+    Raises:
+        ExternalModelError: an optimizer cannot be made or used.
+    """
+    reference = bench.reference(training=True)
+    penalties = penalties_of(bench) if bench.penalty else None
+    if penalties is not None:
+        updates = compare_updates(bench, optimizers, reference.gradients, suspects, penalties)
+        if all(one.explanation is not None for one in updates.findings):
+            so = "but for what else differs in the optimizers " if updates.findings else ""
+            bench.decayed = (
+                f"Keras's model adds {reference.penalty:.3g} to its mean loss, which torch's optimizer makes up for: with the"
+                f" gradients of that penalty three updates agree {so}(L2(c) is a coupled weight decay of 2c); the loss that"
+                " Keras reports is higher by the penalty, and longer training was not compared"
+            )
+            return updates
+    return compare_updates(bench, optimizers, reference.gradients, suspects)
 
 
 def compare_updates(
@@ -89,7 +121,6 @@ def compare_updates(
         for name in named
     )
     off = [one for one in tensors if not one.agrees]
-    infos = [outline.optimizer for outline in bench.outlines]
     notes: list[str] = []
     leak = max(tensor_deviation(np.subtract(rounded[name], before[name]), moved[name]) for name in named)
     if leak > limits.LIVE_FLOAT64:
@@ -100,9 +131,10 @@ def compare_updates(
     if not off:
         return Updates(tensors, (), tuple(notes))
     causes: list[Explanation] = []
-    specs = [None if info is None else spec_of(info) for info in infos]
+    specs = [_as_adam(spec_of(bench, side)) for side in (0, 1)]
     if specs[0] is not None and specs[1] is not None:
-        formula = _Formula(specs[0], specs[1], before, sets)
+        plain = [_scaled(named, number) for number in range(len(_FACTORS))]
+        formula = _Formula(specs[0], specs[1], before, (sets, plain))
         if formula.is_followed(moved, other):
             causes = formula.causes(suspects)
             notes += formula.notes
@@ -111,7 +143,7 @@ def compare_updates(
     return Updates(tensors, findings, tuple(notes))
 
 
-def penalties_of(bench: Bench, penalty: float) -> Penalties | None:
+def penalties_of(bench: Bench) -> Penalties | None:
     """Of Keras's tensors the factors of L1 and L2, as settings say; None where these do not make up the penalty."""
     settings = {info.path: info.settings for info in bench.outlines[0].layers}
     state = bench.keras.read()
@@ -123,7 +155,7 @@ def penalties_of(bench: Bench, penalty: float) -> Penalties | None:
             found[info.name] = float(factors.get("l1", 0)), float(factors.get("l2", 0))
     values = ((l1, l2, state[name]) for name, (l1, l2) in found.items())
     total = sum(l1 * float(np.abs(w).sum()) + l2 * float(np.square(w).sum()) for l1, l2, w in values)
-    return found if abs(total - penalty) <= limits.LIVE_FLOAT64 * penalty else None
+    return found if abs(total - bench.penalty) <= limits.LIVE_FLOAT64 * bench.penalty else None
 
 
 def _penalized(gradients: Arrays, state: Arrays, penalties: Penalties) -> Arrays:
@@ -135,21 +167,33 @@ def _penalized(gradients: Arrays, state: Arrays, penalties: Penalties) -> Arrays
     }
 
 
-def spec_of(info: OptimizerInfo) -> OptimizerBase | None:
-    """A user's optimizer as a spec; None where ours have no such one."""
-    if not info.kind:
+def spec_of(bench: Bench, side: int) -> OptimizerBase | None:
+    """The user's optimizer of Keras (side 0) or torch (1) as a spec, tensors by Keras's names; None where ours have none."""
+    info = bench.outlines[side].optimizer
+    if info is None or not info.kind:
         return None
+    undecayed = set(info.undecayed)
+    if side:
+        pairs = (pair for pair in bench.mapping.tensors if undecayed & set(pair.torch))
+        undecayed = {name for pair in pairs for name in pair.keras}
     data: dict[str, object] = {"kind": info.kind}
     try:
         known = type(parse_optimizer({"kind": info.kind, "learning_rate": 1.0})).model_fields
         data |= {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in info.settings.items()
-            if name in known and name != "ema" and value is not None
+            if name in known and name not in ("ema", "decay_mask") and value is not None
         }
+        if undecayed:
+            data["decay_mask"] = sorted(glob.escape(name) for name in undecayed)
         return parse_optimizer(data).resolve("keras")
     except (ValidationError, ExternalModelError):
         return None
+
+
+def _as_adam(spec: OptimizerBase | None) -> OptimizerBase | None:
+    """AdamW is Adam with another mode of its weight decay."""
+    return parse_optimizer({**spec.to_dict(), "kind": "adam"}) if isinstance(spec, AdamW) else spec
 
 
 def _mapped(bench: Bench, state: Arrays) -> Arrays:
@@ -167,49 +211,101 @@ def _scaled(gradients: Arrays, number: int) -> Arrays:
 
 
 class _Formula:
-    """Both optimizers as formulas, and between them those with some settings of one and some of the other."""
+    """Both optimizers as formulas, and between them those with some settings of one and some of the other.
+
+    sets: by update the gradients that Keras's is given, and those that torch's is: where the former have those of a
+    penalty, torch's weight decay stands for it.
+    """
 
     def __init__(
-        self, ours: OptimizerBase, theirs: OptimizerBase, before: Arrays, sets: Sequence[Arrays]
+        self,
+        ours: OptimizerBase,
+        theirs: OptimizerBase,
+        before: Arrays,
+        sets: tuple[Sequence[Arrays], Sequence[Arrays]],
     ) -> None:
         self.ours, self.theirs, self.before, self.sets = ours, theirs, before, sets
         self.notes: list[str] = []
+        # An optimizer without weight decay has any mode of it.
+        penalized = any(
+            not np.array_equal(a[name], b[name]) for a, b in zip(*sets, strict=True) for name in a
+        )
+        self._alike = {name for name in _DECAYS if penalized}
 
     def is_followed(self, moved: Arrays, other: Arrays) -> bool:
         """Whether both optimizers do what their settings say."""
-        pairs = ((moved, self.ours), (other, self.theirs))
-        return all(_off(found, self._changes(spec)) <= limits.LIVE_FLOAT64 for found, spec in pairs)
+        pairs = ((moved, self._due()), (other, self._changes(self.theirs, self.sets[1])))
+        return all(_off(found, due) <= limits.LIVE_FLOAT64 for found, due in pairs)
 
     def causes(self, suspects: Sequence[Difference]) -> list[Explanation]:
-        """The settings without which the two would still differ."""
+        """The settings without which the two would still differ; none where all together do not explain it."""
         if type(self.ours) is not type(self.theirs):
             return []
-        fields = {s.setting: s for s in suspects if s.setting in type(self.ours).model_fields}
-        due = self._changes(self.ours)
+        known = type(self.theirs).model_fields
+        fields: dict[str, Difference | None] = {
+            s.setting: s for s in suspects if s.setting in known and s.setting not in self._alike
+        }
+        if self.ours.decay_mask != self.theirs.decay_mask and "decay_mask" not in self._alike:
+            fields.setdefault("decay_mask", None)
+        due = self._due()
         found = []
         for setting, suspect in fields.items():
-            without = _with(self.theirs, {f: getattr(self.ours, f) for f in fields if f != setting})
+            without = self._mixed(fields.keys() - {setting})
             if without is None:
                 continue
-            deviation = _off(due, self._changes(without))
+            deviation = _off(due, self._changes(without, self.sets[1]))
             if deviation > limits.LIVE_FLOAT64:
                 evidence = (
                     f"by formula: with Keras's value of all other settings the updates still differ by {deviation:.2g},"
                     " and with this one too they are equal"
                 )
-                found.append(by_setting(suspect, "confirmed", evidence))
-            else:
+                if suspect is None or setting == "decay_mask":
+                    found.append(self._masks(evidence))
+                else:
+                    found.append(by_setting(suspect, "confirmed", evidence))
+            elif suspect is not None:
                 self.notes.append(f"{suspect.text}: of no consequence for these updates")
-        every = _with(self.theirs, {field: getattr(self.ours, field) for field in fields})
-        return found if every is not None and _off(due, self._changes(every)) <= limits.LIVE_FLOAT64 else []
+        every = self._mixed(fields.keys())
+        explained = every is not None and _off(due, self._changes(every, self.sets[1])) <= limits.LIVE_FLOAT64
+        return found if explained else []
 
-    def _changes(self, spec: OptimizerBase) -> Arrays:
+    def _masks(self, evidence: str) -> Explanation:
+        """Explain that other tensors decay."""
+        sides = {"Keras": self.ours, "torch": self.theirs}
+        decaying = {
+            side: {name for name, value in self.before.items() if spec.decays(name, value.shape)}
+            for side, spec in sides.items()
+        }
+        told = [
+            f"of {_listed(sorted(decaying[side] - decaying[other]))} in {side} only"
+            for side, other in (("Keras", "torch"), ("torch", "Keras"))
+            if decaying[side] - decaying[other]
+        ]
+        text = f"weight decay is {' and '.join(told)}"
+        fix = (
+            "in torch: param_groups with weight_decay=0 of what does not decay in Keras, and of nothing else"
+        )
+        return Explanation("setting:decay_mask", text, "confirmed", fix, evidence)
+
+    def _mixed(self, of_keras: Iterable[str]) -> OptimizerBase | None:
+        """Torch's with some settings of Keras's; None where there is no such optimizer."""
+        return _with(self.theirs, {name: getattr(self.ours, name) for name in of_keras})
+
+    def _due(self) -> Arrays:
+        return self._changes(self.ours, self.sets[0])
+
+    def _changes(self, spec: OptimizerBase, sets: Sequence[Arrays]) -> Arrays:
         """What the formula makes of the weights."""
-        weights = {n: np.array(v, np.float64) for n, v in self.before.items() if n in self.sets[0]}
+        weights = {n: np.array(v, np.float64) for n, v in self.before.items() if n in sets[0]}
         slots = slots_of(spec, weights)
-        for step, gradients in enumerate(self.sets):
+        for step, gradients in enumerate(sets):
             weights, slots = updated(spec, step, weights, gradients, slots)
         return {name: np.subtract(value, self.before[name]) for name, value in weights.items()}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:

@@ -11,6 +11,8 @@ Ways = dict[str, tuple[str, Callable[[], Any]]]
 _KEPT = 12
 # A way that reshapes have together, whichever function makes them: one that splits goes with one that joins.
 HEADS = "heads"
+# How a way begins that changes nothing but gradients.
+GRADIENT = "gradient"
 
 
 class Altering:

@@ -66,11 +66,16 @@ class OperationInfo(LayerInfo):
 
 
 class OptimizerInfo(Spec):
-    """kind: as our optimizer specs call it, '' where it is none. settings: in canonical names and meanings."""
+    """A user's optimizer.
+
+    kind: as our optimizer specs call it, '' where it is none. settings: in canonical names and meanings. undecayed: names of
+    the trained tensors without the weight decay that others have.
+    """
 
     kind: str
     type: str
     settings: Settings = {}
+    undecayed: tuple[str, ...] = ()
 
 
 class Outline(Spec):

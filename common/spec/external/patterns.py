@@ -37,6 +37,8 @@ class Rule:
     text: str
     # What training by this rule cannot keep equal, for a person; '' for a bijection.
     note = ""
+    # Whether one side has one tensor where the other has several, which training makes unequal.
+    shared_by_one = False
 
     def torch_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
         """The shapes of `count` torch tensors, given Keras's; raises ExternalModelError where the rule does not fit."""

@@ -74,7 +74,7 @@ class Copies(_OneShape):
     To Keras all must be equal. The gradient is the sum.
     """
 
-    text, counts = "copies", (1, None)
+    text, counts, shared_by_one = "copies", (1, None), True
     note = "Keras shares one tensor where torch has several: after a step they are no longer equal"
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
@@ -95,7 +95,7 @@ class TiedKernel(Rule):
     To torch: the embedding's values. To Keras: both alike. Of the gradient of one no other has a share.
     """
 
-    text = "tied_kernel"
+    text, shared_by_one = "tied_kernel", True
     note = "torch shares one tensor where Keras has two: after a step they are no longer equal"
 
     def _shapes(self, shapes: Sequence[Shape], count: int, to_torch: bool) -> list[Shape]:

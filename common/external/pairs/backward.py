@@ -1,0 +1,177 @@
+"""What deviates behind the outputs: losses, penalties, and the gradients that flow back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.lint.lint import Difference
+from parity.common.external.pairs.bench import PairTrace, compared, gradients, losses, place_of
+from parity.common.external.pairs.explain import DeviatingTensor, by_setting, ways_of
+from parity.common.external.pairs.frozen import frozen_cause
+from parity.common.external.pairs.loss_causes import loss_cause
+from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.process.pass_result import Arrays
+
+
+class BackwardSearch:
+    """The part of a search that looks at losses and gradients."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+
+    def loss(self, trace: PairTrace) -> Iterator[Finding]:
+        """Yield that the losses of equal outputs differ."""
+        tensors = losses(self.search.bench, trace.reference, trace.injected)
+        self.search.injected += tensors
+        off = [tensor for tensor in tensors if not tensor.agrees]
+        if off and self.search.barrier >= 0:
+            # What a layer that could not be put right makes of what is behind it.
+            self.search.add_to(
+                next(n for n, f in enumerate(self.search.findings) if f.name == self.search.barred), off
+            )
+        elif off:
+            # Ours is one formula in either framework.
+            own = any(term.own is not None for term in self.search.bench.losses[0].terms)
+            yield finding_of("loss", off, why=loss_cause(self.search.bench) if own else None)
+
+    def penalty(self, trace: PairTrace) -> Iterator[Finding]:
+        """Yield what Keras's model adds to its loss, and torch's does not."""
+        if not trace.reference.penalty:
+            return
+        penalties = [s for s in self.search.suspects if s.setting.endswith("_regularizer")]
+        self.search.used |= set(penalties)
+        if self.search.bench.decayed:
+            self.search.notes.append(self.search.bench.decayed)
+            return
+        what = "; ".join(s.text for s in penalties) or "add_loss or an activity regularizer"
+        text = (
+            f"Keras's model adds {trace.reference.penalty:.3g} to its mean loss, and torch's nothing: {what}"
+        )
+        fix = "add the same to the loss in torch, or leave it out in Keras"
+        evidence = (
+            "read from the live models: without it the losses were compared, with it they differ by this much"
+        )
+        why = Explanation("penalty", text, "confirmed", fix, evidence)
+        yield finding_of("loss", [TensorComparison("penalty", None, math.inf, limits.LIVE_FLOAT64)], why=why)
+
+    def run(self, trace: PairTrace) -> Iterator[Finding]:
+        """Yield what deviates of what flows back to each layer's output, from the loss on, and of the gradients of parameters."""
+        flowing = []
+        for point in reversed(self.search.bench.points):
+            due = trace.reference.activation_gradients.get(point.keras)
+            own = trace.injected.activation_gradients.get(point.torch)
+            if point.linear or due is None or own is None or point.torch in trace.misshapen:
+                continue
+            flowing.append(compared(f"backward/{point.name}", due, own))
+        self.search.injected += flowing
+        reduced = gradients(self.search.bench, trace.reference, trace.injected)
+        self.search.injected += reduced
+        reduced = yield from self._frozen(trace, reduced)
+        reduced = yield from self._by_settings(trace, reduced)
+        reduced = yield from self._by_calls(trace, reduced)
+        # What flows back to a place only locates.
+        if any(not tensor.agrees for tensor in reduced):
+            yield from self._first_of("backward", flowing)
+        if not any(finding.stage == "backward" for finding in self.search.findings):
+            yield from self._first_of("gradient", reduced)
+
+    def _frozen(
+        self, trace: PairTrace, rows: Sequence[TensorComparison]
+    ) -> Generator[Finding, None, list[TensorComparison]]:
+        """Yield what one side alone trains, all that either side freezes as one finding; return the other rows."""
+        bench = self.search.bench
+        for side in ("keras", "torch"):
+            names = {name for name, frozen in bench.frozen.items() if frozen == side}
+            if not names:
+                continue
+            torch = {t for pair in bench.mapping.tensors if names & set(pair.keras) for t in pair.torch}
+            ours = bench.reference(True, also=sorted(names if side == "keras" else ()))
+            theirs = bench.torch_pass(True, trace.injections, sorted(torch if side == "torch" else ()))
+            now = [row for row in gradients(bench, ours, theirs) if place_of(row) in names]
+            off = [row for row in rows if place_of(row) in names] or [replace(now[0], deviation=math.inf)]
+            yield finding_of("gradient", off, why=frozen_cause(bench, side, names, torch, now))
+        layers = {info.name: info.layer for info in bench.outlines[0].tensors}
+        held = {layers[name] for name in bench.frozen}
+        self.search.used |= {s for s in self.search.suspects if s.setting == "trainable" and s.keras in held}
+        return [row for row in rows if place_of(row) not in bench.frozen]
+
+    def _by_settings(
+        self, trace: PairTrace, rows: list[TensorComparison]
+    ) -> Generator[Finding, None, list[TensorComparison]]:
+        """Yield gradients that agree with a setting alike that changes nothing else; return the other rows."""
+        bench, off = self.search.bench, {}
+        for suspect in (
+            s for s in self.search.suspects if s.changes == "backward" and s not in self.search.used
+        ):
+            here = [row for row in rows if not row.agrees and self.search.layer_of(row) == suspect.keras]
+            if here:
+                off[suspect] = here
+
+        def compared_now() -> Callable[[Difference], list[TensorComparison]]:
+            passes = bench.reference(True), bench.torch_pass(True, trace.injections)
+            now = {place_of(row): row for row in gradients(bench, *passes)}
+            return lambda suspect: [
+                now.get(place_of(row), replace(row, deviation=math.inf)) for row in off[suspect]
+            ]
+
+        kept = self.search.put_right({s: ways_of(s) for s in off}, compared_now) if off else {}
+        for suspect, deviation in kept.items():
+            was = off[suspect][0].deviation
+            evidence = (
+                f"by experiment: with it alike the gradient deviates by {deviation:.2g} instead of {was:.2g}"
+            )
+            why = by_setting(suspect, "confirmed", evidence)
+            if suspect.setting == "padding_id":
+                row = suspect.keras_value if suspect.torch_value is None else suspect.torch_value
+                why = replace(
+                    why, text=f"{why.text}: only the gradient of row {row} differs, which is left out there"
+                )
+            yield finding_of("gradient", off[suspect], why=why)
+            rows = [row for row in rows if row not in off[suspect]]
+        self.search.used |= kept.keys()
+        return rows
+
+    def _by_calls(
+        self, trace: PairTrace, rows: list[TensorComparison]
+    ) -> Generator[Finding, None, list[TensorComparison]]:
+        """Yield gradients that agree with calls of torch's made otherwise that change nothing else; return the other rows."""
+        off = [row for row in rows if not row.agrees]
+        if not off or self.search.barrier >= 0 or self.search.wrong_loss is not None:
+            return rows
+        bench = self.search.bench
+
+        def measure(more: Arrays) -> float:
+            passed = bench.torch_pass(True, {**trace.injections, **more})
+            now = gradients(bench, trace.reference, passed)
+            return max((row.deviation for row in now if not row.agrees), default=0.0)
+
+        segment = Segment(None, (), frozenset(), frozenset())
+        worst = max(row.deviation for row in off)
+        causes = self.search.structure.of_gradients(DeviatingTensor(bench, segment, [], measure, worst))
+        for cause in causes:
+            yield finding_of("gradient", off, why=cause.explanation)
+        return [row for row in rows if row.agrees] if causes else rows
+
+    def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
+        """The first of a backward pass that deviates, with the others, which may follow from it."""
+        off = [tensor for tensor in tensors if not tensor.agrees]
+        if not off:
+            return
+        if self.search.wrong_loss is not None:
+            # What another loss sends back.
+            self.search.add_to(self.search.wrong_loss, off)
+            return
+        if self.search.barrier >= 0:
+            # A layer that could not be put right is wrong in its backward pass, too.
+            places = enumerate(self.search.findings)
+            self.search.add_to(
+                next(n for n, f in places if f.explanation is None or f.stage == "forward"), off
+            )
+            return
+        agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
+        yield finding_of(stage, off, agreeing)

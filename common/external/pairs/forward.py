@@ -1,0 +1,173 @@
+"""The points of a forward pass that deviate by themselves, in order, each put right before the next is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.lint.lint import Difference
+from parity.common.external.pairs.bench import PairTrace, compared, of_stage, place_of
+from parity.common.external.pairs.explain import (
+    MODE,
+    Change,
+    DeviatingTensor,
+    by_setting,
+    made,
+    mode_cause,
+    ways_of,
+)
+from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.pairs.structure import Alteration
+from parity.common.external.process.pass_result import Arrays
+
+
+class ForwardSearch:
+    """The part of a search that looks at activations and outputs."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+
+    def run(self, stage: str, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
+        """Yield every point that deviates by itself, in order; return the last trace of the stage, forward or evaluation."""
+        known: set[str] = {place_of(finding) for finding in self.search.findings}
+        for _ in range(limits.MOST_REPAIRS):
+            off = (n for n, t in enumerate(trace.tensors) if not t.agrees and place_of(t) not in known)
+            number = next(off, None)
+            if number is None:
+                break
+            apart = self.search.places.cut_otherwise(trace, number, stage == "forward")
+            if apart:
+                self.search.places.leave_out(apart)
+                trace = self.search.bench.trace(stage == "forward")
+                continue
+            if self._blocked(trace, number, known):
+                break
+            tensor = of_stage(trace.tensors[number], stage)
+            known.add(place_of(tensor))
+            agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
+            self.search.trial = (self._deviating(trace, number, stage == "forward"), True)
+            self.search.agreed = {place_of(row) for row in trace.tensors if row.agrees}
+            yield finding_of(stage, [tensor], agreeing)
+            if any(attribution.changes for attribution in self.search.attributed):
+                trace = self._repair_alike(stage, trace, known)
+                if self.search.attributed[0].explanation.cause.startswith("structure:"):
+                    trace = self._behind(trace, place_of(tensor), stage == "forward")
+            else:
+                self.search.bar(number, tensor.name)
+        self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
+        return trace
+
+    def keeps(self, training: bool) -> Callable[[Sequence[Alteration]], bool]:
+        """Return what says whether all points that agree do so with changes, too: with those of a cause they do."""
+
+        def keeps(changes: Sequence[Alteration]) -> bool:
+            with made(self.search.bench, changes):
+                rows = self.search.bench.trace(training).tensors
+            return all(row.agrees for row in rows if place_of(row) in self.search.agreed)
+
+        return keeps
+
+    def _behind(self, trace: PairTrace, place: str, training: bool) -> PairTrace:
+        """The trace without a place that is put right and shows it only in what is made of it."""
+        if all(row.agrees for row in trace.tensors if place_of(row) == place):
+            return trace
+        self.search.places.leave_out([place])
+        return self.search.bench.trace(training)
+
+    def _blocked(self, trace: PairTrace, number: int, known: set[str]) -> bool:
+        """Whether a layer before has another shape, so that what follows could not be given what is due."""
+        for before in trace.tensors[:number]:
+            name = place_of(before)
+            point = next((p for p in self.search.bench.points if p.name == name), None)
+            if name in known and point is not None and point.torch in trace.misshapen:
+                self.search.notes.append(
+                    f"what comes after {name} could not be compared by itself: its output has another shape"
+                )
+                return True
+        return False
+
+    def _repair_alike(self, stage: str, before: PairTrace, known: set[str]) -> PairTrace:
+        """Put the same right in all layers that have it too, at once: a default differs everywhere. The next trace."""
+        training = stage == "forward"
+        ways: dict[Explanation, Sequence[Change]] = {}
+        places: dict[Explanation, list[TensorComparison]] = {}
+        for number, was in enumerate(before.tensors):
+            if was.agrees or place_of(was) in known:
+                continue
+            for why, changes in self._elsewhere(self.search.places.segment_of(number)):
+                ways[why] = changes
+                places.setdefault(why, []).append(was)
+        trace = self.search.bench.trace(training)
+        if not ways:
+            return trace
+
+        def rows() -> Callable[[Explanation], list[TensorComparison]]:
+            nonlocal trace
+            trace = self.search.bench.trace(training)
+            now = {place_of(row): row for row in trace.tensors}
+            return lambda why: [now[place_of(was)] for was in places[why]]
+
+        kept = self.search.put_right(ways, rows)
+        for why, deviation in kept.items():
+            off = [of_stage(was, stage) for was in places[why]]
+            evidence = (
+                f"by experiment: set in {len(ways)} more layers at once, with it the deviation is {deviation:.2g} instead"
+                f" of {off[0].deviation:.2g}"
+            )
+            self.search.findings.append(finding_of(stage, off, why=replace(why, evidence=evidence)))
+            known |= {place_of(was) for was in off}
+        self.search.use(kept)
+        return self.search.bench.trace(training) if len(kept) < len(ways) else trace
+
+    def _elsewhere(self, segment: Segment) -> Iterator[tuple[Explanation, Sequence[Change]]]:
+        """What has just been found to be the cause, as it would be in another segment, and what takes it away there."""
+        for why, changes in ((a.explanation, a.changes) for a in self.search.attributed):
+            for suspect in self.search.suspects:
+                alike = f"setting:{suspect.setting}" == why.cause and suspect.defect == why.defect
+                if alike and suspect not in self.search.used and segment.holds(suspect.keras, suspect.torch):
+                    yield by_setting(suspect, "confirmed", ""), ways_of(suspect)
+            point = segment.point
+            for way in changes if why.cause == MODE and point is not None else ():
+                assert isinstance(way, Change) and point is not None
+                layer = point.torch_layer if way.side == "torch" else point.keras_layer
+                yield mode_cause(self.search.bench, way.side, point, ""), [replace(way, layer=layer)]
+
+    def _deviating(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
+        segment, injections = self.search.places.segment_of(number), trace.injections
+        return DeviatingTensor(
+            self.search.bench,
+            segment,
+            [s for s in self.search.suspects if s not in self.search.used and _may_show(s, training)],
+            lambda more: self._by_itself(segment, trace, {**injections, **more}, training),
+            trace.tensors[number].deviation,
+            trace.reference.activations,
+            trace.as_trained.activations,
+        )
+
+    def _by_itself(self, segment: Segment, trace: PairTrace, injections: Arrays, training: bool) -> float:
+        """The deviation of a segment's point, or of the outputs, with the models as they are now."""
+        bench, point = self.search.bench, segment.point
+        due = {
+            p.keras: trace.reference.activations[p.keras]
+            for p in bench.points
+            # A function that belongs to the segment is at the end of the layer before it.
+            if f"{p.keras_layer}/activation" not in segment.keras or p == point
+        }
+        if point is None:
+            ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
+            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, inject=injections)
+            return max(tensor.deviation for tensor in bench.outputs(ours, theirs))
+        own = bench.keras_own(point, due, training)
+        passed = bench.torch.forward(
+            bench.inputs[1], training=training, taps=[point.torch], inject=injections
+        )
+        return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
+
+
+def _may_show(suspect: Difference, training: bool) -> bool:
+    """Whether a difference of settings may change what a layer gives."""
+    drops = suspect.kind.endswith("dropout") or suspect.setting.endswith("dropout")
+    return suspect.changes in ("forward", "layout") or (training and drops)

@@ -1,0 +1,113 @@
+"""What the search for findings on two live models knows, shared by its parts: forward, backward, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
+from parity.common.external.lint.lint import Difference
+from parity.common.external.pairs.bench import Bench, place_of
+from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor
+from parity.common.external.pairs.places import Places
+from parity.common.external.pairs.structure import Structure
+
+Cause = TypeVar("Cause", Explanation, Difference)
+STEP = 0
+
+
+class Search:
+    """Two live models, and what has been found of them.
+
+    suspects: differences of their settings. used: those that a finding tells of. findings: until now. notes: what else a
+    reader must know. injected: every comparison in which torch was given Keras's tensors. trial: what can be tried of
+    the finding that is isolated now, and whether what is found stays changed; attributed: its causes. agreed: the
+    points that agree when it is explained. barrier: the number of the last point that deviates for a reason that could
+    not be put right, -1 where there is none; barred: its finding's name.
+    """
+
+    def __init__(
+        self, bench: Bench, suspects: Sequence[Difference], findings: list[Finding], notes: list[str]
+    ) -> None:
+        self.bench, self.suspects, self.findings, self.notes = bench, list(suspects), findings, notes
+        self.used: set[Difference] = set()
+        self.places, self.structure = Places(bench), Structure(bench)
+        self.injected: list[TensorComparison] = []
+        self.trial: tuple[DeviatingTensor, bool] | None = None
+        self.attributed: Sequence[Attribution] = ()
+        self.agreed: set[str] = set()
+        self.barrier, self.barred = -1, ""
+
+    @property
+    def wrong_loss(self) -> int | None:
+        """The number of the first finding that says that the losses differ."""
+        found = (n for n, f in enumerate(self.findings) if f.stage == "loss" and f.name != "penalty")
+        return next(found, None)
+
+    def bar(self, number: int, name: str) -> None:
+        """Remember a point that deviates for a reason that could not be put right, by its number and its finding's name."""
+        if number >= self.barrier:
+            self.barrier, self.barred = number, name
+
+    def put_right(
+        self,
+        ways: Mapping[Cause, Sequence[Change]],
+        rows: Callable[[], Callable[[Cause], Sequence[TensorComparison]]],
+    ) -> dict[Cause, float]:
+        """Take several causes away at once; those whose rows then agree stay so: the largest deviation of each.
+
+        Args:
+            ways: by cause the changes of which the first that can be made takes it away.
+            rows: compares the models as they are now, and gives the rows of a cause.
+        """
+        undo: dict[Cause, Change] = {}
+        for cause, changes in ways.items():
+            made = next(filter(None, map(self.made, changes)), None)
+            if made is not None:
+                undo[cause] = made
+        now = rows()
+        kept = {
+            cause: max(row.deviation for row in now(cause))
+            for cause in undo
+            if all(row.agrees for row in now(cause))
+        }
+        for cause in undo.keys() - kept.keys():
+            undo[cause].make(self.bench)
+        return kept
+
+    def use(self, causes: Iterable[Explanation]) -> None:
+        """Count differences of settings as told."""
+        texts = {why.text for why in causes}
+        self.used |= {suspect for suspect in self.suspects if suspect.text in texts}
+
+    def made(self, way: Change) -> Change | None:
+        """Make a change; the one that takes it back, None where it cannot be made."""
+        try:
+            return way.make(self.bench)
+        except ExternalModelError:
+            return None
+
+    def add_to(self, number: int, off: Sequence[TensorComparison]) -> None:
+        """Count deviations to an earlier finding."""
+        old = self.findings[number]
+        self.findings[number] = replace(old, tensors=(*old.tensors, *off))
+
+    def layer_of(self, tensor: TensorComparison) -> str:
+        """Return the Keras layer that owns a tensor."""
+        name = place_of(tensor).removeprefix("buffers/")
+        info = next((t for t in self.bench.outlines[0].tensors if t.name == name), None)
+        return name if info is None else info.layer
+
+
+def finding_of(
+    stage: str,
+    tensors: Sequence[TensorComparison],
+    agreeing: Sequence[TensorComparison] = (),
+    why: Explanation | None = None,
+) -> Finding:
+    """Return a finding of the first of some tensors, with the last ones before it that agree."""
+    shown = tuple(agreeing)[-limits.AGREEING_SHOWN :]
+    return Finding(STEP, stage, tensors[0].name, (), tuple(tensors), shown, why)

@@ -1,0 +1,1 @@
+"""Experiments on the functions that a live torch model calls: each call made otherwise."""

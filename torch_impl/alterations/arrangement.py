@@ -1,0 +1,255 @@
+"""Calls that arrange elements: in another order, from the other end, in the other layout."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.common.external.process.altering import HEADS, Ways
+from parity.torch_impl.alterations.base import AXES_OF_SEQUENCES, Function
+from parity.torch_impl.alterations.reductions import REDUCTIONS
+
+# With so many operands each order is tried, with more the reverse and exchanges of two neighbours.
+_ALL_ORDERS = 3
+
+
+def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Operands in another order."""
+    tensors = list(args[0] if args else kwargs.get("tensors", ()))
+    count = len(tensors)
+    orders = list(itertools.permutations(range(count)))[1:] if count <= _ALL_ORDERS else []
+    if not orders:
+        orders = [tuple(reversed(range(count)))]
+        for place in range(count - 1):
+            order = list(range(count))
+            order[place], order[place + 1] = order[place + 1], order[place]
+            orders.append(tuple(order))
+    rest = {key: value for key, value in kwargs.items() if key != "tensors"}
+    reversed_in_time: Ways = {
+        f"flip {number + 1}": (
+            f"takes operand {number + 1} with axis 1 the other way round: reversed it is right",
+            partial(
+                func,
+                [each.flip(1) if place == number else each for place, each in enumerate(tensors)],
+                *args[1:],
+                **rest,
+            ),
+        )
+        for number, tensor in enumerate(tensors)
+        if tensor.dim() == AXES_OF_SEQUENCES
+    }
+    return reversed_in_time | {
+        f"order {order}": (
+            f"takes its operands in another order: {tuple(number + 1 for number in order)} is right",
+            partial(func, [tensors[number] for number in order], *args[1:], **rest),
+        )
+        for order in orders
+    }
+
+
+def divided(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Parts in the other order."""
+    text = "gives its parts in an order that is not Keras's: the reverse is right"
+    return {"reverse": (text, lambda: tuple(reversed(func(*args, **kwargs))))}
+
+
+def reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """The same elements, in the order that they have with the channels at the other end."""
+    given = args[0] if args else None
+    if not isinstance(given, Tensor):
+        return {}
+    rest, ways = args[1:], {}
+    if given.dim() > 2:
+        for text, source, target in (("last", 1, -1), ("first", -1, 1)):
+            moved = partial(torch.movedim, given, source, target)
+            ways[f"channels {text}"] = (
+                f"takes the elements of {tuple(given.shape)} as they lie, and the order with axis {source} moved to"
+                f" {target} is right",
+                lambda moved=moved: func(moved().contiguous(), *rest, **kwargs),
+            )
+    result = func(*args, **kwargs)
+    ways |= _with_heads(given, tuple(result.shape))
+    if result.dim() > max(2, given.dim()):
+        shape = tuple(result.shape)
+        for text, wanted, source, target in (
+            ("last", (shape[0], *shape[2:], shape[1]), -1, 1),
+            ("first", (shape[0], shape[-1], *shape[1:-1]), 1, -1),
+        ):
+            ways[f"result channels {text}"] = (
+                f"gives {shape} as the elements lie, and {wanted} with axis {source} moved to {target} is right",
+                lambda wanted=wanted, source=source, target=target: torch.movedim(
+                    given.reshape(wanted), source, target
+                ),
+            )
+    return ways
+
+
+def _with_heads(given: Tensor, result: tuple[int, ...]) -> Ways:
+    """Heads split off channels, or joined to them, with the positions and the heads exchanged as that needs."""
+    shape = tuple(given.shape)
+    told = "mixes positions and heads, since it only reshapes {} to {}: {} is right"
+    if len(shape) == 3 and len(result) in (3, 4):
+        batch, positions, channels = shape
+        if result[-2] != positions or not result[-1] or channels % result[-1]:
+            return {}
+        heads = channels // result[-1]
+        if heads == 1 or result[:-2] not in ((batch, heads), (batch * heads,)):
+            return {}
+        split = (batch, positions, heads, channels // heads)
+        text = told.format(shape, result, f"reshape{split}.transpose(1, 2)")
+        return {HEADS: (text, lambda: given.reshape(split).transpose(1, 2).reshape(result))}
+    if len(shape) in (3, 4) and len(result) == 3:
+        batch, positions, channels = result
+        if shape[-2] != positions or not shape[-1] or channels % shape[-1]:
+            return {}
+        heads = channels // shape[-1]
+        if heads == 1 or shape[:-2] not in ((batch, heads), (batch * heads,)):
+            return {}
+        parted = (batch, heads, positions, channels // heads)
+        text = told.format(shape, result, "transpose(1, 2) before it")
+        return {HEADS: (text, lambda: given.reshape(parted).transpose(1, 2).reshape(result))}
+    return {}
+
+
+def resized(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Interpolated with other corners, or by another method."""
+    names = ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    ways: Ways = {}
+    for mode, corners in (("nearest", None), ("bilinear", False), ("bilinear", True), ("bicubic", False)):
+        if (given.get("mode", "nearest"), given.get("align_corners") or None) == (mode, corners or None):
+            continue
+        text = f"interpolates by {mode}" + (f" with align_corners {corners}" if corners is not None else "")
+        changed = {**given, "mode": mode, "align_corners": corners}
+        ways[f"{mode} {corners}"] = (f"does not do what Keras does: it {text}", partial(func, **changed))
+    return ways
+
+
+def padded(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """As much at the other end of each axis."""
+    given = dict(zip(("input", "pad", "mode", "value"), args, strict=False)) | kwargs
+    pads = list(given["pad"])
+    other = [side for pair in zip(pads[1::2], pads[::2], strict=True) for side in pair]
+    if other == pads:
+        return {}
+    text = f"pads by {tuple(pads)}, and {tuple(other)}, the other side, is right"
+    return {"other side": (text, partial(func, **{**given, "pad": other}))}
+
+
+def indexed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """As many elements from the other end."""
+    given, index = args
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, Tensor) for part in parts):
+        return {}
+    axes = given.dim()
+    other, axis = [], 0
+    for number, part in enumerate(parts):
+        if part is Ellipsis:
+            axis = axes - len([p for p in parts[number + 1 :] if p is not None])
+            other.append(part)
+            continue
+        changed = part
+        if isinstance(part, slice):
+            size = given.shape[axis]
+            start, stop, step = part.indices(size)
+            length = len(range(start, stop, step))
+            if step == 1 and length < size and axis:
+                changed = slice(size - stop, size - start)
+            elif step > 1 and axis:
+                changed = slice(0 if start else 1, None, step)
+        elif isinstance(part, int) and not isinstance(part, bool) and axis:
+            changed = -1 - part
+        axis += part is not None
+        other.append(changed)
+    if other == list(parts):
+        return {}
+    text = "takes the elements of one end, and those of the other end are right"
+    ways: Ways = {"other end": (text, lambda: func(given, tuple(other)))}
+    changed_parts = [number for number, part in enumerate(parts) if other[number] is not part]
+    for number in changed_parts if len(changed_parts) > 1 else ():
+        one = (*parts[:number], other[number], *parts[number + 1 :])
+        ways[f"other end of axis {number}"] = (
+            f"takes the elements of one end of axis {number}, and those of the other end are right",
+            partial(func, given, one),
+        )
+    ways |= _both_ends(given, parts)
+    chosen = [number for number, part in enumerate(parts) if isinstance(part, int) and number]
+    if len(chosen) == 1 and all(part == slice(None) for part in parts[: chosen[0]]):
+        kept = tuple(slice(None) if number == chosen[0] else part for number, part in enumerate(parts))
+        for reduction in ("mean", "amax"):
+            ways[reduction] = (
+                f"takes one element of axis {chosen[0]}, and the {reduction} over it is right",
+                lambda reduction=reduction: REDUCTIONS[reduction](func(given, kept), chosen[0], False),
+            )
+    return ways
+
+
+def _both_ends(given: Tensor, parts: tuple[Any, ...]) -> Ways:
+    """Of the last step of two directions, the second as it is at the first step, where it ends."""
+    steps = [number for number, part in enumerate(parts) if isinstance(part, int)]
+    if given.dim() != AXES_OF_SEQUENCES or steps not in ([0], [1]) or given.shape[-1] % 2:
+        return {}
+    (axis,) = steps
+    others = [part for number, part in enumerate(parts) if number != axis]
+    if parts[axis] % given.shape[axis] != given.shape[axis] - 1 or any(
+        part != slice(None) and part is not Ellipsis for part in others
+    ):
+        return {}
+    half = given.shape[-1] // 2
+    text = (
+        f"takes the last step of both directions: of the last {half} channels, the direction that runs backward, the"
+        " first step is right, where it ends"
+    )
+    return {
+        "both ends": (
+            text,
+            lambda: torch.cat(
+                [given.select(axis, -1)[..., :half], given.select(axis, 0)[..., half:]], dim=-1
+            ),
+        )
+    }
+
+
+def rolled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Along the same axes the other way."""
+    given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
+    shifts = given["shifts"]
+    other = [-shift for shift in shifts] if isinstance(shifts, (tuple, list)) else -shifts
+    text = f"shifts by {shifts}, and {tuple(other) if isinstance(other, list) else other} is right"
+    back = partial(torch.roll, **{**given, "shifts": other})
+    return {"back": (text, back), **flipped(name, func, args, kwargs)}
+
+
+def flipped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    return {"absent": ("is left out by Keras", lambda: args[0].clone())}
+
+
+def recurrent(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """The state of the last layer of a recurrent net as it is at the other end of the sequence."""
+    # Of packed sequences the second operand has their lengths.
+    if (
+        kwargs
+        or len(args) != 9
+        or not isinstance(args[2], tuple | list)
+        or args[0].dim() != AXES_OF_SEQUENCES
+    ):
+        return {}
+    both, axis = bool(args[7]), int(bool(args[8]))
+
+    def ended(step: int) -> Any:
+        output, hidden, *others = func(*args)
+        state = output.select(axis, step)
+        last = state[..., state.shape[-1] // 2 :] if both else state
+        return (output, torch.cat([hidden[:-1], last[None]]), *others)
+
+    if both:
+        text = "gives the state of the direction that runs backward where it ends, at the first step, and the last step is right"
+        return {"last step": (text, partial(ended, -1))}
+    return {
+        "first step": ("gives the state at the last step, and the first step is right", partial(ended, 0))
+    }

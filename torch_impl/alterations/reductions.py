@@ -1,0 +1,176 @@
+"""Calls that reduce: over other axes, by another reduction, over what is no padding; softmax along another axis."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity.common.external.process.altering import Ways
+from parity.torch_impl.alterations.base import Function
+
+_REDUCING = ("mean", "sum", "amax", "amin", "logsumexp", "var", "std")
+
+# In the order of their arguments, of those that are given by their places.
+_ARGUMENTS = ("dim", "keepdim")
+
+_MOST_MASKS = 6
+
+
+def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Along another axis than that of the batch; `place` of its argument."""
+    key = "dim" if "dim" in kwargs or "axis" not in kwargs else "axis"
+    axis = kwargs.get(key, args[place] if len(args) > place else None)
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, Tensor):
+        return {}
+    ways: Ways = _over_other_axes(name, func, given, axis, args[1:], kwargs)
+    if name in ("softmax", "log_softmax", "normalize"):
+        ways["absent"] = ("is left out by Keras", lambda: given.clone())
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        return ways
+    if name in REDUCTIONS:
+        keep = bool(kwargs.get("keepdim", args[place + 1] if len(args) > place + 1 else False))
+        for other, reduced in REDUCTIONS.items():
+            if other != name:
+                text = f"reduces axis {axis}, and {other} in its place is right"
+                ways[other] = (text, partial(reduced, given, axis, keep))
+    for other in range(1, given.dim()):
+        if other == axis % given.dim():
+            continue
+        if key in kwargs:
+            call = partial(func, *args, **{**kwargs, key: other})
+        else:
+            call = partial(func, *args[:place], other, *args[place + 1 :], **kwargs)
+        ways[f"axis {other}"] = (f"works along axis {axis}, and axis {other} is right", call)
+    return ways
+
+
+def _over_other_axes(
+    name: str, func: Function, given: Tensor, axis: Any, args: Any, kwargs: Mapping[str, Any]
+) -> Ways:
+    """A reduction over other axes; where its result is broadcast, or no axis of the batch is left, with these kept."""
+    rank = given.dim()
+    if name not in _REDUCING or isinstance(axis, bool) or len(args) > len(_ARGUMENTS) or rank < 2:
+        return {}
+    if name in ("var", "std") and len(args) > 1:  # by place it is another argument
+        return {}
+    told = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+    keep = bool(told.get("keepdim", told.get("keepdims", False)))
+    rest = {key: value for key, value in told.items() if key not in (*_ARGUMENTS, "axis", "keepdims")}
+    all_axes = tuple(range(rank))
+    chosen = (axis,) if isinstance(axis, int) else tuple(axis or all_axes)
+    now = tuple(sorted(each % rank for each in chosen))
+    others = [each for size in range(1, rank) for each in itertools.combinations(all_axes[1:], size)]
+    ways: Ways = {}
+    for other in [*others, all_axes]:
+        # Another number of axes fits what follows only where the result is broadcast.
+        kept = {True} if keep or 0 in now else set()
+        if not keep and (now == all_axes or len(other) == len(now)):
+            kept.add(False)
+        for with_ones in sorted(kept, reverse=True):
+            plain = len(now) == len(other) == 1 and with_ones == keep and isinstance(axis, int)
+            if (other == now and with_ones == keep) or plain:
+                continue
+            what = "all axes, that of the batch too" if now == all_axes else f"the axes {now}"
+            right = "all axes" if other == all_axes else f"the axes {other}"
+            more = " with keepdim=True" if with_ones and not keep else ""
+            text = f"reduces {what}, and {right}{more} are right"
+            call = partial(func, given, dim=other, keepdim=with_ones, **rest)
+            ways[f"axes {other}{' kept' if with_ones else ''}"] = (text, call)
+    return ways
+
+
+def _element(given: Tensor, axis: int, keep: bool, place: int) -> Tensor:
+    chosen = given.select(axis, place)
+    return chosen.unsqueeze(axis) if keep else chosen
+
+
+REDUCTIONS: dict[str, Callable[[Tensor, int, bool], Tensor]] = {
+    "mean": torch.mean,
+    "sum": torch.sum,
+    "amax": torch.amax,
+    "the first element": partial(_element, place=0),
+    "the last element": partial(_element, place=-1),
+}
+
+
+def extreme(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """The largest or the smallest element over other axes, where all elements were compared or those along one axis."""
+    given = args[0] if args else kwargs.get("input")
+    rest = {**dict(zip(("dim", "keepdim"), args[1:], strict=False)), **kwargs}
+    rest.pop("input", None)
+    if not isinstance(given, Tensor) or isinstance(rest.get("dim"), Tensor) or "other" in rest:
+        return {}
+    if "dim" not in rest:
+        reduced = {"max": torch.amax, "min": torch.amin}[name]
+        return _over_other_axes(reduced.__name__, reduced, given, None, (), {})
+    axis = rest["dim"]
+    return {
+        f"axis {other}": (
+            f"works along axis {axis}, and axis {other} is right",
+            partial(func, given, **{**rest, "dim": other}),
+        )
+        for other in range(1, given.dim())
+        if other != axis % given.dim()
+    }
+
+
+class Masks:
+    """What a pass works with that may say which positions of a sample are padding: booleans, and ids that are 0 there."""
+
+    def __init__(self) -> None:
+        # In words, and (batch, positions).
+        self._found: list[tuple[str, Tensor]] = []
+
+    def gather(self, tensors: Sequence[Tensor]) -> None:
+        """Keep those of a call's operands that have a number for each position."""
+        for each in tensors:
+            whole = not (each.is_floating_point() or each.is_complex())
+            if not whole or each.dim() < 2 or each.numel() != each.shape[0] * each.shape[-1]:
+                continue
+            flat = each.detach().reshape(len(each), -1)
+            kind = "the mask is true" if each.dtype == torch.bool else "the ids are not 0"
+            self._keep(kind, flat if each.dtype == torch.bool else flat != 0)
+            if each.dtype == torch.bool:
+                self._keep("the mask is false", ~flat)
+
+    def _keep(self, kind: str, mask: Tensor) -> None:
+        known = any(mask.shape == other.shape and torch.equal(mask, other) for _, other in self._found)
+        if not known and len(self._found) < _MOST_MASKS and mask.any() and not mask.all():
+            self._found.append((kind, mask))
+
+    def along(self, given: Tensor, axis: int) -> Iterator[tuple[str, Tensor]]:
+        """Yield masks of the positions along an axis of a tensor, with its rank."""
+        for kind, mask in self._found:
+            if tuple(mask.shape) == (given.shape[0], given.shape[axis]):
+                yield kind, mask.reshape([s if a in (0, axis) else 1 for a, s in enumerate(given.shape)])
+
+    def ways(self, name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+        """The reduction of what a mask keeps."""
+        given = args[0] if args else kwargs.get("input")
+        axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
+        if isinstance(axis, tuple | list) and len(axis) == 1:
+            (axis,) = axis
+        plain = isinstance(axis, int) and not isinstance(axis, bool)
+        if not isinstance(given, Tensor) or not given.is_floating_point() or not plain or given.dim() < 2:
+            return {}
+        axis %= given.dim()
+        keep = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+        ways: Ways = {}
+        for number, (kind, mask) in enumerate(self.along(given, axis) if axis else ()):
+
+            def reduced(mask: Tensor = mask) -> Any:
+                if name in ("mean", "sum"):
+                    total = (given * mask).sum(axis, keepdim=keep)
+                    return total / mask.sum(axis, keepdim=keep).clamp(min=1) if name == "mean" else total
+                return func(given.masked_fill(~mask, -math.inf), *args[1:], **kwargs)
+
+            text = f"works on all positions along axis {axis}, and on those alone where {kind} is right"
+            ways[f"masked {number}"] = text, reduced
+        return ways
