@@ -300,7 +300,7 @@ def test_batch_norm_trains_alike_where_its_mathematics_are(parity: Cli) -> None:
 PORTS = {
     "OtherEpsilon": ("cnn", [("forward/norm", "setting:epsilon")]),
     "OtherActivation": ("cnn", [("forward/act1", "setting:function")]),
-    "NoResidual": ("cnn", [("forward/norm", "left_out")]),
+    "NoResidual": ("cnn", [("forward/norm", "missing_layer")]),
     "NoFunction": ("cnn", [("forward/square/before_activation", "setting:counterpart")]),
     "TwoFaults": ("cnn", [("forward/act1", "setting:function"), ("forward/norm", "setting:epsilon")]),
     "Custom": ("cnn", [("forward/output", "structure:mul without 2")]),

@@ -168,7 +168,7 @@ WRONG = [
     ("last_steps", "LastSteps", "step", [("forward/mixed", "structure:getitem other end of axis 1")]),
     ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
-    ("scaled", "Plain", None, [("forward/first", "left_out")]),
+    ("scaled", "Plain", None, [("forward/first", "missing_layer")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
 ]
 

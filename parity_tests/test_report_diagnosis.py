@@ -90,6 +90,7 @@ REDUCTION = Explanation(
     confidence="confirmed",
     fix="divide the sum of all losses once, by the count of the global batch",
     evidence="fed the sum over the replicas divided by 29, the step agrees to 3e-16",
+    layers=("dense_1", "dense_2 (fc in torch)"),
 )
 
 
@@ -280,6 +281,11 @@ def test_every_tensor_of_a_step_has_a_cell(tmp_path: Path) -> None:
 )
 def test_colours_follow_a_logarithmic_scale(deviation: float, level: int) -> None:
     assert level_of(TensorComparison("forward/a", None, deviation, 1e-12)) == level
+
+
+def test_the_page_lists_all_layers_of_a_defect(tmp_path: Path) -> None:
+    page = Page(write_page(tmp_path, synthetic()))
+    assert "2 layers" in page.text and "dense_1, dense_2 (fc in torch)" in page.text
 
 
 def test_a_parity_page_has_no_findings(tmp_path: Path) -> None:

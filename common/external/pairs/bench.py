@@ -96,7 +96,7 @@ class Bench(LoadedPair):
 
     @cached_property
     def points(self) -> Sequence[Point]:
-        """The places where the same numbers should be."""
+        """The points at which the same numbers should be."""
         return points_of(*self.outlines, self.mapping)
 
     @cached_property
@@ -273,7 +273,7 @@ def frozen_apart(bench: Bench) -> dict[str, str]:
 
 
 def decides(tensor: TensorComparison) -> bool:
-    """Whether a port with this tensor off is wrong: rows of single layers only locate, since models may be cut otherwise."""
+    """Whether a port with this tensor off is wrong: rows of single layers only locate, since models may partition the work differently."""
     stage, _, place = tensor.name.partition("/")
     return stage not in ("forward", "evaluation", "backward") or place.partition("/")[0] == OUTPUT
 

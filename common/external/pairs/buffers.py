@@ -37,7 +37,7 @@ class BufferSearch:
                 n for n, f in enumerate(self.search.findings) if place_of(f).split("/before_act")[0] == layer
             )
             number = next(same, None)
-            apart = self.search.barrier >= 0 or layer in self.search.places.left_out
+            apart = self.search.barrier >= 0 or layer in self.search.compared.skipped
             if number is not None and apart and not suspects:
                 self.search.add_to(number, mine)
                 continue

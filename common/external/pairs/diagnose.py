@@ -82,13 +82,13 @@ class PairSource(core.ObservationSource):
             self.notes.append(self.bench.rounded_constants)
         # Constants that Keras takes through float32 are no fault of a port.
         with exact_constants(self.bench):
-            self.search.places.pair_calls()
+            self.search.compared.pair_calls()
             first, self.as_trained = self._passes(weights)
             if all(tensor.agrees for tensor in self.as_trained if decides(tensor)):
                 off = {place_of(tensor) for tensor in self.as_trained if not tensor.agrees}
                 off |= {place_of(tensor) for tensor in first.tensors if not tensor.agrees}
                 if off:
-                    self.search.places.leave_out(sorted(off))
+                    self.search.compared.skip(sorted(off))
                     first, self.as_trained = self._passes(weights)
         self._first = first
         self.search.injected = [*weights]
@@ -120,9 +120,11 @@ class PairSource(core.ObservationSource):
         self.search.trial = None
         training = finding.stage != "evaluation"
         self.search.attributed = explained(tensor)
-        connected = any(each.explanation.cause in ("added", "left_out") for each in self.search.attributed)
+        connected = any(
+            each.explanation.cause in ("extra_layer", "missing_layer") for each in self.search.attributed
+        )
         if finding.stage in _PASSES and (connected or not self.search.attributed):
-            measure = self.search.places.around(place_of(finding), training)
+            measure = self.search.compared.around(place_of(finding), training)
             found = self.search.structure.causes(
                 tensor, training, measure, self.forward.keeps(training), connected
             )
@@ -149,9 +151,9 @@ class PairSource(core.ObservationSource):
             self.notes.append(
                 "no isolated stage of one step deviates: what made the runs diverge is in how they were run"
             )
-        if self.search.places.left_out:
+        if self.search.compared.skipped:
             self.notes.append(
-                f"not compared by themselves, since the two models divide the work otherwise there: {', '.join(self.search.places.left_out)};"
+                f"not compared by themselves, since the two models partition the work differently there: {', '.join(self.search.compared.skipped)};"
                 " what is behind them agrees"
             )
         self._note_the_rest()

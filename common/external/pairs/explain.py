@@ -307,11 +307,11 @@ def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
                 if deviation > limits.LIVE_FLOAT64:
                     continue
                 if side == "keras":
-                    cause, text = "left_out", f"torch's model leaves out what {what} of Keras's does"
+                    cause, text = "missing_layer", f"torch's model leaves out what {what} of Keras's does"
                     fix = f"do behind {theirs} in torch what {what} does"
                     how = f": the output of {layer} in place of that of {theirs}"
                 else:
-                    cause, text = "added", f"torch's model has {what}, of which Keras's has nothing"
+                    cause, text = "extra_layer", f"torch's model has {what}, of which Keras's has nothing"
                     fix, how = f"take {layer} out of torch", f": {layer} passed over"
                 evidence = tensor.by_experiment(deviation, how)
                 defect = f"{kinds.get(layer)} {known[layer].settings}" if layer in known else ""
@@ -342,7 +342,7 @@ def _by_inputs(tensor: DeviatingTensor) -> list[Attribution]:
                 text = f"torch's model leaves out what {tap} of Keras's does to the input {name}"
                 evidence = tensor.by_experiment(deviation, f": the output of {tap} in place of the input")
                 fix = f"do in torch what {tap} does, or leave it to the samples on both sides"
-                return [Attribution(Explanation("left_out", text, "confirmed", fix, evidence))]
+                return [Attribution(Explanation("missing_layer", text, "confirmed", fix, evidence))]
     return []
 
 

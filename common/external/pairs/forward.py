@@ -38,9 +38,9 @@ class ForwardSearch:
             number = next(off, None)
             if number is None:
                 break
-            apart = self.search.places.cut_otherwise(trace, number, stage == "forward")
+            apart = self.search.compared.partitioned_differently(trace, number, stage == "forward")
             if apart:
-                self.search.places.leave_out(apart)
+                self.search.compared.skip(apart)
                 trace = self.search.bench.trace(stage == "forward")
                 continue
             if self._blocked(trace, number, known):
@@ -74,7 +74,7 @@ class ForwardSearch:
         """The trace without a place that is put right and shows it only in what is made of it."""
         if all(row.agrees for row in trace.tensors if place_of(row) == place):
             return trace
-        self.search.places.leave_out([place])
+        self.search.compared.skip([place])
         return self.search.bench.trace(training)
 
     def _blocked(self, trace: PairTrace, number: int, known: set[str]) -> bool:
@@ -97,7 +97,7 @@ class ForwardSearch:
         for number, was in enumerate(before.tensors):
             if was.agrees or place_of(was) in known:
                 continue
-            for why, changes in self._elsewhere(self.search.places.segment_of(number)):
+            for why, changes in self._elsewhere(self.search.compared.segment_of(number)):
                 ways[why] = changes
                 places.setdefault(why, []).append(was)
         trace = self.search.bench.trace(training)
@@ -136,7 +136,7 @@ class ForwardSearch:
                 yield mode_cause(self.search.bench, way.side, point, ""), [replace(way, layer=layer)]
 
     def _deviating(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
-        segment, injections = self.search.places.segment_of(number), trace.injections
+        segment, injections = self.search.compared.segment_of(number), trace.injections
         return DeviatingTensor(
             self.search.bench,
             segment,

@@ -1,4 +1,4 @@
-"""The places in both models where the same numbers should be, in the order of the pass."""
+"""The points in both models at which the same numbers should be, in the order of the pass."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench, place_of
+from parity.common.external.pairs.compared_points import ComparedPoints
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor
-from parity.common.external.pairs.places import Places
 from parity.common.external.pairs.structure import Structure
 
 Cause = TypeVar("Cause", Explanation, Difference)
@@ -34,7 +34,7 @@ class Search:
     ) -> None:
         self.bench, self.suspects, self.findings, self.notes = bench, list(suspects), findings, notes
         self.used: set[Difference] = set()
-        self.places, self.structure = Places(bench), Structure(bench)
+        self.compared, self.structure = ComparedPoints(bench), Structure(bench)
         self.injected: list[TensorComparison] = []
         self.trial: tuple[DeviatingTensor, bool] | None = None
         self.attributed: Sequence[Attribution] = ()

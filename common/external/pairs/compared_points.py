@@ -1,4 +1,4 @@
-"""The places where two live models are compared: which calls they are, which cannot be compared, what hangs on each."""
+"""The points at which two live models are compared: which calls they are, which cannot be compared, what depends on each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from parity.common.external.pairs.points import Point, Segment, repaired_calls, 
 from parity.common.external.process.pass_result import Arrays, PassResult
 
 
-class Places:
+class ComparedPoints:
     """The points of a bench, as far as they can be compared.
 
-    segments: what computes each of them. left_out: places that the two models reach by other ways.
+    segments: what computes each of them. skipped: those not compared, since the models partition the work differently there.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self.segments = segments_of(bench.outlines, bench.points)
-        self.left_out: list[str] = []
+        self.skipped: list[str] = []
 
     def segment_of(self, number: int) -> Segment:
         """What computes the n-th tensor of a trace; the outputs, which come last, have one together."""
@@ -41,20 +41,20 @@ class Places:
 
         self._keep(repaired_calls(points, equal))
 
-    def leave_out(self, places: Sequence[str]) -> None:
-        """Compare some places no more."""
-        self.left_out += places
-        self._keep([point for point in self._bench.points if point.name not in places])
+    def skip(self, names: Sequence[str]) -> None:
+        """Compare some points no more."""
+        self.skipped += names
+        self._keep([point for point in self._bench.points if point.name not in names])
 
-    def cut_otherwise(self, trace: PairTrace, number: int, training: bool) -> list[str]:
-        """The places from one that deviates on, where what is behind them agrees if torch goes on with its own values.
+    def partitioned_differently(self, trace: PairTrace, number: int, training: bool) -> list[str]:
+        """The points from one that deviates on, where what is behind them agrees if torch goes on with its own values.
 
-        There the models only divide the work otherwise: a pad, a scale, a transposition inside a layer of one side and
-        between two of the other. None where something behind them deviates: then the place itself does.
+        There the models only partition the work differently: a pad, a scale, a transposition inside a layer of one side and
+        between two of the other. None where something behind them deviates: then the point itself does.
 
         Args:
             trace: of both models as they are now.
-            number: of the place among `trace.tensors`.
+            number: of the point among `trace.tensors`.
             training: the mode of the trace.
         """
         points = self._points()
@@ -80,7 +80,7 @@ class Places:
         return []
 
     def around(self, place: str, training: bool) -> Callable[[], float]:
-        """What measures how far a place is off now, or what is made of it, whichever is less: it may be cut otherwise."""
+        """What measures how far a point is off now, or what is made of it, whichever is less (see `partitioned_differently`)."""
         trace, points = self._bench.trace(training), self._points()
         tap = points[place].torch if place in points else None
         kept = {name: value for name, value in trace.injections.items() if name != tap}
