@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.common.base.errors import NotComparableError, RecordError
+from parity.common.base.errors import ExternalModelError, NotComparableError, RecordError
+from parity.common.base.files import replacing
 from parity.common.parity.result import judge
 from parity.common.record import RecordWriter, claim_folder, read_record
 from parity.common.record.header import STEP_FIELDS
 from parity.common.spec import RunOptions, TrainSpec, override
+from parity.common.spec.external.mapping import read_mapping
 from parity_tests.helpers.matrix import config
 from parity_tests.helpers.records import (
     DDP,
@@ -99,6 +101,30 @@ def test_a_number_that_no_training_writes_is_refused(tmp_path: Path, column: str
     with pytest.raises(RecordError, match=f"{column} is {value!r} at step 4, and must be") as error:
         read_record(tmp_path / "run")
     one_line(error.value)
+
+
+@pytest.mark.parametrize("name", ["model/a\x1b[2Jkernel", "model/kernel\n✓ parity"])
+def test_a_name_that_would_write_on_the_terminal_is_refused(tmp_path: Path, name: str) -> None:
+    run = Run.of(tiny_spec(), TORCH)
+    run.states["final"][name] = np.zeros(1)
+    with pytest.raises(RecordError, match="has control characters") as error:
+        run.write(tmp_path / "run").state("final")
+    assert one_line(error.value).isprintable()
+    (tmp_path / "mapping.yaml").write_text(
+        f"keras: a:b\ntorch: c:d\nlayers:\n  - {{keras: {json.dumps(name)}, torch: x}}\n"
+    )
+    with pytest.raises(ExternalModelError, match="has control characters"):
+        read_mapping(tmp_path / "mapping.yaml")
+
+
+def test_a_device_is_written_to_and_stays_one() -> None:
+    leader, follower = os.openpty()
+    path = Path(os.ttyname(follower))
+    with replacing(path) as place:
+        place.write_text("hello")
+    assert (os.read(leader, 5), path.is_char_device()) == (b"hello", True)
+    os.close(follower)
+    os.close(leader)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])

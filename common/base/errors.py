@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import metadata
 
 # What pyproject.toml calls the toolkit.
@@ -46,6 +47,15 @@ class StoppedError(ParityError):
 
 class MissingPackageError(ParityError):
     """A framework or an optional library is not installed."""
+
+
+def check_printable(names: Iterable[str], where: object, kind: type[ParityError]) -> None:
+    """Raise `kind` for a name that would write more on a terminal than itself: a second line, or an escape sequence."""
+    for name in names:
+        if not name.isprintable():
+            raise kind(
+                f"{where}: the name {name[:80]!a} has control characters; the file is damaged or foreign"
+            )
 
 
 def how_to_install(extra: str) -> str:

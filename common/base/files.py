@@ -30,8 +30,12 @@ def naming_os_errors(kind: type[ParityError], what: str) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a path to write to, a file or a new folder, which becomes `path` once all is written. Where that fails, `path` is as it was.
 
-    The name is the file's own, so that several processes may write into one folder at once.
+    The name is the file's own, so that several processes may write into one folder at once. A device (/dev/null) is
+    written to as it is.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield path
+        return
     temporary = partial_of(path)
     try:
         yield temporary

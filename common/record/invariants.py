@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.common.base import rng
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, check_printable
 from parity.common.data.plan import BatchPlan
 from parity.common.record.files import read_lines
 from parity.common.reference import StepScalars, learning_rate
@@ -312,6 +312,7 @@ def read_violations(folder: Path) -> tuple[Violation, ...]:
                 )
             except (KeyError, TypeError, ValueError):
                 raise RecordError(f"{path}: a line is no breach; the file is damaged or foreign") from None
+    check_printable((text for one in found for text in (one.invariant, one.text)), folder, RecordError)
     return tuple(sorted(found, key=lambda violation: (violation.step, violation.replica)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, check_printable
 from parity.common.record.files import ROWS_LIMIT, parse, read_columns, read_json, read_lines
 from parity.common.record.header import DOMAINS, STEP_FIELDS, Header, Summary, read_header
 from parity.common.record.invariants import Violation, read_violations
@@ -174,6 +174,7 @@ class RunRecord:
             return None
         folder, steps = self.folder / "taps", self.steps
         names = tuple(map(str, read_json(folder / "names.json")))
+        check_printable(names, folder / "names.json", RecordError)
         tables = []
         width = 1 + 2 * len(names)
         for replica in range(self.placement.replicas):

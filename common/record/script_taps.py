@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.common.base.errors import RecordError
+from parity.common.base.errors import RecordError, check_printable
 from parity.common.record.files import ROWS_LIMIT, read_columns, read_json, write_json
 from parity.common.record.version_0_1 import stored
 
@@ -78,6 +78,7 @@ def read_taps(folder: Path) -> ScriptTaps | None:
     names = read_json(folder / "names.json")
     if not isinstance(names, list) or len({*map(str, names)}) != len(names):
         raise RecordError(f"{folder / 'names.json'}: expected a list of different names")
+    check_printable(map(str, names), folder / "names.json", RecordError)
     width = 1 + NUMBERS * len(names)
     path = stored(folder, "fingerprints.f64")
     columns = read_columns(path, width, ROWS_LIMIT // (8 * width))

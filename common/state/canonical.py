@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from parity.common.base import rng
-from parity.common.base.errors import RecordError, SpecError
+from parity.common.base.errors import RecordError, SpecError, check_printable
 from parity.common.base.files import replacing
 from parity.common.data.files import hash_of, located
 from parity.common.reference import initial_slots
@@ -147,6 +147,7 @@ def load_state(path: Path, mapped: bool = False) -> State:
         # It names what it found there, which may be anything.
         why = ascii(str(error))[1:-1]
         raise RecordError(f"{path}: not a whole safetensors file: {why[:200]}") from None
+    check_printable(state, path, RecordError)
     return state
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from parity.common.base.errors import ExternalModelError, SpecError
+from parity.common.base.errors import ExternalModelError, SpecError, check_printable
 from parity.common.base.files import replacing
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
@@ -323,7 +323,10 @@ def read_mapping(path: Path) -> Mapping:
                 _known(data[name], ["keras", "torch"], name)
         rest = {name: value for name, value in data.items() if name != "doubtful" and value is not None}
         lines = [*(data.get("doubtful") or []), *(data.get("tensors") or [])]
-        return Mapping.parse(rest | {"tensors": lines})
+        mapping = Mapping.parse(rest | {"tensors": lines})
+        layers = [path for pair in mapping.layers for path in (pair.keras, pair.torch)]
+        check_printable([*mapping.names("keras"), *mapping.names("torch"), *layers], path, SpecError)
+        return mapping
     except SpecError as error:
         text = str(error)
         raise ExternalModelError(text if text.startswith(str(path)) else f"{path}: {text}") from None
