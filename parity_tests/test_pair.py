@@ -376,11 +376,18 @@ def test_of_stock_defaults_each_that_differs_is_named_and_nothing_else(parity: C
     assert code == 1, out + err
     found = json.loads((parity.folder / "out" / "diagnosis.json").read_text())
     assert {f["explanation"]["confidence"] for f in found["findings"]} == {"confirmed"}
-    told = sorted(f["explanation"]["text"] for f in found["findings"])
+    told = sorted(
+        (why["cause"], sorted(why["layers"])) for why in (f["explanation"] for f in found["findings"])
+    )
     opened = read_outlines(parity.folder)
     differences = lint(*opened)
     counted = [s for s in differences if s.changes not in ("initial values", "layout")]
-    assert told == sorted(s.text for s in counted)
+    defects: dict[tuple[str, str], list[str]] = {}
+    for each in counted:
+        here = defects.setdefault((each.setting, each.defect), [])
+        here += [each.where] if each.keras or each.torch else []
+    assert told == sorted((f"setting:{setting}", sorted(each)) for (setting, _), each in defects.items())
+    assert max(map(len, defects.values())) > 1
     layers = {(s.keras, s.setting) for s in counted}
     norms = {(f"norm{n}", what) for n in (1, 2) for what in ("decay", "epsilon", "running_variance")}
     slopes = {(f"act{n}", "negative_slope") for n in (1, 2)}
@@ -504,7 +511,7 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "L2 and Adam": (0.01, "adam", "coupled_adam", ["epsilon_place"], True),
     "L2 and half of it": (0.005, "adam", "coupled_adam", ["epsilon_place", "weight_decay"], False),
     "L2 and SGD": (0.01, "sgd", "decaying_sgd", [], True),
-    "L2 and SGD without biases": (0.01, "sgd", "sgd_of_kernels", ["weight_decay"], False),
+    "L2 and SGD without biases": (0.01, "sgd", "sgd_of_kernels", ["decay_mask"], True),
 }
 
 

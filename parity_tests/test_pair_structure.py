@@ -154,6 +154,12 @@ WRONG = [
     ("tokens", "Tokens", "stopped", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
     ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
     ("padded", "Tokens", "", [("forward/head", "structure:mean masked 0")]),
+    (
+        "padded",
+        "Tokens",
+        "padding",
+        [("forward/head", "structure:mean masked 0"), ("gradient/embedded/embeddings", "setting:padding_id")],
+    ),
     ("steps", "Steps", "last", [("forward/mixed", "structure:getitem other end")]),
     ("steps", "Steps", "state", [("forward/mixed", "structure:gru first step")]),
     ("steps", "Steps", "max", [("forward/head", "structure:max axes (1,) kept")]),

@@ -155,8 +155,7 @@ def attached(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 def embedded(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """An embedding in which every row has a gradient."""
     rest = dict(zip(("padding_idx",), args[2:], strict=False)) | kwargs
-    if rest.get("padding_idx") is None:
-        return {}
-    text = f"leaves out the gradient of row {rest['padding_idx']}, and Keras does not"
+    # Without such a row too: calls are counted, and a setting that is changed must not change their number.
+    text = f"leaves out the gradient of row {rest.get('padding_idx')}, and Keras does not"
     without = {**rest, "padding_idx": None}
     return {f"{GRADIENT} of padding": (text, partial(func, *args[:2], *args[3:], **without))}

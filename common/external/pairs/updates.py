@@ -135,6 +135,9 @@ def compare_updates(
     if specs[0] is not None and specs[1] is not None:
         plain = [_scaled(named, number) for number in range(len(_FACTORS))]
         formula = _Formula(specs[0], specs[1], before, (sets, plain))
+        decaying = None if penalties is None else _decaying(specs[0], specs[1], penalties, before)
+        if decaying is not None:
+            formula = _Formula(decaying, specs[1], before, (plain, plain))
         if formula.is_followed(moved, other):
             causes = formula.causes(suspects)
             notes += formula.notes
@@ -196,6 +199,19 @@ def _as_adam(spec: OptimizerBase | None) -> OptimizerBase | None:
     return parse_optimizer({**spec.to_dict(), "kind": "adam"}) if isinstance(spec, AdamW) else spec
 
 
+def _decaying(
+    ours: OptimizerBase, theirs: OptimizerBase, penalties: Penalties, state: Arrays
+) -> OptimizerBase | None:
+    """Keras's optimizer with the L2 penalty as torch's coupled weight decay; None where it is none, or another."""
+    decay = theirs.weight_decay
+    coupled = not ours.weight_decay and decay and theirs.weight_decay_mode == "coupled"
+    if not coupled or any(l1 or 2 * l2 != decay for l1, l2 in penalties.values()):
+        return None
+    spared = sorted(glob.escape(name) for name in state.keys() - penalties.keys())
+    mask = {"decay_mask": spared} if spared else {}
+    return _with(ours, {"weight_decay": decay, "weight_decay_mode": "coupled", **mask})
+
+
 def _mapped(bench: Bench, state: Arrays) -> Arrays:
     names = {name for pair in bench.mapping.tensors for name in pair.keras if pair.torch}
     return {name: value for name, value in state.items() if name in names}
@@ -242,11 +258,14 @@ class _Formula:
         if type(self.ours) is not type(self.theirs):
             return []
         known = type(self.theirs).model_fields
-        fields: dict[str, Difference | None] = {
-            s.setting: s for s in suspects if s.setting in known and s.setting not in self._alike
+        named = {suspect.setting: suspect for suspect in suspects}
+        fields = {
+            name: named.get(name)
+            for name in known
+            if (name in named or name == "decay_mask") and name not in self._alike
+            # A penalty may stand for what a setting lacks.
+            if getattr(self.ours, name) != getattr(self.theirs, name)
         }
-        if self.ours.decay_mask != self.theirs.decay_mask and "decay_mask" not in self._alike:
-            fields.setdefault("decay_mask", None)
         due = self._due()
         found = []
         for setting, suspect in fields.items():
