@@ -493,7 +493,7 @@ def _judged(cause: Cause, case: Case, match: Match) -> Explanation | None:
     if but or free or unknown:
         confidence = "likely"
     if confidence == "confirmed" and cause.key.endswith(_BY_PLACEMENT):
-        cause, match = _by_placement(cause, case, match)
+        cause, match, confidence = _by_placement(cause, case, match)
     key = cause.key.replace("*", match.facts.get("field", "*"))
     text, fix = cause.text.format_map(match.facts), cause.fix.format_map(match.facts)
     text = f"It behaves as if {text[:1].lower()}{text[1:]}" if free else text[:1].upper() + text[1:]
@@ -504,8 +504,8 @@ def _judged(cause: Cause, case: Case, match: Match) -> Explanation | None:
 _BY_PLACEMENT = ("by_world_size", "by_accumulation")
 
 
-def _by_placement(cause: Cause, case: Case, match: Match) -> tuple[Cause, Match]:
-    """What a factor goes by, tried on another placement; a constant is as large on any."""
+def _by_placement(cause: Cause, case: Case, match: Match) -> tuple[Cause, Match, Confidence]:
+    """What a factor goes by, tried on another placement; a constant is as large on any. Likely where none can be tried."""
 
     def named(key: str) -> Cause:
         return next(c for c in CATALOGUE if (c.key, c.signature) == (key, cause.signature))
@@ -515,13 +515,19 @@ def _by_placement(cause: Cause, case: Case, match: Match) -> tuple[Cause, Match]
     if cause.key.endswith(wide) and case.replicas == case.micro_batches:
         tried.append(named(cause.key.replace(wide, fine)))
     for one in tried:
-        if _goes_with_placement(one, case) is not False:
+        goes = _goes_with_placement(one, case)
+        if goes is not False:
             words = match.facts["factor"]
             words = words if one is cause else words.replace("replicas", "micro-batches")
-            return one, replace(match, facts={**match.facts, "factor": words})
+            return (
+                one,
+                replace(match, facts={**match.facts, "factor": words}),
+                "confirmed" if goes else "likely",
+            )
     factor = match.facts["factor"].rpartition(", ")[2]
     factor = f"1 / {factor.rstrip(')')}" if factor.endswith(")") else factor
-    return named("scaled_by_constant"), replace(match, facts={**match.facts, "factor": factor})
+    constant = replace(match, facts={**match.facts, "factor": factor})
+    return named("scaled_by_constant"), constant, "confirmed"
 
 
 def _goes_with_placement(cause: Cause, case: Case) -> bool | None:

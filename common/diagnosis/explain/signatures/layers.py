@@ -328,10 +328,11 @@ def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bo
         return False
     alike = [one for one in tries if one.facts.get("field") == field]
     due, *made = results(case, [Try("as it is", (plain(case, layer),)), *alike], case.suspect)
-    if not due:
+    own = made[alike.index(found)]
+    if not due or not own:
         return False
     moved = [bool(result) and _far(due["y"], result["y"]) > limits.FITS for result in made]
-    return not moved[alike.index(found)] and any(moved)
+    return _far(due["y"], own["y"]) <= limits.FITS and any(moved)
 
 
 def in_float32(case: Case) -> Match | None:
