@@ -56,9 +56,6 @@ def _claim(facts: Mapping[str, str]) -> dict[str, str]:
     return {name: v if name == "value" else _BY_STEP.sub("", v) for name, v in kept.items()}
 
 
-Matches = Iterable[Match]
-
-
 def signature_of(judge: Callable[..., Iterator[Match]]) -> Callable[..., Callable[[Case], Iterator[Match]]]:
     """Make a decorator of signatures, of a judge of what may have been done instead of what is due.
 

@@ -281,6 +281,28 @@ def _fits(case: Case) -> Iterator[tuple[str, float]]:
             yield "weight_decay", float(decay) + found / rate
 
 
+@update_signature
+def decay_by_another_rate(case: Case) -> Iterator[Other]:
+    """Decoupled decay goes by another factor than the step's learning rate."""
+    optimizer = case.spec.optimizer
+    if not optimizer.weight_decay or optimizer.weight_decay_mode != "decoupled":
+        return
+    rates = {f"the peak rate, {optimizer.learning_rate:g}": optimizer.learning_rate, "no rate at all": 1.0}
+    for words, rate in rates.items():
+        tried = f"NumPy's {optimizer.kind} whose weights decay by {words} gives the new state"
+        yield tried, {"words": words}, partial(_with_decay_by, rate), None
+
+
+def _with_decay_by(rate: float, case: Case, replica: int) -> dict[str, Array]:
+    """The due state, but with weights that decay by `rate` times the weight decay."""
+    found, optimizer = dict(_due(case, replica)), case.spec.optimizer
+    off = (scalars_of(case.given)["learning_rate"] - rate) * float(optimizer.weight_decay or 0.0)
+    for name, weight in below(case.made.replicas[replica], "before/parameters/").items():
+        if f"{_AFTER}{name}" in found and optimizer.decays(name, weight.shape):
+            found[f"{_AFTER}{name}"] = found[f"{_AFTER}{name}"] + off * weight
+    return found
+
+
 def _decayed(optimizer: Any) -> dict[str, str]:
     """The slots that keep a share of themselves, and the field that says which."""
     slots = {"first_moment": "beta_1", "second_moment": "beta_2", "momentum_buffer": "momentum"}
