@@ -287,8 +287,8 @@ def decay_by_another_rate(case: Case) -> Iterator[Other]:
     optimizer = case.spec.optimizer
     if not optimizer.weight_decay or optimizer.weight_decay_mode != "decoupled":
         return
-    rates = {f"the peak rate, {optimizer.learning_rate:g}": optimizer.learning_rate, "no rate at all": 1.0}
-    for words, rate in rates.items():
+    peak = float(optimizer.learning_rate or 0.0)
+    for words, rate in {f"the peak rate, {peak:g}": peak, "no rate at all": 1.0}.items():
         tried = f"NumPy's {optimizer.kind} whose weights decay by {words} gives the new state"
         yield tried, {"words": words}, partial(_with_decay_by, rate), None
 
