@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from parity.common.data import plan, sources
+from parity.common.data import augment, plan
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.torch_impl import data
@@ -109,22 +110,20 @@ def labels_one_sample_off() -> Iterator[None]:  # 24
 
 
 @fault
-def augmentation_keyed_by_place() -> Iterator[None]:  # 26: the same on every replica
-    real = sources.augmented
+def augmentation_keyed_by_place() -> Iterator[None]:  # 26: the same draws on every replica
+    real = augment.Draws.words
 
-    def augmented(*arguments: Any) -> Any:
-        *first, fetch, ids, epoch = arguments
-        # Drawn for places in the batch, of the samples that are there.
-        return real(*first, lambda places: fetch(ids[places]), np.arange(len(ids)), epoch)
+    def words(self: Any, *rest: Any) -> Any:
+        return real(replace(self, ids=np.arange(len(self.ids))), *rest)
 
-    with patch.object(sources, "augmented", augmented):
+    with patch.object(augment.Draws, "words", words):
         yield
 
 
 @fault
 def augmentation_the_same_in_every_epoch() -> Iterator[None]:  # 26: along the other axis
-    real = sources.augmented
-    with patch.object(sources, "augmented", lambda *given: real(*given[:-1], 0)):
+    real = Samples.rows
+    with patch.object(Samples, "rows", lambda self, ids, epoch=0: real(self, ids, 0)):
         yield
 
 
