@@ -294,6 +294,7 @@ def draw(out: Path, seed: int, count: int, setups: list[str]) -> None:
     """Append a line for each mutant drawn to a file, until so many of each setup have been diagnosed."""
     with tempfile.TemporaryDirectory() as folder, Bench(Path(folder)) as bench, out.open("a") as file:
         for setup in setups:
+            bench.__enter__()  # no process has a mutant of the other framework any more
             diagnosed = 0
             for mutant in bench.drawn(setup, random.Random(f"{seed}:{setup}")):
                 said = {"seed": seed, **bench.tried(setup, mutant)}

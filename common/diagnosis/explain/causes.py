@@ -492,7 +492,8 @@ def _judged(cause: Cause, case: Case, match: Match) -> Explanation | None:
         return None
     free = match.value is not None and not (held and _is_written(case, match.value))
     # Both frameworks' layers do what the two runs do: which of them is wrong, the reference or the other, is not known.
-    unknown = case.suspect == "reference" and case.finding.stage in LAYER and layers.is_as_its_framework(case)
+    reference = case.suspect == "reference" and case.finding.stage in LAYER
+    unknown = match.either or (reference and layers.is_as_its_framework(case))
     if but or free or unknown:
         confidence = "likely"
     if confidence == "confirmed" and cause.key.endswith(_BY_PLACEMENT):

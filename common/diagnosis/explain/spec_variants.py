@@ -47,6 +47,11 @@ _LEFT = {
     "use_bias",
     "output_bias",
 }
+# Fields that concern nothing but another field's values.
+_CONCERNS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "negative_slope": ("function", ("leaky_relu",)),
+    "rotary_base": ("rotary", ("half", "interleaved")),
+}
 # Numbers that someone may take for one minus themselves.
 _COMPLEMENTS = ("decay", "momentum", "rate", "beta_1", "beta_2", "rho")
 
@@ -58,6 +63,9 @@ def neighbours(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
     """
     for name, info in type(spec).model_fields.items():
         if name in _LEFT or name.endswith("initializer"):
+            continue
+        of, values = _CONCERNS.get(name, ("", ()))
+        if of and getattr(spec, of, None) not in values:
             continue
         present = getattr(spec, name)
         tried: list[Any] = [present]

@@ -26,7 +26,7 @@ class Match:
     computed, for people. corrected: what would have been due, by name, of each of the candidate's replicas: made
     from its own tensors by undoing the cause, never from the reference's. cause: the key of the only cause that
     is meant, where the signature is that of several. value: a free number that was fitted to what was made; None
-    where it is one that someone would write.
+    where it is one that someone would write. either: whether the other run may as well be the wrong one.
     """
 
     facts: Mapping[str, str]
@@ -36,6 +36,7 @@ class Match:
     corrected: Sequence[Tensors] = ()
     cause: str = ""
     value: float | None = None
+    either: bool = False
 
     def claims(self, facts: Mapping[str, str], cause: str = "", value: float | None = None) -> bool:
         """Whether these facts, found at another step, are the same claim, but for what goes by the step."""

@@ -107,15 +107,18 @@ def layer_signature(case: Case, others: Callable[[Case, Layer], Iterable[Try]]) 
     for batch in (here, [one for one in claimed if one.y is None]):
         for one, result in zip(batch, results(case, batch), strict=True):
             after = _left(layer, result)
-            if case.claim is None and (
-                after > min(most_allowed(case), limits.UNEXPLAINED * (before or 0.0))
-                or _coincides(case, layer, tries, one)
-            ):
+            doubt = ""
+            if case.claim is None:
+                if after > min(most_allowed(case), limits.UNEXPLAINED * (before or 0.0)):
+                    continue
+                doubt = _doubt(case, layer, tries, one)
+            if doubt == "coincides":
                 continue
             what = layer.node.path + (" by itself" if one.y is None else "")
             by = f"{what}, {one.words}, gives these numbers to {after:.0e}"
             facts = {**layer.facts(one.words), **one.facts}
-            yield Match(facts, before or 0.0, after, by, cause=one.cause, value=one.value)
+            either = doubt == "either"
+            yield Match(facts, before or 0.0, after, by, cause=one.cause, value=one.value, either=either)
 
 
 @once
@@ -317,22 +320,25 @@ def is_as_its_framework(case: Case) -> bool:
     return layer is not None and _left(layer, _as_it_is(case, layer, case.suspect)) <= most_allowed(case)
 
 
-def _coincides(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> bool:
-    """Whether a changed field gives these numbers only because it makes no difference to them.
+def _doubt(case: Case, layer: Layer, tries: Sequence[Try], found: Try) -> str:
+    """What the suspect's own framework says against a changed field that gives these numbers; "": nothing.
 
-    relu6 is relu where nothing passes 6. So it is where the suspect's own framework gives the same with the change
-    and without, though other values of the field do change what it gives: then the layer that tries is wrong.
+    "coincides": it gives the same with the change and without, though other values of the field do change what it
+    gives, as relu6 is relu where nothing passes 6; then the layer that tries is wrong. "either": its layer does what
+    the run does, and goes by the field, so that it may as well be the other framework's that does not.
     """
     field = found.facts.get("field")
     if field is None or case.candidate.framework == case.reference.framework:
-        return False
+        return ""
     alike = [one for one in tries if one.facts.get("field") == field]
     due, *made = results(case, [Try("as it is", (plain(case, layer),)), *alike], case.suspect)
     own = made[alike.index(found)]
-    if not due or not own:
-        return False
-    moved = [bool(result) and _far(due["y"], result["y"]) > limits.FITS for result in made]
-    return _far(due["y"], own["y"]) <= limits.FITS and any(moved)
+    if "y" not in due or "y" not in own:
+        return ""
+    if _far(due["y"], own["y"]) > limits.FITS:
+        return "either" if _left(layer, due) <= most_allowed(case) else ""
+    moved = any("y" in result and _far(due["y"], result["y"]) > limits.FITS for result in made)
+    return "coincides" if moved else ""
 
 
 def in_float32(case: Case) -> Match | None:
