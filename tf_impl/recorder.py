@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from parity.common.base.errors import RecordError
+from parity.common.record.followed import Follower, open_states
 from parity.common.record.script import (
     ALWAYS,
     NAN,
@@ -39,6 +40,7 @@ from parity.common.state.canonical import State
 from parity.tf_impl import runtime
 from parity.tf_impl.external import names
 from parity.tf_impl.external.outline import outline
+from parity.tf_impl.recorder_states import SEEDS, LiveState
 from parity.tf_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when the next one has been launched.
@@ -46,8 +48,6 @@ _LAG = 1
 # Reading a variable takes 0.1 ms and more, so what updates left is read for so many steps together, once each step
 # was seen to have one update.
 _TOGETHER = 8
-# States of random generators are no part of a model.
-_SEEDS = "seed_generator_state"
 
 
 class Recorder(ScriptRecorder):
@@ -71,6 +71,8 @@ class Recorder(ScriptRecorder):
         taps: bool | Sequence[str] = False,
         order: int | None = None,
         settings: Mapping[str, Any] | None = None,
+        states: bool = False,
+        follow: str | Path | None = None,
     ) -> None:
         """Begin a record and write the model's initial state.
 
@@ -89,9 +91,13 @@ class Recorder(ScriptRecorder):
                 32, 64, ..., or at multiples of `every`. It needs one replica.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
+            states: keep weights, slots and gradients at the first 9 steps, then at 16, 32, 64, ..., for others to follow.
+            follow: a record with such states. At these steps this training starts from them, and updates by its
+                gradients, so each step is compared by itself. **This changes the training.**
 
         Raises:
-            RecordError: the folder is taken, the model is not built yet, or its type is no precision.
+            RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
+                to follow.
             ExternalModelError: the mapping cannot be read.
         """
         self._model, self._optimizer = model, optimizer
@@ -102,16 +108,30 @@ class Recorder(ScriptRecorder):
             )
         self._trained = names.trained(model)
         self._live = [_tensor_of(variable) for variable in self._trained.values()]
+        self._names = list(self._trained)
         on_gpu = any("GPU" in variable.device for variable in self._live)
+        precision = precision or precision_of(variable.dtype.name for variable in self._live)
+        world = tf.distribute.get_strategy().num_replicas_in_sync
+
+        def refused() -> str | None:
+            if world > 1:
+                return f"needs one replica, and there are {world}"
+            if optimizer is None:
+                return "needs the optimizer, whose slots and gradients it is about"
+            return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
+
+        live = LiveState(model, optimizer)
+        kept = open_states(Path(out), states, follow, "tensorflow", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
             {
                 "kind": "script",
                 "name": name,
-                "precision": precision or precision_of(variable.dtype.name for variable in self._live),
+                "precision": precision,
                 "framework": "tensorflow",
                 "naming": "keras",
                 "global_batch_size": global_batch_size,
-                "world_size": tf.distribute.get_strategy().num_replicas_in_sync,
+                "world_size": world,
+                "follows": kept.identity if isinstance(kept, Follower) else None,
                 "settings": check_settings(settings),
             }
         )
@@ -120,7 +140,7 @@ class Recorder(ScriptRecorder):
             "devices": [device.name for device in tf.config.list_logical_devices("GPU" if on_gpu else "CPU")],
             "threads": runtime.thread_counts(),
         }
-        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0)
+        super().__init__(out, script_info, facts, order, every, _LAG if on_gpu else 0, kept)
         self._state("initial", self._final_state())
         self._write_outline(lambda: outline(model, model.name, None, optimizer))
         self._cost = 0.0
@@ -135,10 +155,16 @@ class Recorder(ScriptRecorder):
         self._measuring = tf.Variable(True, trainable=False)
         self._measures_now = True
         self._keeping = tf.Variable(True, trainable=False)
+        self._keeps_now = True
+        # Of a followed run: whether to update by the reference's gradients, and these.
+        self._giving = tf.Variable(False, trainable=False)
+        self._given = [_like(variable) for variable in self._live] if isinstance(kept, Follower) else []
+        self._fed: set[str] = set()
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
         self._layers = self._watched(taps)
         if optimizer is not None:
             self._watch(optimizer)
+        self._begin_step()
         self._keep_parameters()
 
     def step(
@@ -187,6 +213,8 @@ class Recorder(ScriptRecorder):
             self._write_taps({name: digest.numpy().tolist() for name, digest in self._layers.table().items()})
         # On a GPU a copy: the variable is written by the next step.
         seen = self._seen.read_value() if self._lag else None
+        if self._states is not None and self._states.wants(self.count):
+            self._guarded(self._states.saw, self.count, self._gradients_now())
         self._end_step((sums, seen, norms), received, self._cost)
         if self.count == 1:
             self._end_first()
@@ -211,9 +239,11 @@ class Recorder(ScriptRecorder):
             grads = list(grads)
             if trainable_variables is None:
                 self._see(grads, optimizer._trainable_variables)
+                grads = self._replaced(grads, optimizer._trainable_variables)
             else:
                 trainable_variables = list(trainable_variables)
                 self._see(grads, trainable_variables)
+                grads = self._replaced(grads, trainable_variables)
             return apply(grads, trainable_variables)
 
         optimizer.apply = watched
@@ -252,6 +282,46 @@ class Recorder(ScriptRecorder):
         update = tf.stack([self._rate(), taken])
         self._seen.assign(tf.concat([[update], self._seen[: _TOGETHER - 1], self._seen[_TOGETHER:] + 1], 0))
 
+    def _replaced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients to update by: in a followed run the reference's, at the steps that are followed."""
+        if not self._given:
+            return gradients
+        places = {id(variable): place for place, variable in enumerate(self._live)}
+        found = []
+        for gradient, variable in zip(gradients, variables, strict=False):
+            place = places.get(id(_tensor_of(variable)))
+            if gradient is None or place is None or self._names[place] not in self._fed:
+                found.append(gradient)
+            else:
+                own, given = tf.convert_to_tensor(gradient), self._given[place]
+                found.append(
+                    tf.cond(self._giving, lambda g=given, o=own: tf.cast(g, o.dtype), lambda o=own: o)
+                )
+        return found
+
+    def _begin_step(self) -> None:
+        """A step begins: its state is kept, or replaced by the reference's with its slots and gradients."""
+        super()._begin_step()
+        if self._states is None or not self.writes:
+            return
+        wanted = self._states.wants(self.count)
+        if wanted:
+            self._states.place_slots(self.count)
+        if wanted != self._keeps_now:
+            self._keeps_now = wanted
+            self._keeping.assign(wanted)
+        given = self._states.given(self.count)
+        if self._given:
+            self._giving.assign(given is not None)
+            self._fed = self._fed or {*(given or {})}  # before the step is traced
+            for name, array in (given or {}).items():
+                if name in self._names:
+                    self._given[self._names.index(name)].assign(array)
+
+    def _gradients_now(self) -> State:
+        """Those of the step at hand, by native name."""
+        return {name: copy.numpy() for name, copy in zip(self._names, self._first, strict=True)}
+
     def _keep(self, pairs: Sequence[tuple[Any, Any]], factor: Any) -> tf.Tensor:
         """Copy the gradients of the first step."""
         places = {id(variable): place for place, variable in enumerate(self._live)}
@@ -273,9 +343,10 @@ class Recorder(ScriptRecorder):
     def _keep_parameters(self) -> None:
         """Copy the parameters before a step whose norms are recorded."""
         began, measures = time.perf_counter(), self._measures
-        if self._measures_now != measures:
-            self._measures_now = measures
-            self._measuring.assign(measures)
+        seen = measures or (self._states is not None and self._keeps_now)
+        if self._measures_now != seen:
+            self._measures_now = seen
+            self._measuring.assign(seen)
         if measures:
             if not self._before:
                 self._before = [_like(variable) for variable in self._live]
@@ -305,7 +376,8 @@ class Recorder(ScriptRecorder):
         if self._first and float(self._seen[_TOGETHER, 0]):
             found = {name: copy.numpy() for name, copy in zip(self._trained, self._first, strict=True)}
             self._state("first_gradients", self._named(found))
-        self._keeping.assign(False)
+        if self._states is None:
+            self._keeping.assign(False)
 
     def _kept(self, value: Any) -> Any:
         return tf.convert_to_tensor(value) if self._lag else float(value)
@@ -341,7 +413,7 @@ class Recorder(ScriptRecorder):
 
     def _named(self, arrays: State) -> State:
         ignored = {} if self._mapping is None else self._mapping.ignored.keras
-        kept = {name: array for name, array in arrays.items() if name not in ignored and _SEEDS not in name}
+        kept = {name: array for name, array in arrays.items() if name not in ignored and SEEDS not in name}
         return {f"tensors/{name}": array for name, array in kept.items()}
 
 

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from parity.common.base.errors import RecordError
+from parity.common.record.followed import Follower, open_states
 from parity.common.record.samples import Ids
 from parity.common.record.script import (
     NAN,
@@ -42,6 +43,7 @@ from parity.common.state.canonical import State
 from parity.torch_impl import runtime
 from parity.torch_impl.external import names
 from parity.torch_impl.external.outline import outline
+from parity.torch_impl.recorder_states import LiveState
 from parity.torch_impl.recorder_taps import LayerTaps
 
 # On a GPU, a step's numbers are read when so many more have been launched, and nothing waits for them.
@@ -70,6 +72,8 @@ class Recorder(ScriptRecorder):
         taps: bool | Sequence[str] = False,
         order: int | None = None,
         settings: Mapping[str, Any] | None = None,
+        states: bool = False,
+        follow: str | Path | None = None,
     ) -> None:
         """Begin a record and write the model's initial state.
 
@@ -88,9 +92,13 @@ class Recorder(ScriptRecorder):
                 32, 64, ..., or at multiples of `every`.
             order: this is a repetition with permuted batches, to measure rounding: its number.
             settings: anything else worth knowing, shown where it differs.
+            states: keep weights, slots and gradients at the first 9 steps, then at 16, 32, 64, ..., for others to follow.
+            follow: a record with such states. At these steps this training starts from them, and updates by its
+                gradients, so each step is compared by itself. **This changes the training.**
 
         Raises:
-            RecordError: the folder is taken, the model is not built yet, or its type is no precision.
+            RecordError: the folder is taken, the model is not built yet, its type is no precision, or there is nothing
+                to follow.
             ExternalModelError: the mapping cannot be read, or does not fit the model.
         """
         self._model = _unwrapped(model)
@@ -107,16 +115,27 @@ class Recorder(ScriptRecorder):
         rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
         self._distributed = distributed and world > 1
         self._device = next((tensor.device for tensor in self._trained.values()), torch.device("cpu"))
+        precision = precision or precision_of(str(tensor.dtype) for tensor in self._trained.values())
+
+        def refused() -> str | None:
+            if world > 1 or self._sharded:
+                return f"needs one rank that holds the whole model, and there are {world}"
+            if self._optimizer is None:
+                return "needs the optimizer, whose slots and gradients it is about"
+            return "needs another precision: float16 skips steps" if precision == "float16_mixed" else None
+
+        live = LiveState(self._model, self._optimizer)
+        kept = open_states(Path(out), states, follow, "torch", self._mapping, live, refused)
         script_info = ScriptInfo.parse(
             {
                 "kind": "script",
                 "name": name,
-                "precision": precision
-                or precision_of(str(tensor.dtype) for tensor in self._trained.values()),
+                "precision": precision,
                 "framework": "torch",
                 "naming": "torch" if self._mapping is None else "keras",
                 "global_batch_size": global_batch_size,
                 "world_size": world,
+                "follows": kept.identity if isinstance(kept, Follower) else None,
                 "settings": check_settings(settings),
             }
         )
@@ -127,7 +146,7 @@ class Recorder(ScriptRecorder):
         }
         lag = 0 if self._device.type == "cpu" else _LAG
         initial = self._final_state()
-        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag)
+        super().__init__(out if rank == 0 else None, script_info, facts, order, every, lag, kept)
         self._seen: dict[str, Any] = {}  # norms of the step at hand by name
         self._rate, self._cost, self._first = NAN, 0.0, True
         self._before: list[Tensor] = []
@@ -146,6 +165,7 @@ class Recorder(ScriptRecorder):
                 self._optimizer.register_step_pre_hook(self._see_before),
                 self._optimizer.register_step_post_hook(lambda *_: self._see_parameters()),
             ]
+        self._begin_step()
 
     def before_update(self) -> None:
         """What an optimizer that is given a closure calls in it, after backward: gradients and parameters as they are."""
@@ -241,6 +261,22 @@ class Recorder(ScriptRecorder):
             if found:
                 self._seen["gradient"] = _norm(found)
             self._cost += time.perf_counter() - began
+        if self._states is not None and self._states.wants(self.count):
+            self._guarded(self._exchange)
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        """Keep the gradients; or measure them, and update by the reference's."""
+        assert self._states is not None
+        self._states.saw(
+            self.count, {n: _array(_dense(t.grad)) for n, t in self._trained.items() if t.grad is not None}
+        )
+        self._states.place_slots(self.count)
+        for name, array in (self._states.given(self.count) or {}).items():
+            parameter = self._trained.get(name)
+            # One that was not used stays so where its gradient is zero, as Keras gives it.
+            if parameter is not None and (parameter.grad is not None or np.any(array)):
+                parameter.grad = torch.from_numpy(np.array(array)).to(parameter)
 
     def _keep_first(self) -> None:
         found = {name: _array(_dense(t.grad)) for name, t in self._trained.items() if t.grad is not None}

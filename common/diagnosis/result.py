@@ -10,7 +10,7 @@ from parity.common.record.trace import stage_of
 
 Confidence = Literal["confirmed", "likely"]
 Source = Literal["replays", "live models", "records"]
-Status = Literal["agrees", "inherits", "differs", "not recorded"]
+Status = Literal["agrees", "inherits", "differs", "undecided", "not recorded"]
 Verdict = Literal["parity", "divergent", "inconclusive"]
 
 FINAL_STATE = "final state"  # how the evidence for it begins
@@ -81,7 +81,7 @@ class StepComparison:
 class StageSummary:
     """One stage of a step over all steps that were compared.
 
-    status: "differs" by itself; "inherits" an upstream error. step: the first at which it does not agree;
+    status: "differs" by itself; "inherits" an upstream error; "undecided": rounding may have made it. step: the first at which it does not agree;
     `BEFORE_FIRST` for what the runs begin with; None where it agrees, or only after the last step differs.
     text: by how much, or what was compared, or why nothing was. deviation, allowed: at that step, the farthest;
     infinite and 0 for what must be equal.

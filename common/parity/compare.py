@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from parity.common.base.errors import NotComparableError
 from parity.common.execution.checks import known_departure
-from parity.common.parity.budget import CURVES, LARGEST_LOW_SHARE, STATES, Budget, low_share
+from parity.common.parity.budget import CURVES, FLOAT64, LARGEST_LOW_SHARE, STATES, Budget, low_share
 from parity.common.parity.comparable import check_comparable
 from parity.common.parity.deviation import (
     Curve,
@@ -21,6 +21,14 @@ from parity.common.parity.deviation import (
     state_deviations,
     tensor_deviation,
 )
+from parity.common.parity.followed import (
+    check_followed,
+    first_gradients_stage,
+    followed_stages,
+    followed_steps,
+    is_followed,
+)
+from parity.common.parity.rounding import Rounding, float32_constants
 from parity.common.parity.sample_ids import SplitAudit, audit, first_unequal_step, has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
@@ -155,7 +163,8 @@ def compare(
     Args:
         reference: a complete record.
         candidate: another complete record of the same spec and the same steps.
-        budget: from `budget.py`; None where there is no noise floor, which leaves all but float64 undecided.
+        budget: from `budget.py`; None where there is no noise floor, which leaves all but float64 undecided. Of
+            scripts, equal bits are parity without one, a first step beyond rounding is divergent, and a followed run needs none.
         audits: those of both records, where they have been made.
 
     Raises:
@@ -164,18 +173,20 @@ def compare(
     """
     check_comparable(reference, candidate)
     _check_data(reference, candidate)
+    check_followed(reference, candidate)
     skip = left_out(reference, candidate)
     checks = []
     if IDS not in skip:
         checks.append(_ids(reference, candidate, audits or (audit(reference), audit(candidate))))
     checks.append(_exact("counts", "count", reference, candidate, count_rounding(reference)))
     if RATE not in skip:
-        # In scripts, as a framework's variable of them rounds.
-        eps = float(np.finfo(reference.run_info.master_dtype).eps)
-        rounding = 0.0 if reference.train_spec is not None else 2 * eps
-        checks.append(_exact(RATE, "learning_rate", reference, candidate, rounding))
+        checks.append(
+            _exact(RATE, "learning_rate", reference, candidate, rate_rounding(reference, candidate))
+        )
     if reference.train_spec is not None and reference.train_spec.loss_scale is not None:
         checks.append(_exact("loss scale", "loss_scale", reference, candidate))
+    if is_followed(candidate):
+        return _compare_followed(reference, candidate, checks, skip)
     if "initial" not in skip:
         start = reference.state("initial"), candidate.state("initial")
         checks.append(_worst_tensor("initial state", *start, None))
@@ -183,6 +194,7 @@ def compare(
     deviation = deviations["loss_sum"]
     allowed = np.full(len(deviation), np.nan) if budget is None else budget.curves["loss_sum"]
     excepted: list[LedgerEntry] = []
+    before = list(checks)
     if budget is not None:
         ledger = {} if reference.train_spec is None else zero_gradient_directions(reference.train_spec)
         tensors = {}
@@ -201,11 +213,16 @@ def compare(
         first, last = ([tensors[which]] if which in tensors else [] for which in STATES)
         checks += [*first, *curves, *last]
         if EVALUATION not in skip:
-            checks.append(_evaluation(reference, candidate, budget.evaluation))
+            checks.append(evaluation_check(reference, candidate, budget.evaluation))
     checks += [_replicas(record) for record in (reference, candidate) if _with_fingerprints(record)]
     if INVARIANTS not in skip:
         checks.append(_invariants(reference, candidate))
-    verdict, reason = _conclude(checks, budget, reference.run_info.precision)
+    constants = float32_constants(reference, candidate)
+    if reference.train_spec is None and (budget is None or (constants and not all(c.passed for c in checks))):
+        checks = before + _first_steps(reference, candidate, deviations, skip, proof=budget is not None)
+        verdict, reason = _conclude_unproved(checks, reference, candidate, constants)
+    else:
+        verdict, reason = _conclude(checks, budget, reference.run_info.precision)
     if verdict == "parity" and UNNAMED in skip.values():
         verdict, reason = "inconclusive", UNNAMED
     if verdict == "divergent":
@@ -225,6 +242,160 @@ def compare(
         allowed,
         "none" if budget is None else budget.source,
         unjudged,
+    )
+
+
+def rate_rounding(*records: RunRecord) -> float:
+    """How far equal learning rates may be apart: in scripts, as a framework's variable of them rounds.
+
+    Of Keras that is float32, also where it trains float64.
+    """
+    info = records[0].run_info
+    if not isinstance(info, ScriptInfo):
+        return 0.0
+    keras = any(getattr(record.run_info, "framework", "") == "tensorflow" for record in records)
+    return 2 * float(np.finfo(np.float32 if keras else info.master_dtype).eps)
+
+
+def first_steps_limit(name: str, reference: RunRecord, candidate: RunRecord, proof: bool) -> Curve:
+    """Return (steps,): beyond which a script's curve diverges, where there is no noise floor.
+
+    Args:
+        proof: whether both are float64, and only constants that are rounded to float32 keep them apart: then the first
+            step is judged as ever, but for what the optimizer makes.
+    """
+    if not proof:
+        return Rounding.of(reference, candidate).first_steps(name, reference)
+    limit = replace(Rounding.of(reference), eps=float(np.finfo(np.float32).eps), proof=False).first_steps(
+        name, reference
+    )
+    if name in ("loss_sum", "gradient_norm") and len(limit) and reference.steps[0] == 0:
+        limit[0] = FLOAT64[name]
+    return limit
+
+
+def _first_steps(
+    reference: RunRecord,
+    candidate: RunRecord,
+    deviations: dict[str, Curve],
+    skip: dict[str, str],
+    proof: bool,
+) -> list[Check]:
+    """Whether rounding can have made what the first steps differ by."""
+    found: list[Check] = []
+    if "first_gradients" not in skip:
+        stage = first_gradients_stage(reference, candidate)
+        passed = stage.status != "differs"
+        found.append(
+            Check(_TITLES["first_gradients"], passed, stage.deviation, stage.allowed, f"step 0: {stage.text}")
+        )
+    for name in (name for name in CURVES if name not in skip):
+        limit = first_steps_limit(name, reference, candidate, proof)
+        check = _worst_step(name, reference, deviations[name], limit)
+        # The first loss comes before its gradients.
+        at_once = name == "loss_sum" and not check.passed and not deviations[name][0] <= limit[0]
+        found.insert(0 if at_once else len(found), check)
+    if EVALUATION not in skip:
+        found.append(evaluation_check(reference, candidate, math.inf))
+    return found
+
+
+def _conclude_unproved(
+    checks: Sequence[Check], reference: RunRecord, candidate: RunRecord, constants: Sequence[str]
+) -> tuple[Verdict, str]:
+    first = next((check for check in checks if not check.passed), None)
+    if first is not None:
+        amount = f"deviation {first.deviation:.2g}, rounding makes at most {first.budget:.2g}"
+        return "divergent", f"{first.name} at {first.where}: {amount}"
+    if equal_bits(reference, candidate):
+        return "parity", "everything recorded is equal, bit for bit"
+    if constants:
+        return "inconclusive", (
+            f"Keras rounds {', '.join(constants)} to float32, which moves every later step: follow one of them with the other"
+            " (follow=), or give both numbers that float32 holds"
+        )
+    return "inconclusive", (
+        f"the first steps differ by no more than {reference.run_info.precision} rounds; what comes later needs a followed"
+        " run (follow=), or a noise floor: permuted runs with --floor"
+    )
+
+
+def equal_bits(reference: RunRecord, candidate: RunRecord) -> bool:
+    """Whether two records of scripts hold the same numbers, bit for bit, but for times.
+
+    Norms are recorded at steps that depend on times; those that both recorded count.
+    """
+    for name in ("count", "learning_rate", *CURVES):
+        both = recorded_rows(name, reference) & recorded_rows(name, candidate)
+        column, other = (record.columns[name][both] for record in (reference, candidate))
+        if not np.array_equal(column, other, equal_nan=True):
+            return False
+    for which in RECORDED_STATES:
+        if not (reference.has(which) and candidate.has(which)):
+            continue
+        ours, theirs = reference.state(which), candidate.state(which)
+        if ours.keys() != theirs.keys() or not all(
+            a.dtype == theirs[n].dtype and np.array_equal(a, theirs[n], equal_nan=True)
+            for n, a in ours.items()
+        ):
+            return False
+    ends = [
+        (s.eval_loss_sum, s.eval_count, s.eval_correct) for s in (reference.summary, candidate.summary) if s
+    ]
+    return EVALUATION in left_out(reference, candidate) or len(set(ends)) == 1
+
+
+def _compare_followed(
+    reference: RunRecord, candidate: RunRecord, checks: list[Check], skip: dict[str, str]
+) -> Comparison:
+    """Judge a run that followed the reference, by what it made of each followed step."""
+    stages = followed_stages(reference, candidate)
+    for stage in stages:
+        if stage.status != "not recorded":
+            where = f"{'every followed step' if stage.step is None else f'step {stage.step}'}: {stage.text}"
+            passed = stage.status in ("agrees", "undecided")
+            checks.append(Check(stage.name, passed, stage.deviation, stage.allowed, where))
+    failed = [check for check in checks if not check.passed]
+    unknown = [stage for stage in stages if stage.status == "undecided"]
+    absent = [s.name for s in stages if s.status == "not recorded" and s.name != "buffers"]
+    verdict: Verdict = "divergent" if failed else "inconclusive" if unknown or absent else "parity"
+    if failed:
+        # What is made from something that differs comes after what differs by itself.
+        later = {stage.name for stage in stages if stage.status == "inherits"}
+        own = [check for check in failed if check.name not in later] or failed
+        reason = "; ".join(
+            f"{c.name} at {c.where}" + ("" if ":" in c.where else f", deviation {c.deviation:.2g}")
+            for c in own
+        )
+    elif unknown or absent:
+        parts = [
+            f"{s.name} at step {s.step}: {s.text}: more than rounding explains, less than it cannot make"
+            for s in unknown
+        ]
+        parts += [f"{', '.join(absent)} not recorded at any followed step"] if absent else []
+        reason = "; ".join(parts)
+    else:
+        reason = "each followed step by itself is what rounding makes of it"
+    steps = len(followed_steps(candidate))
+    words = [
+        f"followed: judged at {steps} of {len(reference.steps)} steps, each from the reference's state; the weights it began"
+        " with, the steps between and the final state are not judged"
+    ]
+    words += [f"{NOT_RECORDED}: {IDS}"] if IDS in skip else []
+    nothing = np.full(len(reference.steps), np.nan)
+    deviation = column_deviation("loss_sum", reference, candidate)
+    return Comparison(
+        reference.label,
+        candidate.label,
+        verdict,
+        reason,
+        tuple(checks),
+        (),
+        reference.steps,
+        deviation,
+        nothing,
+        f"rounding of one {reference.run_info.precision} step",
+        "; ".join(words),
     )
 
 
@@ -296,7 +467,7 @@ def _exact(name: str, column: str, reference: RunRecord, candidate: RunRecord, a
 def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curve) -> Check:
     over = np.flatnonzero(~(deviation <= allowed))
     # Where it fails, the first step outside tells more than the worst one.
-    row = int(over[0]) if len(over) else int(np.argmax(deviation / allowed))
+    row = int(over[0]) if len(over) else int(np.argmax(_shares(deviation, allowed)))
     where = f"step {reference.steps[row]}"
     return Check(
         _TITLES.get(name, name.replace("_", " ")),
@@ -305,6 +476,12 @@ def _worst_step(name: str, reference: RunRecord, deviation: Curve, allowed: Curv
         float(allowed[row]),
         where,
     )
+
+
+def _shares(deviation: Curve, allowed: Curve) -> Curve:
+    """Deviations in parts of what is allowed; 0 where anything is."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(allowed), 0.0, deviation / allowed)
 
 
 def _worst_tensor(name: str, ours: State, theirs: State, allowed: dict[str, float] | None) -> Check:
@@ -371,7 +548,8 @@ def _invariants(*records: RunRecord) -> Check:
     return _equal(INVARIANTS, "every step of both")
 
 
-def _evaluation(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
+def evaluation_check(reference: RunRecord, candidate: RunRecord, allowed: float) -> Check:
+    """Whether both evaluated as many samples, to losses within a relative `allowed`."""
     ours, theirs = reference.summary, candidate.summary
     assert ours is not None
     assert theirs is not None

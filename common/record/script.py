@@ -18,6 +18,7 @@ import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import write_json
+from parity.common.record.followed import Follower, StateKeeper
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
 from parity.common.record.samples import Ids, SampleWriter
 from parity.common.record.script_taps import Fingerprint, TapWriter, is_tapped
@@ -104,6 +105,7 @@ class ScriptRecorder:
         order: int | None,
         every: int | None,
         lag: int,
+        states: StateKeeper | Follower | None = None,
     ) -> None:
         """Begin a record.
 
@@ -114,6 +116,7 @@ class ScriptRecorder:
             order: where the script was run with its batches permuted, to measure rounding: which time.
             every: as `Pace`.
             lag: after how many further steps a step's numbers are read.
+            states: what keeps this script's states, or has it follow another's.
 
         Raises:
             RecordError: the folder holds something, or cannot be made.
@@ -122,6 +125,7 @@ class ScriptRecorder:
         self.count = 0  # of steps so far
         self._every = every
         self._layers: LayerTaps | None = None
+        self._states: StateKeeper | Follower | None = states
         self._folder = Path(out or "")
         self._lag = lag
         self._chunk = 1  # rows that are read and written together
@@ -142,6 +146,14 @@ class ScriptRecorder:
             )
             write_json(self._folder / "header.json", header_of(script_info, placement, facts).to_dict())
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
+        if isinstance(states, Follower):
+            words = ", ".join(map(str, states.steps))
+            print(
+                f"parity: {out} follows {states.reference}: at steps {words} it starts from that script's weights and"
+                " updates by its gradients, which changes this training",
+                file=sys.stderr,
+                flush=True,
+            )
         self._began = self._last = time.perf_counter()
 
     @property
@@ -261,12 +273,20 @@ class ScriptRecorder:
         self.pace.took(seconds, cost)
         if self.writes:
             self._pending.append(Row(handle, seconds, given))
+        if self._states is not None:
+            self._guarded(self._states.end, self.count)
         # Also where the disk is full: ranks agree on the steps that are tapped by counting them.
         self.count += 1
         if self.writes and len(self._pending) >= self._lag + self._chunk:
             self._write_up_to(self._lag)
         if self._layers is not None:
             self._layers.open(self.taps_now)
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """A step begins: its state is kept, or replaced by the reference's."""
+        if self._states is not None:
+            self._guarded(self._states.begin, self.count)
 
     def _write_taps(self, fingerprints: dict[str, Fingerprint]) -> None:
         """What the layers gave at the step at hand, which is about to end."""

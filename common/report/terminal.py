@@ -93,7 +93,8 @@ def _comparison_line(comparison: Comparison) -> str:
         return head + escape(comparison.reason) + unjudged
     found = {check.name: check for check in comparison.checks}
     shown = [name for name in ("loss curve", "first-step gradients", "final state") if name in found]
-    return head + ", ".join(f"{name} {found[name].deviation:.1e}" for name in shown) + unjudged
+    amounts = ", ".join(f"{name} {found[name].deviation:.1e}" for name in shown)
+    return head + (amounts if "loss curve" in found else escape(comparison.reason)) + unjudged
 
 
 def _splits_line(result: Result) -> str:

@@ -23,6 +23,7 @@ _MARK = {
     "agrees": "[green]✓[/green]",
     "inherits": "[yellow]~[/yellow]",
     "differs": "[bold red]✗[/bold red]",
+    "undecided": "[yellow]?[/yellow]",
     "not recorded": "[dim]-[/dim]",
 }
 _LEGEND = (
@@ -81,11 +82,11 @@ def _stages(diagnosis: Diagnosis, console: Console) -> None:
     """Where no step was traced: each stage over all steps."""
     if not diagnosis.stages:
         return
-    first = {finding.stage for finding in diagnosis.findings}
+    first = next((finding.stage for finding in diagnosis.findings), None)
     say(console, "\n[bold]Where[/bold]  each stage over all steps, in the order of a step")
     for stage in diagnosis.stages:
         at = f" [dim]first {When(stage.step, '').place}[/dim]" if stage.status == "differs" else ""
-        flag = " [bold red]◀ the first[/bold red]" if stage.name in first else ""
+        flag = " [bold red]◀ the first[/bold red]" if stage.name == first else ""
         say(console, f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
 
 

@@ -28,6 +28,7 @@ class ScriptInfo(Spec):
     name: what the scripts train, chosen by whoever records them. framework: for people ('torch', 'jax', ...).
     naming: whose names the states' tensors have; only 'keras' and 'torch' can be mapped onto each other.
     global_batch_size, steps: None where the script does not tell. world_size: processes that trained together.
+    follows: of a followed run, which record it followed (`parity.common.record.followed`).
     settings: whatever else is known, shown where it differs and not judged: 'optimizer.epsilon': 1e-7.
     """
 
@@ -39,6 +40,7 @@ class ScriptInfo(Spec):
     global_batch_size: PositiveInt | None = None
     world_size: PositiveInt = 1
     steps: PositiveInt | None = None
+    follows: str | None = None
     settings: dict[str, Fact] = {}
 
     @model_validator(mode="before")

@@ -70,6 +70,8 @@ def train(out: Path | None, given: dict[str, Any], steps: int = STEPS, **options
     with nullcontext() if out is None else Recorder(out, model, optimizer, **options) as recorder:
         for step in range(steps):
             ids = batch(step, given.get("order", 0))
+            if given.get("permuted"):
+                ids = np.random.default_rng([given["permuted"], step]).permutation(ids)
             optimizer.zero_grad()
             for part in np.split(ids, parts):
                 loss = functional.cross_entropy(
@@ -151,7 +153,8 @@ def main(folder: Path) -> None:
     train(folder / "named", {}, name="another")
     train(folder / "single", {"dtype": torch.float32}, every=1)
     for order in range(1, 5):
-        train(folder / f"floor_{order}", {"dtype": torch.float32}, every=1, order=order)
+        given = {"dtype": torch.float32, "permuted": order}
+        train(folder / f"floor_{order}", given, every=1, order=order)
     pictures(folder / "pictures")
     pictures(folder / "pictures_mapped", mapping=folder.parent / "images.yaml")
     pictures(folder / "pictures_padding", "reflect")

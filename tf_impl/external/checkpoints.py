@@ -34,7 +34,7 @@ _CONFIG_LIMIT = 64 * 1024 * 1024
 _MOMENTS = {"first_moment": "_momentums", "second_moment": "_velocities"}
 _ADAM = ("adam", _MOMENTS | {"largest_second_moment": "_velocity_hats"})
 # Class -> kind, and by canonical slot the attribute that lists its variables, one for each trained weight.
-_SLOTS: dict[type, tuple[str, dict[str, str]]] = {
+SLOTS: dict[type, tuple[str, dict[str, str]]] = {
     keras.optimizers.SGD: ("sgd", {"momentum_velocity": "momentums"}),
     keras.optimizers.RMSprop: (
         "rmsprop",
@@ -240,7 +240,7 @@ def _described(path: Path) -> dict[str, Any] | None:
 
 def _slots(optimizer: Any, live: keras.Model) -> tuple[str, dict[str, dict[str, keras.Variable]]]:
     """Kind, and the variables by canonical slot and weight."""
-    kind, table = both.slots_of_class(optimizer, _SLOTS)
+    kind, table = both.slots_of_class(optimizer, SLOTS)
     for setting in ("use_ema", "gradient_accumulation_steps"):
         if getattr(optimizer, setting, None):
             raise ExternalModelError(

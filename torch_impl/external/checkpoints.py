@@ -33,7 +33,7 @@ _STEP = ("step", "global_step")
 _MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 _ADAM = ("adam", _MOMENTS | {"largest_second_moment": "max_exp_avg_sq"})
 # Class -> kind, and by canonical slot what the state calls it; see `_present` for those that settings switch.
-_SLOTS: dict[type[torch.optim.Optimizer], tuple[str, dict[str, str]]] = {
+SLOTS: dict[type[torch.optim.Optimizer], tuple[str, dict[str, str]]] = {
     torch.optim.SGD: ("sgd", {"momentum_velocity": "momentum_buffer"}),
     torch.optim.RMSprop: (
         "rmsprop",
@@ -85,7 +85,7 @@ def read(
         )
     built = _built(model, tensors, inputs)
     live = build_optimizer(Target.of(optimizer), built)
-    kind, table = both.slots_of_class(live, _SLOTS)
+    kind, table = both.slots_of_class(live, SLOTS)
     numbered = _numbered(path, state, live, _names(built))
     slots, steps = _slots(path, state, numbered, table)
     if len(steps) > 1:
@@ -322,7 +322,7 @@ def _optimizer_state(
     target: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    kind, table = both.slots_of_class(live, _SLOTS)
+    kind, table = both.slots_of_class(live, SLOTS)
     both.check_kind(contents, kind, live, f"--torch-optimizer {target}")
     named = _names(model)
     rates = {float(group["lr"]) for group in live.param_groups}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,17 @@ _SQUARES, _PROJECTION, _MOVED = range(3)
 _LAYOUTS = ((_PROJECTION, _PROJECTION), (_MOVED, _PROJECTION), (_PROJECTION, _MOVED))
 
 
-def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[int], float]) -> StageSummary:
+def layers_stage(
+    reference: RunRecord,
+    candidate: RunRecord,
+    allowed: Callable[[int], float],
+    among: Sequence[int] | None = None,
+) -> StageSummary:
     """The stage of the layers' outputs, over the steps at which both were tapped.
 
     Args:
         allowed: of a step, the largest deviation relative to an output's norm.
+        among: only of these steps; None: of all.
     """
     ours, theirs = reference.script_taps, candidate.script_taps
     if ours is None or theirs is None:
@@ -27,6 +33,8 @@ def layers_stage(reference: RunRecord, candidate: RunRecord, allowed: Callable[[
         return StageSummary("layers", "not recorded", why)
     names = [name for name in ours.fingerprints if name in theirs.fingerprints]
     steps = np.intersect1d(ours.steps, theirs.steps)
+    if among is not None:
+        steps = np.intersect1d(steps, np.asarray(among, np.int64))
     if not names or not len(steps):
         why = "at no step that both have: give both recorders the same every="
         if not names:

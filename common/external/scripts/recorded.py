@@ -23,14 +23,32 @@ from parity.common.diagnosis.result import (
     Explanation,
     Finding,
     StageSummary,
+    Status,
     TensorComparison,
     When,
 )
 from parity.common.external.scripts.layers import layers_stage
 from parity.common.external.scripts.outlines import setting_differences
 from parity.common.parity.budget import FLOAT64, Budget
-from parity.common.parity.compare import RECORDED_STATES, UNNAMED, named_alike
+from parity.common.parity.compare import (
+    EVALUATION,
+    RECORDED_STATES,
+    UNNAMED,
+    evaluation_check,
+    first_steps_limit,
+    named_alike,
+    rate_rounding,
+)
 from parity.common.parity.deviation import curve_deviation, recorded_rows, state_deviations
+from parity.common.parity.followed import (
+    FollowedStage,
+    check_followed,
+    first_gradients_stage,
+    followed_stages,
+    followed_steps,
+    is_followed,
+)
+from parity.common.parity.rounding import GROWTH, Rounding, float32_constants
 from parity.common.parity.sample_ids import has_ids
 from parity.common.record import RunRecord
 from parity.common.spec import ScriptInfo
@@ -57,7 +75,16 @@ _WHY = {
     " bias correction, weight decay, clipping)",
     "final state": "every step agrees and the end does not: buffers (moving averages), or what is done after the last"
     " step",
+    "update": "of equal weights, slots and gradients the optimizer makes another update: its rule or settings (momentum,"
+    " betas, epsilon, weight decay, clipping), or a second update in the same step",
+    "buffers": "of equal weights and samples the buffers come out otherwise: the momentum of moving averages, or how the"
+    " variance is estimated",
+    EVALUATION: "the trainings agree and the evaluation does not: its samples, or a layer that is evaluated otherwise",
 }
+_WHY["gradients"] = (
+    "of equal weights and samples the gradient is another: not zeroed before backward, a factor (sum or mean,"
+    " accumulation, loss scale), a penalty in the loss that is differentiated, clipping, or frozen weights"
+)
 _WHY["gradient norm"], _WHY["parameter norm"] = _WHY["first gradients"], _WHY["update norm"]
 # Stages that may agree for some steps, and what then fits.
 _CARRIED = ("layers", "loss", "gradient norm", "update norm", "parameter norm")
@@ -151,6 +178,8 @@ class RecordSource(core.ObservationSource):
     def __init__(self, reference: RunRecord, candidate: RunRecord, budget: Budget | None) -> None:
         super().__init__()
         self._records = reference, candidate
+        check_followed(reference, candidate)
+        self._followed = is_followed(candidate)
         self._steps = np.intersect1d(reference.steps, candidate.steps)
         if not len(self._steps):
             raise RecordError(f"{reference.folder} and {candidate.folder} have no step in common")
@@ -159,6 +188,7 @@ class RecordSource(core.ObservationSource):
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
+        self._constants = [] if budget is not None else float32_constants(reference, candidate)
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
             all(record.has(which) for record in self._records) and not named_alike(which, *self._records)
@@ -168,52 +198,75 @@ class RecordSource(core.ObservationSource):
         self._first: StageSummary | None = None
 
     def observe(self) -> None:
-        self._stages = [
-            self.samples(),
-            self.counts(),
-            self._tensors("initial", "initial state", 0.0, BEFORE_FIRST),
-            layers_stage(*self._records, self.layers_allowed),
-            self.curve("loss_sum"),
-            self.gradients(),
-            *map(self.curve, ("gradient_norm", "learning_rate", "update_norm", "parameter_norm")),
-            self._tensors("final", "final state", self._state_allowed("final"), None),
-        ]
+        before = [self.samples(), self.counts()]
+        if self._followed:
+            stages = [_summary(stage) for stage in followed_stages(*self._records)]
+            layers = layers_stage(*self._records, self.layers_allowed, followed_steps(self._records[1]))
+            self._stages = [*before, layers, *stages[:2], self.curve("learning_rate"), *stages[2:]]
+        else:
+            self._stages = [
+                *before,
+                self._tensors("initial", "initial state", 0.0, BEFORE_FIRST),
+                layers_stage(*self._records, self.layers_allowed),
+                self.curve("loss_sum"),
+                self.gradients(),
+                *map(self.curve, ("gradient_norm", "learning_rate", "update_norm", "parameter_norm")),
+                self._tensors("final", "final state", self._state_allowed("final"), None),
+                self.evaluation(),
+            ]
+        # A layer's output locates what differs; alone it decides nothing, as what comes of it agrees.
+        if not any(stage.status == "differs" for stage in self._stages if stage.name != "layers"):
+            self._stages = [
+                replace(stage, status="undecided", text=f"{stage.text}; what comes of it does not diverge")
+                if (stage.name, stage.status) == ("layers", "differs")
+                else stage
+                for stage in self._stages
+            ]
         off = [stage for stage in self._stages if stage.status == "differs"]
-        self._first = min(off, key=lambda stage: math.inf if stage.step is None else stage.step, default=None)
+        self._differing = sorted(off, key=lambda stage: math.inf if stage.step is None else stage.step)
+        self._first = self._differing[0] if off else None
 
     def isolate(self) -> Iterator[Finding]:
-        # Scripts are not given each other's tensors, so only the first stage that differs is a defect.
-        first = self._first
-        if first is not None:
-            tensor = TensorComparison(first.name, None, first.deviation, first.allowed)
-            yield Finding(first.step, first.name, first.name, (), (tensor,), ())
+        # Scripts that did not follow are not given each other's tensors, so only the first stage that differs is a defect.
+        for stage in self._differing if self._followed else self._differing[:1]:
+            tensor = TensorComparison(stage.name, None, stage.deviation, stage.allowed)
+            yield Finding(stage.step, stage.name, stage.name, (), (tensor,), ())
 
     def explain(self, finding: Finding) -> Sequence[Finding]:
-        first = self._first
-        assert first is not None
-        cause, evidence = f"stage:{first.name.replace(' ', '_')}", f"{first.name}: {first.text}"
+        stage = next(stage for stage in self._differing if stage.name == finding.stage)
+        cause, evidence = f"stage:{stage.name.replace(' ', '_')}", f"{stage.name}: {stage.text}"
         return [
             replace(finding, explanation=Explanation(cause, text, "likely", "", evidence))
-            for text in self.why(first)
+            for text in self.why(stage)
         ]
 
     def conclude(self) -> Diagnosis:
         reference, candidate = self._records
         first = self._first
         settings, unread = setting_differences(reference.folder, candidate.folder)
-        judged = (self._budget is not None or self._proof) and not self._unnamed
         return Diagnosis(
             "records",
             reference.label,
             candidate.label,
             reference.run_info.name,
-            "divergent" if first is not None else "parity" if judged else "inconclusive",
+            "divergent" if first is not None else "inconclusive" if self._undecided() else "parity",
             None if first is None else When(first.step, f"{first.name}: {first.text}"),
             stages=tuple(self._stages),
             findings=tuple(self.findings),
             settings=(*self.reported_settings(), *settings),
             notes=(*self.notes_of_records(), *unread),
         )
+
+    def _undecided(self) -> bool:
+        """Whether something that decides is not decided, as `compare` has it."""
+        judged = [stage for stage in self._stages if stage.name != "layers"]
+        absent = [
+            s for s in judged if s.status == "not recorded" and s.name in ("loss", "gradients", "update")
+        ]
+        if self._followed:
+            return bool(absent) or any(stage.status == "undecided" for stage in judged)
+        uninformative = self._budget is not None and self._budget.uninformative
+        return uninformative or self._unnamed or any(stage.status == "undecided" for stage in judged)
 
     def _columns(self, name: str) -> list[Row]:
         """Both records' numbers; of the loss the mean, since a batch of another size has another sum."""
@@ -222,30 +275,48 @@ class RecordSource(core.ObservationSource):
             for record, rows in self._sides
         ]
 
-    def _allowed(self, name: str) -> Row:
+    def _limits(self, name: str) -> tuple[Row, Row]:
+        """(steps,) each: within which a column agrees, and beyond which it differs."""
+        rows = self._sides[0][1]
         if name == "learning_rate":
-            return np.full(len(self._steps), 2 * self._epsilon)
+            sharp = np.full(len(self._steps), 2 * self._epsilon)
+            return sharp, np.full(len(self._steps), rate_rounding(*self._records))
         if self._budget is not None:
-            return self._budget.curves[name][self._sides[0][1]]
-        if self._proof:
-            return np.full(len(self._steps), FLOAT64[name])
-        return self._rounding(self._steps)
+            return (self._budget.curves[name][rows],) * 2
+        sharp = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
+        if self._proof and not self._constants:
+            return sharp, sharp
+        return sharp, np.maximum(sharp, first_steps_limit(name, *self._records, self._proof)[rows])
 
-    def _rounding(self, steps: NDArray[np.integer[Any]]) -> Row:
-        """What is taken for rounding where it was not measured."""
-        growing: Row = np.minimum(limits.SCRIPT_ULPS * self._epsilon * (1 + steps), limits.SCRIPT_LARGEST)
-        return growing
-
-    def _state_allowed(self, which: str) -> float:
+    def _state_allowed(self, which: str) -> tuple[float, float]:
+        """As `_limits`, of a state's tensors."""
         if self._budget is not None:
-            return max(self._budget.states.get(which, {"": 0.0}).values())
-        if self._proof:
-            return FLOAT64[which]
-        return limits.SCRIPT_LARGEST if which == "final" else limits.SCRIPT_ULPS * self._epsilon
+            return (max(self._budget.states.get(which, {"": 0.0}).values()),) * 2
+        sharp = FLOAT64[which] if self._proof else 0.0
+        return sharp, sharp if self._proof and not self._constants else math.inf
 
     def layers_allowed(self, step: int) -> float:
         """By how much the fingerprints of a layer's output may differ, relative to its norm."""
-        return limits.LIVE_FLOAT64 if self._proof else float(self._rounding(np.array(step)))
+        if self._proof:
+            return limits.LIVE_FLOAT64
+        growth = 1.0 if self._followed else GROWTH ** min(step, 60)
+        return Rounding.of(*self._records).gross * growth
+
+    def evaluation(self) -> StageSummary:
+        """What was evaluated after the last step, as `compare` judges it."""
+        if not all(r.summary is not None and r.summary.eval_count for r in self._records):
+            return StageSummary(EVALUATION, "not recorded", "by one of them or both")
+        if self._budget is not None:
+            sharp = allowed = self._budget.evaluation
+        else:
+            sharp = FLOAT64[EVALUATION] if self._proof else 0.0
+            allowed = sharp if self._proof and not self._constants else math.inf
+        check = evaluation_check(*self._records, allowed)
+        status: Status = (
+            "differs" if not check.passed else "agrees" if check.deviation <= sharp else "undecided"
+        )
+        amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
+        return StageSummary(EVALUATION, status, check.where + amount, None, check.deviation, allowed)
 
     def samples(self) -> StageSummary:
         """The ids of each step, as multisets."""
@@ -276,7 +347,16 @@ class RecordSource(core.ObservationSource):
 
     def gradients(self) -> StageSummary:
         """The first step's, tensor by tensor."""
-        found = self._tensors("first_gradients", "first gradients", self._state_allowed("first_gradients"), 0)
+        allowed = self._state_allowed("first_gradients")
+        # The first gradients are made before any constant of the optimizer's.
+        found = self._tensors(
+            "first_gradients", "first gradients", (allowed[0],) * 2 if self._proof else allowed, 0
+        )
+        if self._budget is None and not self._proof and found.status != "not recorded":
+            judged = _summary(first_gradients_stage(*self._records))
+            found = found if judged.status == "agrees" == found.status else judged
+            if judged.status == "agrees" and found.deviation:
+                found = replace(found, status="undecided")
         factor = self._gradient_factor() if found.status == "differs" else None
         if factor is None:
             return found
@@ -291,8 +371,19 @@ class RecordSource(core.ObservationSource):
             return StageSummary(title, "not recorded", "by one of them or both")
         ours, theirs = self._columns(column)
         deviation = np.where(there, curve_deviation(ours, theirs), 0.0)
-        off = np.flatnonzero(~(deviation <= self._allowed(column)))
+        sharp, allowed = self._limits(column)
+        off = np.flatnonzero(~(deviation <= allowed))
         seen = f"{int(there.sum())} of {len(there)} steps"
+        near = np.flatnonzero(~(deviation <= sharp))
+        if not len(off) and column == "learning_rate" and len(near):
+            text = f"one number but for its rounding to float32, {deviation.max():.1e}, at {seen}"
+            return StageSummary(title, "agrees", text)
+        if not len(off) and len(near):
+            first = int(near[0])
+            text = f"within {deviation.max():.1e} at {seen}, which rounding may have made"
+            if self._constants:
+                text += f": Keras rounds {', '.join(self._constants)} to float32"
+            return StageSummary(title, "undecided", text, int(self._steps[first]), float(deviation[first]))
         if not len(off):
             return StageSummary(title, "agrees", f"within {deviation.max():.1e} at {seen}")
         row = int(off[0])
@@ -307,10 +398,13 @@ class RecordSource(core.ObservationSource):
         elif row == 0 and ours[0]:
             word = named(theirs[0] / ours[0], self._known_numbers(0))
             text += f": {in_words(float(theirs[0] / ours[0]), word)} the reference's" if word else ""
-        step, allowed = int(self._steps[row]), float(self._allowed(column)[row])
-        return StageSummary(title, "differs", text, step, float(deviation[row]), allowed)
+        step = int(self._steps[row])
+        return StageSummary(title, "differs", text, step, float(deviation[row]), float(allowed[row]))
 
-    def _tensors(self, which: str, name: str, allowed: float, step: int | None) -> StageSummary:
+    def _tensors(
+        self, which: str, name: str, allowed: float | tuple[float, float], step: int | None
+    ) -> StageSummary:
+        sharp, allowed = allowed if isinstance(allowed, tuple) else (allowed, allowed)
         if not all(record.has(which) for record in self._records):
             return StageSummary(name, "not recorded", "by one of them or both")
         if not named_alike(which, *self._records):
@@ -319,7 +413,7 @@ class RecordSource(core.ObservationSource):
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
             return StageSummary(name, "not recorded", "they ended after different steps")
         off = {n: d for n, d in state_deviations(ours, theirs).items() if n != "step"}
-        bad = {n: d for n, d in off.items() if not d <= allowed}
+        bad = {n: d for n, d in off.items() if not d <= sharp}
         alone = [n for n in bad if not (n in ours and n in theirs)]
         if not bad:
             return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")
@@ -327,7 +421,9 @@ class RecordSource(core.ObservationSource):
         parts += [f"{n} only in one" for n in alone[:_SHOWN]]
         listed = ", ".join(part.removeprefix("tensors/") for part in parts)
         text = f"{len(bad)} of {len(off)} tensors: {listed}"
-        return StageSummary(name, "differs", text, step, max(bad.values()), allowed)
+        worst = max(bad.values())
+        status: Status = "undecided" if worst <= allowed and not alone else "differs"
+        return StageSummary(name, status, text, step, worst, allowed)
 
     def _gradient_factor(self) -> float | None:
         ours, theirs = (record.state("first_gradients") for record in self._records)
@@ -365,10 +461,13 @@ class RecordSource(core.ObservationSource):
             yield _WHY_LATER.format(before=(first.step or 0) - 1)
             return
         text = _WHY[first.name]
+        if self._followed:
+            yield text
+            return
         compared = {stage.name for stage in self._stages if stage.status != "not recorded"}
         unlike = [name for name in ("sample ids", "initial state") if name not in compared]
         if unlike and first.name not in ("sample ids", "count", "initial state", "learning rate"):
-            text += f"; or what was not compared: {' and '.join(unlike)}"
+            text = f"if {' and '.join(unlike)} are equal, which was not compared: {text}"
         yield text
 
     def _clipped(self) -> Iterator[str]:
@@ -402,11 +501,19 @@ class RecordSource(core.ObservationSource):
             yield f"{lengths[0]} and {lengths[1]} steps were recorded; the {len(self._steps)} that both have were compared"
         if self._unnamed:
             yield UNNAMED
-        if self._budget is None and not self._proof:
+        if self._followed:
             yield (
-                f"without a noise floor (--floor), a deviation of up to {limits.SCRIPT_ULPS * self._epsilon:.1g} at the first step,"
-                f" growing to {limits.SCRIPT_LARGEST:g}, is taken for rounding"
+                f"{self._records[1].label} followed {self._records[0].label}: it was given weights, slots and gradients at"
+                f" {len(followed_steps(self._records[1]))} steps, which changed its training, so each stage stands by itself"
             )
+        elif self._budget is None and not self._proof:
+            yield (
+                "without a followed run (follow=) or a noise floor (--floor), only what rounding cannot have made is a difference"
+            )
+
+
+def _summary(stage: FollowedStage) -> StageSummary:
+    return StageSummary(stage.name, stage.status, stage.text, stage.step, stage.deviation, stage.allowed)
 
 
 def _samples_text(ours: Any, theirs: Any) -> str:

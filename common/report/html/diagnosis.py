@@ -46,6 +46,7 @@ _STATUS_TONES = {
     "agrees": "parity",
     "inherits": "inconclusive",
     "differs": "divergent",
+    "undecided": "inconclusive",
     "not recorded": "inconclusive",
 }
 _CURVES = {

@@ -1,0 +1,304 @@
+"""The judgement on a followed run: each stage of each followed step by itself, as no error was carried to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import NotComparableError
+from parity.common.parity.deviation import Curve
+from parity.common.parity.rounding import ELEMENTWISE_GROSS_ULPS, ELEMENTWISE_ULPS, Rounding
+from parity.common.record import RunRecord
+from parity.common.record.followed import Measure, identity_of, measured, read_measures
+from parity.common.spec import ScriptInfo
+
+Status = Literal["agrees", "undecided", "differs", "inherits", "not recorded"]
+_AGREES, _UNDECIDED, _DIFFERS = range(3)
+_WORDS: tuple[Status, ...] = ("agrees", "undecided", "differs")
+# One step in so many may have a unit flipped by rounding.
+_FLIPS_EVERY = 8
+_FLOAT32, _FLOAT64 = 2.0**-23, 2.0**-52
+
+
+@dataclass(frozen=True)
+class FollowedStage:
+    """One stage over all followed steps.
+
+    status: "inherits": it differs, as what it is made from does at the same steps. step: the first that does not agree, or None.
+    steps: at how many it does not agree. deviation, allowed: relative, at the worst step.
+    """
+
+    name: str
+    status: Status
+    text: str
+    step: int | None = None
+    steps: int = 0
+    deviation: float = 0.0
+    allowed: float = 0.0
+
+
+def first_gradients_stage(reference: RunRecord, candidate: RunRecord) -> FollowedStage:
+    """Judge the gradients of the first step of two trainings that begin alike, as `followed_stages` does."""
+    ours, theirs = (
+        {name.partition("/")[2]: array for name, array in record.state("first_gradients").items()}
+        for record in (reference, candidate)
+    )
+    rows = [row for row in measured(0, "gradients", ours, theirs) if row.reference or row.difference]
+    return _normwise("first gradients", {0: rows}, [0], Rounding.of(reference, candidate))
+
+
+def is_followed(record: RunRecord) -> bool:
+    """Whether a record is of a script that followed another."""
+    return isinstance(record.run_info, ScriptInfo) and record.run_info.follows is not None
+
+
+def check_followed(reference: RunRecord, candidate: RunRecord) -> None:
+    """Raise NotComparableError where either followed a record that is not the reference."""
+    if is_followed(reference):
+        raise NotComparableError(
+            f"{reference.folder}: followed another script; give the followed one as the reference"
+        )
+    info = candidate.run_info
+    if isinstance(info, ScriptInfo) and info.follows not in (None, identity_of(reference.folder)):
+        raise NotComparableError(f"{candidate.folder}: followed another record than {reference.folder}")
+
+
+def followed_steps(candidate: RunRecord) -> list[int]:
+    """The steps that were measured."""
+    return sorted({each.step for each in read_measures(candidate.folder)})
+
+
+def followed_stages(reference: RunRecord, candidate: RunRecord) -> list[FollowedStage]:
+    """Judge loss, gradients, optimizer slots, update and buffers, in the order of a step."""
+    measures = read_measures(candidate.folder)
+    rounding = Rounding.of(reference, candidate)
+    steps = sorted({each.step for each in measures})
+    by_stage: dict[str, dict[int, list[Measure]]] = {}
+    for each in measures:
+        # What neither used: torch has no gradient there, and Keras zeros.
+        if each.reference or each.difference:
+            stage = "update" if each.stage.startswith("slots/") else each.stage
+            by_stage.setdefault(stage, {}).setdefault(each.step, []).append(each)
+    loss = _loss(reference, candidate, steps, rounding)
+    gradients = _normwise("gradients", by_stage.get("gradients", {}), steps, rounding)
+    buffers = _normwise("buffers", by_stage.get("buffers", {}), steps, rounding)
+    if loss.status != "agrees":
+        gradients, buffers = (_inherited(stage, "the loss", loss) for stage in (gradients, buffers))
+    keras = any(_framework(record) == "tensorflow" for record in (reference, candidate))
+    rows = by_stage.get("update", {})
+    update = _elementwise(rows, steps, rounding, keras)
+    rates = _unequal_rates(reference, candidate)
+    if update.status == "differs" and all(
+        step in rates and _scaled(rows[step], rates[step], rounding, keras)
+        for step in steps
+        if any(each.ulps > ELEMENTWISE_GROSS_ULPS for each in rows.get(step, ()))
+    ):
+        update = replace(update, status="inherits", text=f"as the learning rate does; {update.text}")
+    return [loss, gradients, update, buffers]
+
+
+def _framework(record: RunRecord) -> str:
+    return record.run_info.framework if isinstance(record.run_info, ScriptInfo) else ""
+
+
+def _loss(
+    reference: RunRecord, candidate: RunRecord, steps: Sequence[int], rounding: Rounding
+) -> FollowedStage:
+    ours, theirs = ([int(s - r.steps[0]) for s in steps if s in r.steps] for r in (reference, candidate))
+    if not ours or len(ours) != len(theirs):
+        return FollowedStage("loss", "not recorded", "at no step that was followed")
+    first, second = reference.loss[ours], candidate.loss[theirs]
+    norms = (reference.columns[name][ours] for name in ("gradient_norm", "parameter_norm"))
+    within, beyond = rounding.loss(first, *norms)
+    with np.errstate(invalid="ignore"):
+        apart = np.where(np.isfinite(first) & np.isfinite(second), np.abs(first - second), np.inf)
+    # Of two losses that are no numbers nothing is known.
+    neither = ~np.isfinite(first) & ~np.isfinite(second)
+    levels = (apart > within).astype(int) + (apart > beyond)
+    apart[neither], levels[neither] = 0.0, _UNDECIDED
+    scale = np.where(neither, 1.0, np.maximum(np.abs(first), np.finfo(float).tiny))
+    row = int(np.argmax(levels)) if levels.any() else int(np.argmax(apart))
+    text = f"{first[row]:.9g} and {second[row]:.9g} at step {steps[row]}"
+    if levels.max() == _DIFFERS and first[row]:
+        text += f", {second[row] / first[row]:.6g} times the reference's"
+    allowed = np.nan_to_num(within / scale)
+    return _stage("loss", steps, levels, apart / scale, allowed, text)
+
+
+def _normwise(
+    name: str, by_step: dict[int, list[Measure]], steps: Sequence[int], rounding: Rounding
+) -> FollowedStage:
+    """Gradients, or buffers: tensors that products have made, by their norms."""
+    if not by_step:
+        words = "the models have none" if steps and name == "buffers" else "at no step"
+        return FollowedStage(name, "not recorded", words)
+    beyond = rounding.gross_gradient if "gradients" in name else rounding.gross
+    levels, deviations = [], []
+    worst: list[Measure | None] = []
+    rare = 0
+    for step in steps:
+        rows = by_step.get(step, [])
+        total = math.sqrt(sum(each.reference**2 for each in rows))
+        shares = [
+            each.difference / max(rounding.smooth * (each.reference + total), np.finfo(float).tiny)
+            for each in rows
+        ]
+        far = [
+            each.difference > max(beyond * each.reference + 8 * rounding.smooth * total, 0.0) for each in rows
+        ]
+        place = int(np.argmax(shares)) if rows else 0
+        level = _AGREES if not rows or shares[place] <= 1 else _DIFFERS if any(far) else _UNDECIDED
+        if rounding.proof and level:
+            level = _DIFFERS
+        if any(each.only for each in rows):
+            level = _DIFFERS
+            place = next(i for i, each in enumerate(rows) if each.only)
+        if level == _UNDECIDED and rows[place].difference <= 4 * rounding.gross * (
+            rows[place].reference + total
+        ):
+            rare += 1
+        levels.append(level)
+        worst.append(rows[place] if rows else None)
+        deviations.append(_relative(rows[place], total) if rows else 0.0)
+    off: NDArray[np.int64] = np.array(levels)
+    if not off.any():
+        text = f"{len(by_step[steps[0]])} tensors, within {max(deviations):.1e}"
+        return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+    first = worst[int(np.argmax(off == off.max()))]
+    assert first is not None
+    text = _words(first)
+    undecided = int((off == _UNDECIDED).sum())
+    if off.max() == _UNDECIDED and undecided == rare <= len(off) // _FLIPS_EVERY:
+        flipped = steps[int(np.argmax(off))]
+        text = f"within rounding but for step {flipped}, as where it flips a unit: {text}"
+        off = np.zeros_like(off)
+    elif off.max() == _UNDECIDED and not rounding.proof and 2 * (undecided - rare) > len(off):
+        off = np.where(off == _UNDECIDED, _DIFFERS, off)  # flips are rare, and this is at every other step
+    return _stage(name, steps, off, np.array(deviations), np.full(len(off), rounding.smooth), text)
+
+
+def _elementwise(
+    by_step: dict[int, list[Measure]], steps: Sequence[int], rounding: Rounding, keras: bool
+) -> FollowedStage:
+    """What the optimizer makes of equal gradients, slots and weights: update and slots."""
+    if not by_step:
+        return FollowedStage("update", "not recorded", "at no step")
+    eps = _FLOAT64 if rounding.proof else _FLOAT32
+    # In float64, what Keras takes through float32 is named and is no defect of either script.
+    rounded = ELEMENTWISE_GROSS_ULPS * _FLOAT32 / eps if rounding.proof and keras else 0.0
+    levels, ulps = [], []
+    worst: list[Measure | None] = []
+    for step in steps:
+        rows = by_step.get(step, [])
+        if not rows:
+            levels.append(_AGREES)
+            ulps.append(0.0)
+            worst.append(None)
+            continue
+        # The update tells more than a slot; a slot shows where the update does not yet.
+        each = max(
+            rows,
+            key=lambda row: (
+                row.only != "",
+                row.ulps > ELEMENTWISE_GROSS_ULPS,
+                row.stage == "update",
+                row.difference,
+            ),
+        )
+        largest = math.inf if each.only else max(row.ulps for row in rows)
+        levels.append(
+            int(largest > max(ELEMENTWISE_ULPS, rounded)) + (largest > max(ELEMENTWISE_GROSS_ULPS, rounded))
+        )
+        ulps.append(largest)
+        worst.append(each)
+    off: NDArray[np.int64] = np.array(levels)
+    farthest = np.array(ulps)
+    allowed = np.full(len(off), ELEMENTWISE_ULPS * eps)
+    if off.any():
+        first = worst[int(np.argmax(off == off.max()))]
+        assert first is not None
+        text = _words(first)
+    else:
+        text = f"{len(by_step[steps[0]])} tensors of updates and slots, within {farthest.max():.3g} units of rounding"
+        if farthest.max() > ELEMENTWISE_ULPS:
+            text += (
+                ": as a constant that Keras rounds to float32 (learning rate, momentum, beta) changes them"
+            )
+    return _stage("update", steps, off, farthest * eps, allowed, text)
+
+
+def _stage(
+    name: str,
+    steps: Sequence[int],
+    levels: NDArray[np.int64],
+    deviations: Curve,
+    allowed: Curve,
+    text: str,
+) -> FollowedStage:
+    off = np.flatnonzero(levels == levels.max()) if levels.any() else np.empty(0, np.int64)
+    row = int(off[0]) if len(off) else int(np.argmax(deviations))
+    status = _WORDS[int(levels.max(initial=0))]
+    if len(off):
+        text += f" (at {len(off)} of {len(steps)} followed steps)"
+    step = steps[row] if len(off) else None
+    return FollowedStage(name, status, text, step, len(off), float(deviations[row]), float(allowed[row]))
+
+
+def _inherited(stage: FollowedStage, cause: str, upstream: FollowedStage) -> FollowedStage:
+    """The stage, whose deviation is upstream's, where upstream deviates from the same step on and as often."""
+    if stage.status != "differs" or upstream.status != "differs" or upstream.steps < stage.steps:
+        return stage
+    if stage.step is None or upstream.step is None or upstream.step > stage.step:
+        return stage
+    return replace(stage, status="inherits", text=f"as {cause} does; {stage.text}")
+
+
+def _relative(row: Measure, total: float) -> float:
+    return row.difference / (row.reference + total) if row.difference else 0.0
+
+
+def _words(row: Measure) -> str:
+    what = (
+        f"{row.tensor} ({row.stage.removeprefix('slots/')})" if row.stage.startswith("slots/") else row.tensor
+    )
+    if row.only:
+        return f"{what} only in the {row.only}"
+    if not math.isfinite(row.difference):
+        return f"{what} is not finite in one, or of another shape"
+    if row.reference and abs(row.factor - 1) > 4 * row.residual / row.reference:
+        return f"{what} is {row.factor:.6g} times the reference's"
+    return f"{what} is off by {row.difference / row.reference if row.reference else math.inf:.2g} of its norm"
+
+
+def _unequal_rates(reference: RunRecord, candidate: RunRecord) -> dict[int, float]:
+    """By step, candidate over reference where the learning rates are not one number up to float32 rounding."""
+    ours, theirs = (record.columns["learning_rate"] for record in (reference, candidate))
+    found = {}
+    for step, first, second in zip(reference.steps.tolist(), ours, theirs, strict=False):
+        if abs(first - second) > 2 * _FLOAT32 * abs(first) and first:
+            found[step] = second / first
+    return found
+
+
+def _scaled(rows: Sequence[Measure], ratio: float, rounding: Rounding, keras: bool) -> bool:
+    """Whether updates are the reference's times the ratio of the learning rates, and slots those of the reference.
+
+    Keras has the rate in its momentum, whose next update is then no multiple.
+    """
+    if any(row.only for row in rows):
+        return False
+    if keras and any(row.stage == "slots/momentum_velocity" for row in rows):
+        return True
+    slack = 4 * math.sqrt(_FLOAT32)
+    return all(
+        abs(row.factor - ratio) <= slack * abs(ratio) and row.residual <= slack * abs(ratio) * row.reference
+        if row.stage == "update"
+        else row.ulps <= ELEMENTWISE_GROSS_ULPS
+        for row in rows
+        if row.ulps > ELEMENTWISE_GROSS_ULPS
+    )

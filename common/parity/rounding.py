@@ -1,0 +1,175 @@
+"""How far rounding alone can take one step of a recorded script, known before anything was measured.
+
+Two levels of each quantity. What is within the first, rounding explains. What is beyond the second, rounding cannot make.
+Between them nothing is decided. All follow from the precision and the sizes of the model:
+
+    smooth  4 sqrt(L n) eps      of losses, buffers and gradients of one step, relative to their norms
+    gross   4 sqrt(eps)          half of the digits
+
+`smooth`: an inner product of n terms has an error of about sqrt(n) u, u = eps / 2, where roundings are independent (Higham and Mary, A
+new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 2019), and L layers one after the other add L such
+errors in squares. The factor of 8 u is left for how the model and its backward pass amplify them. L: the weights of two and
+more axes. n: the terms of the longest product, as far as the shapes of weights tell.
+
+`gross`: where ReLU or max pooling has a kink, rounding flips a unit, and its gradient is there or not. About eps of the units are
+that close to zero. As the contributions of units are independent, the norm of what flips is about sqrt(eps) of the gradient's. A net
+with few units has few flips, and each is larger: a single one may be `SINGLE_FLIP` of a small batch's gradient.
+
+Of gradients, the smooth part is relative to all gradients together: a gradient that is zero but for rounding (the bias before a batch norm)
+is as large as its terms round. Of a loss, the terms are logits, of order 1, and what the weights' rounding does to it: |g| |w| / sqrt(n).
+
+Updates and slots are elementwise, given equal gradients, slots and weights, so no product takes part: a few roundings. But a framework that
+takes 1 - beta through float32 has the error eps / (1 - beta) there: 1e-3 of beta's complement costs 1,000 units.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.base.errors import RecordError
+from parity.common.parity.budget import FLOAT64
+from parity.common.record import RunRecord
+from parity.common.record.files import read_json
+from parity.common.record.script import OUTLINE
+from parity.common.spec import ScriptInfo
+
+Curve = NDArray[np.float64]
+
+# Units in the last place of the type that products round to. Of float8 operands, e4m3.
+_EPS = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "bfloat16_mixed": 2.0**-7,
+    "float16_mixed": 2.0**-10,
+    "float8_mixed": 2.0**-3,
+}
+# On a GPU, products of float32 may be of operands rounded to TF32.
+_TF32 = 2.0**-10
+# Of a model whose weights were not recorded.
+_LAYERS, _TERMS = 64, 4096
+SINGLE_FLIP = 0.05
+ELEMENTWISE_ULPS, ELEMENTWISE_GROSS_ULPS = 512.0, 2048.0
+# In the steps after the first, what rounding has made grows: by no more than this a step, from the gross level, which it
+# does not reach at the first.
+GROWTH = 4.0
+# Beyond this a limit says nothing.
+_LARGEST = 0.5
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Of one pair of records. eps: of the products. proof: float64, which has the limits of the law."""
+
+    eps: float
+    proof: bool
+    layers: int
+    terms: int
+
+    @classmethod
+    def of(cls, *records: RunRecord) -> Rounding:
+        """For records of one precision; the coarser of them counts."""
+        layers, terms, eps = 0, 0, 0.0
+        for record in records:
+            precision = record.run_info.precision
+            own = _EPS[precision]
+            on_gpu = any(
+                "cuda" in device.lower() or "gpu" in device.lower() for device in record.header.devices
+            )
+            eps = max(eps, _TF32 if on_gpu and precision == "float32" else own)
+            if record.has("initial"):
+                torch = isinstance(record.run_info, ScriptInfo) and record.run_info.naming == "torch"
+                shapes = [array.shape for array in record.state("initial").values() if array.ndim > 1]
+                layers = max(layers, len(shapes))
+                terms = max(
+                    [terms, *(math.prod(s) // min(s[:2] if torch else s[-2:]) for s in shapes if min(s))]
+                )
+        return cls(eps, records[0].run_info.precision == "float64", layers or _LAYERS, terms or _TERMS)
+
+    @property
+    def smooth(self) -> float:
+        """What rounding does where nothing has kinks, relative."""
+        limit = FLOAT64["first_gradients"]
+        # Of a low type, or a huge model, the formula would say nothing: what is farther off is undecided.
+        return (
+            limit if self.proof else min(4 * math.sqrt(self.layers * self.terms) * self.eps, self.gross / 8)
+        )
+
+    @property
+    def gross(self) -> float:
+        """What rounding cannot do, relative."""
+        return FLOAT64["first_gradients"] if self.proof else min(4 * math.sqrt(self.eps), _LARGEST)
+
+    @property
+    def gross_gradient(self) -> float:
+        """What rounding cannot do to one gradient of a single step, relative to its norm."""
+        return self.gross if self.proof else max(self.gross, SINGLE_FLIP)
+
+    def loss(self, loss: Curve, gradient_norm: Curve, parameter_norm: Curve) -> tuple[Curve, Curve]:
+        """(steps,) each: within and beyond which mean losses of single steps may differ, absolute.
+
+        Norms that were not recorded (NaN) count as 0.
+        """
+        if self.proof:
+            return (FLOAT64["loss_sum"] * np.abs(loss),) * 2
+        through = np.nan_to_num(gradient_norm * parameter_norm, posinf=0.0) / math.sqrt(self.terms)
+        within = self.smooth * (np.abs(loss) + through) + 8 * self.eps
+        return within, np.maximum(within, self.gross * np.abs(loss) + 8 * within)
+
+    def first_steps(self, name: str, reference: RunRecord) -> Curve:
+        """Return (steps,): beyond which a recorded curve cannot be rounding's; infinite where that is not known.
+
+        `name`: of `CURVES`. Relative, as `column_deviation` has it; for trainings that begin alike and were not followed.
+        """
+        steps = np.arange(len(reference.steps)) + float(reference.steps[0] if len(reference.steps) else 0)
+        level = np.full(len(steps), self.gross if name == "parameter_norm" else self.gross_gradient)
+        if name == "loss_sum":
+            loss = np.abs(reference.loss)
+            norms = (reference.columns[column] for column in ("gradient_norm", "parameter_norm"))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                level = np.nan_to_num(self.loss(loss, *norms)[1] / loss, nan=np.inf)
+        grown = level * GROWTH ** np.minimum(steps, 60.0)
+        # Of a low type even a doubled first loss is farther than this, and of later steps nothing is known.
+        return np.where((grown <= _LARGEST) | (steps == 0), np.minimum(grown, _LARGEST), np.inf)
+
+
+def float32_constants(*records: RunRecord) -> list[str]:
+    """What a float64 script of Keras has taken through float32, which torch has not: 'momentum 0.9'.
+
+    Keras makes tensors of Python's numbers, and these are float32. A number that float32 holds is not changed by it.
+    """
+    infos = [record.run_info for record in records]
+    scripts = [info for info in infos if isinstance(info, ScriptInfo)]
+    if len(scripts) != 2 or {info.framework for info in scripts} != {"tensorflow", "torch"}:
+        return []
+    if scripts[0].precision != "float64":
+        return []
+    found = []
+    rates = [record.columns["learning_rate"] for record in records]
+    known = np.isfinite(rates[0]) & np.isfinite(rates[1])
+    if (rates[0] != rates[1])[known].any():
+        found.append("the learning rate")
+    for record, info in zip(records, scripts, strict=True):
+        if info.framework == "tensorflow":
+            found += [
+                f"{name} {value:g}" for name, value in _settings(record) if float(np.float32(value)) != value
+            ]
+    return found
+
+
+def _settings(record: RunRecord) -> list[tuple[str, float]]:
+    """The numbers that an optimizer is set to."""
+    path = record.folder / OUTLINE
+    try:
+        read = read_json(path) if path.exists() else {}
+        settings = (read.get("optimizer") or {}).get("settings") or {}
+    except (RecordError, AttributeError):
+        return []
+    return [
+        (name, float(value))
+        for name, value in settings.items()
+        if isinstance(value, float) and name != "learning_rate"
+    ]

@@ -1,0 +1,369 @@
+"""Followed runs: a script that starts each recorded step from another script's state, so that no error is carried.
+
+The reference keeps, of the steps that `is_kept` names, `states/STEP.safetensors` (weights, buffers and optimizer slots before
+the step; that of the next step is the state after it) and `gradients/STEP.safetensors`. All have the framework's own names.
+
+The candidate starts these steps from the reference's state. Once its gradients were measured they are replaced by the reference's, so
+that its update is judged alone. What it made is compared at once, tensor by tensor, and `followed.jsonl` of its record has a
+line for each: see `Measure`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from parity.common.base.errors import RecordError
+from parity.common.record.files import append, read_lines
+from parity.common.record.header import read_header
+from parity.common.record.script_taps import is_tapped
+from parity.common.spec import ScriptInfo
+from parity.common.spec.external import mapping as maps
+from parity.common.state.canonical import State, load_state, save_state
+
+STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
+Slots = dict[str, State]
+Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
+
+
+def is_kept(step: int) -> bool:
+    """Whether a reference keeps its state at a step: 0 to 8, 16, 32, 64, ..."""
+    return is_tapped(step, None)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How far one tensor of a followed step is from the reference's.
+
+    stage: 'gradients', 'update', 'buffers' or 'slots/NAME'. reference, difference: L2 norms; `difference` is infinite where the tensor is
+    not finite, or not of the reference's shape. factor: k by which k times the reference's is closest. residual: the L2 norm of
+    what is then left. ulps: of updates and slots, which are elementwise, the largest |difference| in units of rounding:
+    eps (|r| + rms(r)), after 4 eps |weight| for the rounding of the weight itself.
+    only: 'reference' or 'candidate' where the other has no such tensor, or "".
+    """
+
+    step: int
+    stage: Stage
+    tensor: str
+    reference: float
+    difference: float
+    factor: float = 1.0
+    residual: float = 0.0
+    ulps: float = 0.0
+    only: str = ""
+
+
+class Live(Protocol):
+    """What a recorder gives of its framework, by native names. Slots are by slot, then by tensor.
+
+    A tied tensor stands by the first of its names; first_names: of each name that one.
+    slot_factor: by which a slot of the other framework is multiplied to have this one's meaning; 1 within one framework, and not
+    finite where it cannot be known.
+    """
+
+    def tensors_now(self) -> State: ...
+    def first_names(self) -> dict[str, str]: ...
+    def slots_now(self) -> Slots: ...
+    def put(self, tensors: State) -> None: ...
+    def put_slots(self, slots: Slots) -> None: ...
+    def slot_factor(self, slot: str) -> float: ...
+
+
+class StateKeeper:
+    """Writes the states of a reference."""
+
+    def __init__(self, folder: Path, live: Live) -> None:
+        """`folder`: of the record, which need not be there yet."""
+        self._folder, self._live, self._saw = folder, live, -1
+
+    def wants(self, step: int) -> bool:
+        """Whether this step's gradients are wanted, and were not seen yet."""
+        return is_kept(step) and step > self._saw
+
+    def begin(self, step: int) -> None:
+        """A step begins, or the one before the first that is not taken."""
+        if is_kept(step) or (step and is_kept(step - 1)):
+            slots = {f"slots/{s}/{n}": a for s, of in self._live.slots_now().items() for n, a in of.items()}
+            tensors = {f"tensors/{name}": array for name, array in self._live.tensors_now().items()}
+            self._save(STATES, step, tensors | slots)
+
+    def place_slots(self, step: int) -> None:
+        """Nothing is placed in a reference."""
+
+    def given(self, step: int) -> State | None:
+        """The gradients to update by; None: those that there are."""
+        return None
+
+    def saw(self, step: int, gradients: State) -> None:
+        """Keep the gradients of a step."""
+        self._saw = step
+        self._save(GRADIENTS, step, gradients)
+
+    def end(self, step: int) -> None:
+        """The step is over; what it left is written when the next one begins."""
+
+    def _save(self, kind: str, step: int, state: State) -> None:
+        path = _path(self._folder, kind, step)
+        path.parent.mkdir(exist_ok=True)
+        save_state(path, state)
+
+
+class Follower:
+    """Starts a candidate's steps from a reference's states, and measures what it makes of them."""
+
+    def __init__(
+        self, folder: Path, reference: Path, framework: str, mapping: maps.Mapping | None, live: Live
+    ) -> None:
+        """Open the reference.
+
+        Args:
+            folder: of the candidate's record.
+            reference: the record to follow.
+            framework: of the candidate.
+            mapping: needed where the reference is of the other framework.
+            live: the candidate.
+
+        Raises:
+            RecordError: the reference has no states, did not finish, or needs a mapping.
+        """
+        self.identity = identity_of(reference)
+        info = read_header(reference).spec
+        if not isinstance(info, ScriptInfo) or not (reference / STATES).is_dir():
+            raise RecordError(f"follow: {reference} has no states; record that script with states=True")
+        self._file, self._live, self.reference = folder / MEASURES, live, reference
+        self.precision = info.precision
+        self._other = info.framework != framework
+        if self._other and mapping is None:
+            raise RecordError(
+                f"follow: {reference} is of {info.framework}; give mapping=, which tensors are which"
+            )
+        self._mapping, self._to_torch = mapping if self._other else None, framework == "torch"
+        # Tensors whose gradients no rule carries over: they update by gradients of their own.
+        self._own: set[str] = set()
+        if self._mapping is not None:
+            side = "torch" if self._to_torch else "keras"
+            noted = (pair for pair in self._mapping.tensors if pair.parsed.note)
+            self._own = {name for pair in noted for name in getattr(pair, side)}
+            self._own |= {*getattr(self._mapping.ignored, side)}
+        self.steps = sorted(step for step in map(int, _numbers(reference / GRADIENTS)) if self._whole(step))
+        if not self.steps:
+            raise RecordError(f"follow: {reference} has the whole state of no step")
+        self._eps = 0.0
+        self._placed: dict[str, float] = {}
+        self._before: State = {}
+        self._given: set[str] = set()
+        self._trained: set[str] = set()
+        self._seen = False
+
+    def wants(self, step: int) -> bool:
+        """Whether this step is followed and its gradients were not seen yet."""
+        return step in self.steps and not self._seen
+
+    def begin(self, step: int) -> None:
+        """A step begins: the model starts from the reference's weights and buffers.
+
+        Raises:
+            RecordError: the model has not the reference's tensors, or a file of them is damaged.
+        """
+        self._seen, self._placed = False, {}
+        if step in self.steps:
+            own = self._live.tensors_now()
+            self._before = {
+                name: array for name, array in self._tensors(step).items() if array.dtype.kind == "f"
+            }
+            wrong = [n for n, a in self._before.items() if n not in own or own[n].shape != a.shape]
+            if wrong:
+                there = "in another shape" if wrong[0] in own else "not"
+                raise RecordError(f"follow: {self.reference} has {wrong[0]!r}, and this model has it {there}")
+            self._eps = max(float(np.finfo(str(own[name].dtype)).eps) for name in self._before)
+            self._live.put(self._before)
+
+    def place_slots(self, step: int) -> None:
+        """The update is about to come: the optimizer has the reference's slots, as far as both have them."""
+        if step in self.steps and not self._placed:
+            own = self._live.slots_now()
+            kept = self._slots(step)
+            self._placed = {slot: self._factor(slot) for slot in {*own, *kept, *self._slots(step + 1)}}
+            both = {
+                slot: {n: np.multiply(a, self._placed[slot]) for n, a in kept[slot].items() if n in own[slot]}
+                for slot in kept.keys() & own.keys()
+                if math.isfinite(self._placed[slot])
+            }
+            self._live.put_slots(both)
+
+    def given(self, step: int) -> State | None:
+        """The gradients to update by: the reference's."""
+        return self._gradients(step) if step in self.steps else None
+
+    def saw(self, step: int, gradients: State) -> None:
+        """Measure the gradients that the candidate made."""
+        ours = self._gradients(step)
+        self._given, self._trained, self._seen = {*ours}, {*ours, *gradients}, True
+        known = {name: array for name, array in gradients.items() if name not in self._own}
+        self._write(measured(step, "gradients", ours, known))
+
+    def end(self, step: int) -> None:
+        """The step is over: measure the update, the slots and the buffers."""
+        if step not in self.steps or not self._seen:
+            return
+        after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
+        due, made = ({n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now))
+        self._write(measured(step, "update", due, made, eps=self._eps, weights=before))
+        due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
+        self._write(measured(step, "buffers", due, made))
+        kept, own = self._slots(step + 1), self._live.slots_now()
+        for slot in sorted({*kept, *own}):
+            factor = self._placed.get(slot, math.nan)
+            if math.isfinite(factor):
+                theirs = {name: np.multiply(array, factor) for name, array in kept.get(slot, {}).items()}
+                mine = {name: array for name, array in own.get(slot, {}).items() if name not in self._own}
+                # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
+                used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
+                theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
+                self._write(measured(step, f"slots/{slot}", theirs, mine, eps=self._eps))
+
+    def _factor(self, slot: str) -> float:
+        return self._live.slot_factor(slot) if self._other else 1.0
+
+    def _whole(self, step: int) -> bool:
+        return all(_path(self.reference, STATES, at).is_file() for at in (step, step + 1))
+
+    def _tensors(self, step: int) -> State:
+        state = load_state(_path(self.reference, STATES, step))
+        return self._moved(
+            {n.partition("/")[2]: a for n, a in state.items() if n.startswith("tensors/")}, False
+        )
+
+    def _slots(self, step: int) -> Slots:
+        found: Slots = {}
+        for name, array in load_state(_path(self.reference, STATES, step)).items():
+            head, _, rest = name.partition("/")
+            if head == "slots":
+                slot, _, tensor = rest.partition("/")
+                found.setdefault(slot, {})[tensor] = array
+        return {slot: self._moved(state, True) for slot, state in found.items()}
+
+    def _gradients(self, step: int) -> State:
+        state = load_state(_path(self.reference, GRADIENTS, step))
+        if self._mapping is not None and not self._to_torch:
+            state = self._mapping.gradients_to_keras(state)
+        else:
+            state = self._moved(state, True)
+        return {name: array for name, array in state.items() if name not in self._own}
+
+    def _moved(self, state: State, partial: bool) -> State:
+        if self._mapping is None:
+            return state
+        side, move = (
+            ("keras", self._mapping.to_torch) if self._to_torch else ("torch", self._mapping.to_keras)
+        )
+        left = {*getattr(self._mapping.ignored, side), *getattr(self._mapping.unmapped, side)}
+        first = self._live.first_names()
+        moved = move({name: array for name, array in state.items() if name not in left}, partial)
+        return {first.get(name, name): array for name, array in moved.items()}
+
+    def _write(self, measures: list[Measure]) -> None:
+        with open(self._file, "ab") as file:
+            append(file, "".join(json.dumps(asdict(each)) + "\n" for each in measures).encode())
+
+
+def identity_of(folder: Path) -> str:
+    """A hash of a finished record's header and summary; raises RecordError where it did not finish."""
+    read_header(folder)
+    if not (folder / "summary.json").is_file():
+        raise RecordError(f"{folder}: the script did not finish, so it cannot be followed")
+    return hashlib.sha256(
+        b"".join((folder / name).read_bytes() for name in ("header.json", "summary.json"))
+    ).hexdigest()[:16]
+
+
+def read_measures(folder: Path) -> list[Measure]:
+    """What a followed run measured; raises RecordError where the file is damaged."""
+    path = folder / MEASURES
+    try:
+        return [Measure(**row) for row in read_lines(path)] if path.exists() else []
+    except TypeError:
+        raise RecordError(f"{path}: a line is not a measure; the file is damaged") from None
+
+
+def _path(folder: Path, kind: str, step: int) -> Path:
+    return folder / kind / f"{step}.safetensors"
+
+
+def _numbers(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("*.safetensors") if path.stem.isdecimal()]
+
+
+def _minus(first: Any, second: Any) -> Any:
+    return np.asarray(first, np.float64) - np.asarray(second, np.float64)
+
+
+def measured(
+    step: int,
+    stage: Stage,
+    reference: Mapping[str, Any],
+    candidate: Mapping[str, Any],
+    eps: float = 0.0,
+    weights: Mapping[str, Any] | None = None,
+) -> list[Measure]:
+    """Compare two sets of tensors by name. eps, weights: for what is elementwise, see `Measure.ulps`."""
+    found = []
+    for name in dict.fromkeys([*reference, *candidate]):
+        only = (
+            ""
+            if name in reference and name in candidate
+            else "reference"
+            if name in reference
+            else "candidate"
+        )
+        some = reference.get(name, candidate.get(name))
+        ours, theirs = (
+            np.asarray(s.get(name, np.zeros_like(some)), np.float64) for s in (reference, candidate)
+        )
+        if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+            same = ours.shape == theirs.shape and np.array_equal(ours, theirs, equal_nan=True)
+            distance = 0.0 if same else math.inf
+            found.append(Measure(step, stage, name, 0.0, distance, ulps=distance, only=only))
+            continue
+        norm = float(np.linalg.norm(ours))
+        factor = float(np.vdot(ours, theirs)) / norm**2 if norm else 1.0
+        ulps = 0.0
+        if eps and ours.size:
+            apart = np.abs(theirs - ours)
+            if weights is not None:
+                apart = np.maximum(apart - 4 * eps * np.abs(np.asarray(weights[name], np.float64)), 0)
+            unit = eps * (np.abs(ours) + np.sqrt(np.mean(np.square(ours))))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ulps = float(np.max(np.where(apart > 0, apart / unit, 0)))
+        distance, left = (float(np.linalg.norm(theirs - k * ours)) for k in (1.0, factor))
+        found.append(Measure(step, stage, name, norm, distance, factor, left, ulps, only))
+    return found
+
+
+def open_states(
+    folder: Path,
+    states: bool,
+    follow: str | Path | None,
+    framework: str,
+    mapping: maps.Mapping | None,
+    live: Live,
+    refused: Callable[[], str | None],
+) -> StateKeeper | Follower | None:
+    """What a recorder asked for by `states=` and `follow=`; raises RecordError where it cannot be had."""
+    if not states and follow is None:
+        return None
+    why = "states= and follow= go not together" if states and follow is not None else refused()
+    if why is not None:
+        raise RecordError(f"{'follow' if follow is not None else 'states'}: {why}")
+    return (
+        StateKeeper(folder, live)
+        if follow is None
+        else Follower(folder, Path(follow), framework, mapping, live)
+    )

@@ -1,0 +1,80 @@
+"""What the scripts of both frameworks that follow each other have in common. See `test_followed.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity_tests.helpers import ROOT
+
+SAMPLES, BATCH, STEPS = 64, 16, 18
+PIXELS, CLASSES, WORDS, TOKENS = 8, 5, 11, 6
+CLIPPED = 0.5
+
+# Reference -> planted mistake -> (stage that differs first, its step). "": a faithful counterpart.
+FAULTS: dict[str, dict[str, tuple[str, int] | None]] = {
+    "torch": {
+        "": None,
+        "learning rate": ("learning rate", 0),
+        "momentum": ("update", 1),
+        "loss scale": ("loss", 0),
+        "not zeroed": ("gradients", 1),
+        "weight decay": ("update", 0),
+    },
+    "norm": {"": None, "momentum": ("update", 1), "not zeroed": ("gradients", 1)},
+    "gpt": {
+        "": None,
+        "beta": ("update", 0),
+        "weight decay": ("update", 0),
+        "loss scale": ("loss", 0),
+        "not clipped": ("update", 0),
+    },
+}
+CROSS: dict[str, tuple[str, int] | None] = {
+    "": None,
+    "learning rate": ("learning rate", 0),
+    "momentum": ("update", 1),
+    "weight decay": ("update", 0),
+}
+
+MAPPING = """\
+keras: scripts:keras
+torch: scripts:torch
+tensors:
+  - {keras: conv/kernel, torch: conv.weight, rule: conv}
+  - {keras: conv/bias, torch: conv.bias, rule: same}
+  - {keras: head/kernel, torch: head.weight, rule: transpose}
+  - {keras: head/bias, torch: head.bias, rule: same}
+"""
+
+
+def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images float32 (samples, height, width), classes and texts (samples, tokens + 1)."""
+    random = np.random.default_rng(11)
+    images = random.standard_normal((SAMPLES, PIXELS, PIXELS)).astype(np.float32)
+    return images, random.integers(0, CLASSES, SAMPLES), random.integers(0, WORDS, (SAMPLES, TOKENS + 1))
+
+
+def weights() -> list[np.ndarray]:
+    """The convnet's, float32, as Keras lays them out."""
+    random = np.random.default_rng(12)
+    shapes = [(3, 3, 1, 4), (4,), (4 * (PIXELS // 2 - 1) ** 2, CLASSES), (CLASSES,)]
+    return [(random.standard_normal(shape) / 4).astype(np.float32) for shape in shapes]
+
+
+def batches(shuffled: bool) -> Iterator[np.ndarray]:
+    """Sample ids step by step; shuffled: each batch in another order, which rounds otherwise."""
+    random = np.random.default_rng(13)
+    for step in range(STEPS):
+        ids = (np.arange(BATCH) + step * BATCH) % SAMPLES
+        yield random.permutation(ids) if shuffled else ids
+
+
+def diff_pieces() -> list[str]:
+    """The scripts of docs/recorders.md after its diffs."""
+    text = (ROOT / "docs" / "recorders.md").read_text()
+    pieces = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    kept = [[line[1:] for line in piece.splitlines() if not line.startswith("-")] for piece in pieces]
+    return ["\n".join(lines) for lines in kept]

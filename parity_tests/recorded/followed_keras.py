@@ -1,0 +1,87 @@
+"""Keras's fit and a loop in a tf.function, in float32, that follow torch's scripts and each other. See `test_followed.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from parity.tf_impl.recorder import Recorder, RecorderCallback
+from parity_tests.recorded.followed import (
+    BATCH,
+    CLASSES,
+    CROSS,
+    MAPPING,
+    PIXELS,
+    batches,
+    data,
+    weights,
+)
+
+
+def parts(fault: str) -> tuple[keras.Model, keras.optimizers.Optimizer, keras.losses.Loss]:
+    """The convnet of `followed_torch`, its optimizer and its loss."""
+    model = keras.Sequential(
+        [
+            keras.Input((PIXELS, PIXELS, 1)),
+            keras.layers.Conv2D(4, 3, activation="relu", name="conv"),
+            keras.layers.MaxPooling2D(2),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES, name="head"),
+        ]
+    )
+    model.set_weights(weights())
+    rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
+    decay = 0.01 if fault == "weight decay" else None
+    optimizer = keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
+    return model, optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def fit(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
+    """`model.fit`."""
+    model, optimizer, loss = parts(fault)
+    model.compile(optimizer, loss)
+    images, classes, _ = data()
+    order = list(batches(shuffled))
+    rows = np.concatenate(order)
+    given = tf.data.Dataset.from_tensor_slices((images[rows, :, :, None], classes[rows])).batch(BATCH)
+    callback = RecorderCallback(out, ids=lambda step: order[step], **options)
+    model.fit(given, shuffle=False, verbose=0, callbacks=[callback])
+
+
+def loop(out: Path, fault: str = "", **options: Any) -> None:
+    """A loop of one's own."""
+    model, optimizer, loss_of = parts(fault)
+    images, classes, _ = data()
+
+    @tf.function
+    def train_step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True)) * (4.0 if fault == "loss scale" else 1.0)
+        found = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
+        return loss
+
+    with Recorder(out, model, optimizer, **options) as recorder:
+        for ids in batches(True):
+            recorder.step(train_step(images[ids, :, :, None], classes[ids]), count=BATCH, ids=ids)
+
+
+def main(folder: Path) -> None:
+    """All scripts."""
+    mapping = folder / "mapping.yaml"
+    mapping.write_text(MAPPING)
+    fit(folder / "keras", states=True)
+    for fault in CROSS:
+        fit(folder / f"keras_{fault}", fault, True, follow=folder / "keras")
+        fit(folder / f"torch_keras_{fault}", fault, True, follow=folder / "torch", mapping=mapping)
+    loop(folder / "keras_loop", follow=folder / "keras")
+    loop(folder / "keras_loop_scaled", "loss scale", follow=folder / "keras")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,161 @@
+"""PyTorch loops in the style of public examples, in float32, that follow each other. `... followed_torch OUT first|second`.
+
+`first` writes the references and what follows them, `second` what follows Keras's.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from parity.torch_impl.recorder import Recorder
+from parity_tests.recorded.followed import (
+    BATCH,
+    CLASSES,
+    CLIPPED,
+    CROSS,
+    FAULTS,
+    PIXELS,
+    STEPS,
+    TOKENS,
+    WORDS,
+    batches,
+    data,
+    diff_pieces,
+    weights,
+)
+
+
+class Convnet(nn.Module):
+    """As the MNIST example has it; norm: with a batch norm, whose bias before it has a zero gradient."""
+
+    def __init__(self, norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.norm = nn.BatchNorm2d(4) if norm else nn.Identity()
+        self.head = nn.Linear(4 * (PIXELS // 2 - 1) ** 2, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, height, width) to (samples, classes)."""
+        x = functional.max_pool2d(functional.relu(self.norm(self.conv(x[:, None]))), 2)
+        return self.head(x.permute(0, 2, 3, 1).flatten(1))
+
+
+class Gpt(nn.Module):
+    """A causal transformer with a tied head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, 16), nn.Embedding(TOKENS, 16)
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.norm, self.wide, self.narrow = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.head = nn.Linear(16, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, tokens) to (samples, tokens, words)."""
+        h = self.words(x) + self.places(torch.arange(TOKENS))
+        q, k, v = self.qkv(self.norm(h)).chunk(3, -1)
+        scores = q @ k.transpose(1, 2) / math.sqrt(16)
+        mask = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
+        h = h + self.out(scores.masked_fill(mask, -math.inf).softmax(-1) @ v)
+        return self.head(h + self.narrow(functional.gelu(self.wide(self.norm(h)))))
+
+
+def train(out: Path, model: nn.Module, optimizer: Any, fault: str, shuffled: bool, **options: Any) -> None:
+    """The loop of both; `CLIPPED` models clip."""
+    images, classes, texts = map(torch.from_numpy, data())
+    gpt = isinstance(model, Gpt)
+    with Recorder(out, model, optimizer, **options) as recorder:
+        for ids in batches(shuffled):
+            if fault != "not zeroed":
+                optimizer.zero_grad()
+            if gpt:
+                loss = functional.cross_entropy(
+                    model(texts[ids, :-1]).flatten(0, 1), texts[ids, 1:].flatten()
+                )
+            else:
+                loss = functional.cross_entropy(model(images[ids]), classes[ids])
+            loss = loss * (4 if fault == "loss scale" else 1)
+            loss.backward()
+            if gpt:
+                recorder.gradients()
+                if fault != "not clipped":
+                    nn.utils.clip_grad_norm_(model.parameters(), CLIPPED)
+            optimizer.step()
+            recorder.step(loss, count=BATCH, ids=ids)
+
+
+def convnet(out: Path, fault: str = "", shuffled: bool = False, norm: bool = False, **options: Any) -> None:
+    """SGD with momentum."""
+    torch.manual_seed(3 + 5 * shuffled)  # a followed run begins with weights of its own
+    model = Convnet(norm)
+    if not norm:
+        kernel, bias, head, head_bias = map(torch.from_numpy, weights())
+        state = {"conv.weight": kernel.permute(3, 2, 0, 1), "conv.bias": bias}
+        model.load_state_dict({**state, "head.weight": head.T, "head.bias": head_bias})
+    rate, momentum = 0.1 if fault == "learning rate" else 0.05, 0.8 if fault == "momentum" else 0.9
+    decay = 5e-4 if fault == "weight decay" else 0.0
+    optimizer = torch.optim.SGD(model.parameters(), rate, momentum, weight_decay=decay)
+    train(out, model, optimizer, fault, shuffled, **options)
+
+
+def gpt(out: Path, fault: str = "", shuffled: bool = False, **options: Any) -> None:
+    """AdamW with clipping."""
+    torch.manual_seed(4)
+    model = Gpt()
+    betas = (0.9, 0.95 if fault == "beta" else 0.999)
+    decay = 0.0 if fault == "weight decay" else 0.1
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, betas, weight_decay=decay)
+    train(out, model, optimizer, fault, shuffled, **options)
+
+
+def page(folder: Path) -> None:
+    """The two scripts of docs/recorders.md, with the lines that it adds."""
+    images, classes, _ = map(torch.from_numpy, data())
+    for piece in diff_pieces():
+        torch.manual_seed(3)
+        model = Convnet(False)
+        names: dict[str, Any] = {
+            "Recorder": lambda out, *given, **named: Recorder(
+                folder / out, *given, **{k: folder / v if k == "follow" else v for k, v in named.items()}
+            ),
+            "model": model,
+            "optimizer": torch.optim.SGD(model.parameters(), 0.05, 0.9),
+            "loss_of": functional.cross_entropy,
+            "batches": [(images[ids], classes[ids], ids) for ids in batches(False)],
+        }
+        exec(compile(piece, "docs/recorders.md", "exec"), names)
+
+
+def main(folder: Path, part: str) -> None:
+    """All scripts."""
+    if part == "second":
+        mapping = folder / "mapping.yaml"
+        for fault in CROSS:
+            convnet(folder / f"keras_torch_{fault}", fault, True, follow=folder / "keras", mapping=mapping)
+        return
+    convnet(folder / "torch", states=True)
+    convnet(folder / "norm", norm=True, states=True)
+    gpt(folder / "gpt", states=True)
+    convnet(folder / "torch_again")
+    for fault in FAULTS["torch"]:
+        convnet(folder / f"torch_{fault}", fault, True, follow=folder / "torch")
+    for fault in FAULTS["norm"]:
+        convnet(folder / f"norm_{fault}", fault, True, norm=True, follow=folder / "norm")
+    for fault in FAULTS["gpt"]:
+        gpt(folder / f"gpt_{fault}", fault, True, follow=folder / "gpt")
+    for fault in ("loss scale", "learning rate", "not zeroed"):
+        convnet(folder / f"free_{fault}", fault)
+    page(folder)
+
+
+if __name__ == "__main__":
+    assert STEPS > 16
+    main(Path(sys.argv[1]), sys.argv[2])

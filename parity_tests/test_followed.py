@@ -1,0 +1,272 @@
+"""Followed runs: float32 scripts that start each step from another's state get a verdict, with step and stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.common.base.errors import NotComparableError, RecordError
+from parity.common.diagnosis.result import Diagnosis
+from parity.common.external.scripts.recorded import diagnose_recorded, mapped
+from parity.common.parity.compare import Comparison
+from parity.common.parity.followed import followed_stages
+from parity.common.parity.result import judge
+from parity.common.parity.rounding import Rounding
+from parity.common.record import RunRecord, read_record
+from parity.common.record.followed import Measure, is_kept, measured, open_states, read_measures
+from parity.common.record.header import header_of, write_summary
+from parity.common.spec import Placement, ScriptInfo
+from parity.common.spec.external.mapping import read_mapping
+from parity_tests.helpers import ROOT
+from parity_tests.recorded.followed import CROSS, FAULTS
+
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("followed")
+    for side, *part in (("torch", "first"), ("keras",), ("torch", "second")):
+        command = [sys.executable, "-m", f"parity_tests.recorded.followed_{side}", str(folder), *part]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, env=_ENVIRONMENT, timeout=500
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "which changes this training" in ended.stderr
+    return folder
+
+
+def told(folder: Path, first: str, second: str) -> tuple[Comparison, Diagnosis]:
+    """Both judgements, which never contradict each other."""
+    mapping = read_mapping(folder / "mapping.yaml")
+    pair = [read_record(folder / name) for name in (first, second)]
+    if "keras" in f"{first} {second}":
+        pair = [mapped(record, mapping) for record in pair]
+    comparison, diagnosis = judge(pair).comparisons[0], diagnose_recorded(pair[0], pair[1])
+    assert comparison.verdict == diagnosis.verdict
+    return comparison, diagnosis
+
+
+CASES = [
+    *((side, f"{side}_{fault}", due) for side, faults in FAULTS.items() for fault, due in faults.items()),
+    *(("keras", f"keras_{fault}", due) for fault, due in CROSS.items()),
+    *(("torch", f"torch_keras_{fault}", due) for fault, due in CROSS.items()),
+    *(("keras", f"keras_torch_{fault}", due) for fault, due in CROSS.items()),
+    ("keras", "keras_loop", None),
+    ("keras", "keras_loop_scaled", ("loss", 0)),
+    ("runs/reference", "runs/candidate", None),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "due"), CASES)
+def test_each_step_is_judged_by_itself(
+    runs: Path, first: str, second: str, due: tuple[str, int] | None
+) -> None:
+    comparison, diagnosis = told(runs, first, second)
+    assert comparison.verdict == ("parity" if due is None else "divergent"), comparison.reason
+    assert "followed: judged at 10 of 18 steps" in comparison.unjudged
+    found = [(finding.stage, finding.step) for finding in diagnosis.findings]
+    assert found == ([] if due is None else [due])
+    measures = read_measures(runs / second)
+    assert {each.step for each in measures} == {*range(9), 16}
+    assert {"gradients", "update"} < {each.stage for each in measures}
+
+
+def test_a_faithful_counterpart_is_not_the_same_bits(runs: Path) -> None:
+    for name in ("torch_", "gpt_", "keras_torch_", "torch_keras_"):
+        gradients = [each for each in read_measures(runs / name) if each.stage == "gradients"]
+        assert max(each.difference for each in gradients) > 0
+
+
+def test_what_follows_from_another_stage_is_marked(runs: Path) -> None:
+    stages = {
+        stage.name: stage
+        for stage in followed_stages(read_record(runs / "torch"), read_record(runs / "torch_loss scale"))
+    }
+    assert stages["loss"].status == "differs" and "4 times the reference's" in stages["loss"].text
+    assert stages["gradients"].status == "inherits" and stages["update"].status == "agrees"
+
+
+# Without following.
+
+
+def test_equal_bits_are_parity_in_float32(runs: Path) -> None:
+    comparison, _ = told(runs, "torch", "torch_again")
+    assert comparison.verdict == "parity" and "bit for bit" in comparison.reason
+
+
+@pytest.mark.parametrize("fault", ["loss scale", "learning rate", "not zeroed"])
+def test_a_first_step_beyond_rounding_is_divergent(runs: Path, fault: str) -> None:
+    comparison, diagnosis = told(runs, "torch", f"free_{fault}")
+    assert comparison.verdict == "divergent"
+    names = {"loss scale": "loss curve at step 0", "learning rate": "learning rate at step 0"}
+    assert comparison.reason.startswith(names.get(fault, ""))
+    assert diagnosis.findings[0].step == (1 if fault == "not zeroed" else 0)
+
+
+def test_what_rounding_may_have_made_is_inconclusive(runs: Path, tmp_path: Path) -> None:
+    copy = copied(runs / "torch", tmp_path / "copy")
+    record = read_record(copy)
+    column = list(record.columns).index("loss_sum")
+    rows = np.fromfile(copy / "steps.f64", "<f8").reshape(-1, len(record.columns))
+    for step, factor, verdict in (
+        (0, 1 + 1e-7, "inconclusive"),
+        (17, 1.5, "inconclusive"),
+        (0, 1.5, "divergent"),
+    ):
+        changed = rows.copy()
+        changed[step, column] *= factor
+        changed.tofile(copy / "steps.f64")
+        again = read_record(copy)
+        assert judge([read_record(runs / "torch"), again]).verdict == verdict
+        assert diagnose_recorded(read_record(runs / "torch"), again).verdict == verdict
+
+
+def test_evaluations_that_differ_are_one_verdict(runs: Path, tmp_path: Path) -> None:
+    pair = [copied(runs / "torch", tmp_path / name) for name in ("a", "b")]
+    for folder, correct in zip(pair, (8, 9), strict=True):
+        path = folder / "summary.json"
+        summary = json.loads(path.read_text())
+        path.write_text(json.dumps({**summary, "eval_loss_sum": 3.5, "eval_count": 10.0 + correct}))
+    records = [read_record(folder) for folder in pair]
+    assert judge(records).verdict == diagnose_recorded(*records).verdict == "divergent"
+    assert diagnose_recorded(*records).findings[0].stage == "evaluation"
+
+
+def copied(source: Path, target: Path) -> Path:
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_file():
+            (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+# What is refused.
+
+
+def test_another_record_than_the_followed_one_is_not_compared(runs: Path) -> None:
+    reference, again, candidate = (read_record(runs / n) for n in ("torch", "torch_again", "torch_"))
+    with pytest.raises(NotComparableError, match="followed another record than"):
+        judge([again, candidate])
+    with pytest.raises(NotComparableError, match="give the followed one as the reference"):
+        judge([candidate, reference])
+    with pytest.raises(NotComparableError, match="followed another record than"):
+        diagnose_recorded(again, candidate)
+
+
+class Nothing:
+    """A recorder's view of a model without tensors."""
+
+    def tensors_now(self) -> dict:
+        return {}
+
+    def first_names(self) -> dict:
+        return {}
+
+    def slots_now(self) -> dict:
+        return {}
+
+    def put(self, tensors: dict) -> None: ...
+
+    def put_slots(self, slots: dict) -> None: ...
+
+    def slot_factor(self, slot: str) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("reference", "framework", "states", "why", "words"),
+    [
+        ("torch_again", "torch", False, None, "has no states; record that script with states=True"),
+        ("torch", "tensorflow", False, None, "is of torch; give mapping="),
+        ("torch", "torch", True, None, "go not together"),
+        ("torch", "torch", False, "needs one rank", "follow: needs one rank"),
+        ("nothing", "torch", False, None, "not a run record"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    runs: Path, tmp_path: Path, reference: str, framework: str, states: bool, why: str | None, words: str
+) -> None:
+    with pytest.raises(RecordError, match=words) as raised:
+        open_states(tmp_path, states, runs / reference, framework, None, Nothing(), lambda: why)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_model_with_other_tensors_is_refused(runs: Path, tmp_path: Path) -> None:
+    follower = open_states(tmp_path, False, runs / "torch", "torch", None, Nothing(), lambda: None)
+    assert follower is not None
+    with pytest.raises(RecordError, match="this model has it not"):
+        follower.begin(0)
+
+
+# float64, where Keras takes constants through float32.
+
+
+def test_a_rounded_constant_is_named_and_hides_nothing(tmp_path: Path) -> None:
+    def write(name: str, framework: str, momentum: float, losses: list[float], rate: float) -> RunRecord:
+        folder = tmp_path / name
+        info = ScriptInfo.parse({"kind": "script", "framework": framework, "precision": "float64"})
+        rows = [[step, 4 * loss, 4, rate, 1, 1, 1, 1, 0.1] for step, loss in enumerate(losses)]
+        folder.mkdir()
+        facts = {"versions": {}, "devices": ["cpu"], "threads": {}}
+        placement = Placement(framework="torch", strategy="single")
+        (folder / "header.json").write_text(json.dumps(header_of(info, placement, facts).to_dict()))
+        np.array(rows, "<f8").tofile(folder / "steps.f64")
+        (folder / "outline.json").write_text(json.dumps({"optimizer": {"settings": {"momentum": momentum}}}))
+        write_summary(folder, len(rows), 1.0, (np.nan, 0.0, 0))
+        return read_record(folder)
+
+    losses = [2.0, 1.0, 0.5]
+    torch = write("torch", "torch", 0.9, losses, 0.1)
+    rate = float(np.float32(0.1))
+    cases = [
+        ("keras", 0.9, [2.0, 1 + 1e-9, 0.5 + 1e-8], rate, "inconclusive", "momentum 0.9"),
+        ("keras", 0.9, [2.0, 1 + 1e-9, 0.501], rate, "inconclusive", "the learning rate"),
+        ("keras", 0.9, [2.0, 1.9, 0.5], rate, "divergent", "loss curve at step 1"),
+        ("keras", 0.9, [2.0 + 1e-9, 1.0, 0.5], rate, "divergent", "loss curve at step 0"),
+        ("keras", 0.875, [2.0, 1 + 1e-9, 0.5], 0.1, "divergent", "loss curve at step 1"),
+        ("torch", 0.9, [2.0, 1 + 1e-9, 0.5], 0.1, "divergent", "loss curve at step 1"),
+        ("torch", 0.9, losses, rate, "divergent", "learning rate at step 0"),
+    ]
+    for number, (side, momentum, curve, used, verdict, words) in enumerate(cases):
+        framework = "tensorflow" if side == "keras" else "torch"
+        other = write(f"{number}", framework, momentum, curve, used)
+        comparison = judge([torch, other]).comparisons[0]
+        assert (comparison.verdict, words in comparison.reason) == (verdict, True), comparison.reason
+        assert diagnose_recorded(torch, other).verdict == verdict
+
+
+# The limits.
+
+
+def test_elementwise_rounding_is_counted_in_units() -> None:
+    weight = {"w": np.full(4, 100.0)}
+    due = {"w": np.array([1.0, -1.0, 0.5, 0.0])}
+    eps = 2.0**-23
+    (within,) = measured(0, "update", due, {"w": due["w"] + 300 * eps}, eps, weight)
+    assert within.ulps == 0  # a weight of 100 rounds by so much
+    (beyond,) = measured(0, "update", due, {"w": due["w"] + 1e4 * eps}, eps, weight)
+    assert beyond.ulps > 2048
+    (doubled,) = measured(0, "gradients", due, {"w": 2 * due["w"]})
+    assert doubled.factor == 2 and doubled.residual == 0 and doubled.difference == pytest.approx(1.5)
+    (alone,) = measured(0, "gradients", due, {})
+    assert alone == Measure(0, "gradients", "w", 1.5, 1.5, 0.0, 0.0, 0.0, "reference")
+    (nan,) = measured(0, "gradients", due, {"w": due["w"] * np.nan})
+    assert nan.difference == np.inf
+
+
+def test_limits_follow_precision_and_sizes(runs: Path) -> None:
+    small = Rounding.of(read_record(runs / "torch"))
+    assert (small.layers, small.terms) == (2, 36)
+    assert small.smooth < small.gross < small.gross_gradient < 0.5
+    proof = Rounding(2.0**-52, True, 2, 36)
+    assert proof.smooth == proof.gross == proof.gross_gradient == 1e-12
+    low = Rounding(2.0**-7, False, 50, 4096)
+    assert low.smooth == low.gross / 8 and low.gross < 0.5  # what agrees is sharp, or it is undecided
+    assert [step for step in range(70) if is_kept(step)] == [*range(9), 16, 32, 64]
