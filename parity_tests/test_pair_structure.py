@@ -155,10 +155,10 @@ WRONG = [
     ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
     ("padded", "Tokens", "", [("forward/head", "structure:mean masked 0")]),
     (
-        "padded",
+        "tokens",
         "Tokens",
-        "padding",
-        [("forward/head", "structure:mean masked 0"), ("gradient/embedded/embeddings", "setting:padding_id")],
+        "largest, padding",
+        [("forward/head", "structure:amax mean"), ("gradient/embedded/embeddings", "setting:padding_id")],
     ),
     ("steps", "Steps", "last", [("forward/mixed", "structure:getitem other end")]),
     ("steps", "Steps", "state", [("forward/mixed", "structure:gru first step")]),
