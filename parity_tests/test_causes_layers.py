@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,26 @@ def test_the_odd_one_is_told_whichever_side_it_is_on(lab: TorchLab) -> None:
     why = explain(turned)
     assert why is not None
     assert (why.cause, why.culprit) == ("setting:epsilon", placement(2).label)
+
+
+def test_neither_is_blamed_where_both_frameworks_layers_do_as_the_runs_did(lab: TorchLab) -> None:
+    """One framework's layer norm doubles every epsilon: as well, the other's may halve it."""
+
+    def trial(variants: list[Variant], side: str) -> list[State | None]:
+        def doubled(variant: Variant) -> Variant:
+            layer = variant.layer
+            return replace(variant, layer=layer.model_copy(update={"epsilon": 2 * layer.epsilon}))
+
+        return lab.trial([doubled(v) if side == "reference" else v for v in variants])
+
+    wrong = Wrong("kind: layer_norm", "setting:epsilon", with_fields(epsilon=2e-5))
+    case = of_layer(wrong, lab)
+    other = case.reference.model_copy(update={"framework": "tensorflow"})
+    turned = replace(case, reference=other, candidate=case.reference, ref=case.injected, injected=case.ref)
+    turned = replace(turned, injections=[{"ids": case.ref.replicas[0]["ids"]}])
+    why = explain(replace(turned, experiments=SimpleNamespace(trial=trial)))  # type: ignore[arg-type]
+    assert why is not None
+    assert (why.cause, why.confidence, why.culprit) == ("setting:epsilon", "likely", "")
 
 
 @pytest.mark.parametrize("name", ["each its own", "one not summed", "means of unequal shares", "averaged"])
