@@ -472,3 +472,49 @@ def test_own_losses_and_sample_weights_from_end_to_end(
         losses = ["--keras-loss", f"{KERAS}:bce", "--torch-loss", f"{TORCH}:{loss}"]
         got, out, err = Cli(tmp_path, capsys)(*models, *more, *losses, "--out", loss)
         assert (got, text in out) == (code, True), out + err
+
+
+STEPS = tuple(f"parity_tests.external_models.steps_{side}" for side in ("keras", "torch"))
+
+
+def stepped(keras: str, torch: str, step: str, *more: Any) -> list[Any]:
+    """The command for a pair with training steps; its samples are the arrays of `write_samples`."""
+    names = ["--keras", f"{STEPS[0]}:{keras}", "--torch", f"{STEPS[1]}:{torch}"]
+    return ["pair", *names, "--torch-step", f"{STEPS[1]}:{step}", "--data", SAMPLES, "--inputs", "x", *more]
+
+
+# A pair and its step, the code, and what is said.
+TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
+    "two losses": (stepped("Autoencoder", "Autoencoder", "step", "--steps", 4), 0, "✓ torch ddp x2"),
+    "compiled loss, weights, batch norm": (
+        stepped(
+            "consistent",
+            "Consistent",
+            "consistent",
+            *("--targets", "label", "--sample-weights", "weights", "--steps", 4),
+        ),
+        0,
+        "✓ torch ddp x2",
+    ),
+    "another share": (stepped("Autoencoder", "Autoencoder", "other_share"), 1, "loss_sum"),
+    "another second loss": (stepped("Autoencoder", "Autoencoder", "other_divergence"), 1, "loss_sum"),
+    "layers called otherwise": (stepped("Autoencoder", "Autoencoder", "without_activation"), 1, "dense_1"),
+    "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
+    "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
+    "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),
+    "no loss": (stepped("Autoencoder", "Autoencoder", "no_scalar"), 2, "a step gives one number"),
+    "two losses asked": (stepped("Autoencoder", "Autoencoder", "step", "--loss", "mse"), 2, "give no --loss"),
+}
+
+
+@pytest.mark.parametrize("name", some(TRAINING_STEPS, ("two losses", "another share", "two updates")))
+def test_training_steps_of_one_s_own(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, code, text = TRAINING_STEPS[name]
+    write_samples(tmp_path)
+    # The autoencoder has no targets.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    got, out, err = Cli(tmp_path, capsys)(*arguments, "--global-batch", 8, "--out", "out")
+    assert (got, text in out + err) == (code, True), out + err

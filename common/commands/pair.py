@@ -11,7 +11,7 @@ from rich.console import Console
 from parity.common.base.errors import SpecError
 from parity.common.commands import add_command, check_positive
 from parity.common.execution.worker import require
-from parity.common.external.pairs.objectives import named_outputs, parsed_losses
+from parity.common.external.pairs.objectives import named_outputs, parsed_losses, steps_of
 from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.parity.compare import EXIT_CODES
@@ -59,6 +59,8 @@ def add(commands: Any) -> None:
     flag("--keras-loss", action="append", default=[], metavar=name, help=called)
     called = "likewise, called as loss(outputs, targets), which gives the mean"
     flag("--torch-loss", action="append", default=[], metavar=name, help=called)
+    step = "instead of a loss, what gives it in training: called as step(model, batch), beside Keras's train_step"
+    flag("--torch-step", metavar="MODULE:ATTRIBUTE", help=step)
     flag(
         "--sample-weights",
         metavar="NAME",
@@ -135,7 +137,14 @@ def _asked(options: argparse.Namespace) -> PairRequest:
     if own[0] is not None and options.optimizer is not None:
         raise SpecError("give either --optimizer or --keras-optimizer and --torch-optimizer")
     inputs, targets = (tuple(filter(None, text.split(","))) for text in (options.inputs, options.targets))
-    loss = parsed_losses(options.loss, options.keras_loss, options.torch_loss)
+    own_losses = options.loss, options.keras_loss, options.torch_loss
+    if options.torch_step is not None and any(own_losses):
+        raise SpecError("--torch-step gives the loss; give no --loss, --keras-loss or --torch-loss beside it")
+    loss = (
+        parsed_losses(*own_losses)
+        if options.torch_step is None
+        else steps_of(options.keras, options.torch_step)
+    )
     outputs = named_outputs(loss)
     return PairRequest(
         keras=Target.of(options.keras),
@@ -143,6 +152,14 @@ def _asked(options: argparse.Namespace) -> PairRequest:
         loss=loss,
         optimizer=parsed_optimizer(options.optimizer or "sgd,learning_rate=0.01") if own[0] is None else None,
         optimizers=None if own[0] is None else (Target.of(own[0]), Target.of(own[1])),
-        data=SampleFile.of(options.data, inputs, targets, options.divide_by, options.sample_weights, outputs),
+        data=SampleFile.of(
+            options.data,
+            inputs,
+            targets,
+            options.divide_by,
+            options.sample_weights,
+            outputs,
+            with_targets=options.torch_step is None,
+        ),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )

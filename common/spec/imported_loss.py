@@ -33,7 +33,8 @@ class Term(Spec):
     """The loss of one output, or of all that a model gives; the means of all terms are added, times their weights.
 
     name: what reports call it. output: as `PassResult.outputs` has it; None: the only one, or for a loss of the user's
-    own all that the model gives, as it gives it. targets: names of arrays. form: how a user's own loss takes them.
+    own all that the model gives, as it gives it. targets: names of arrays. form: how a user's own loss takes them; step:
+    `own` is a training step, given the model and a batch (in Keras the model itself, whose train_step it is).
     loss: ours, resolved; None where `own` names the user's. channels_first: the output has its channels behind the
     batch, where Keras has them last.
     """
@@ -41,7 +42,7 @@ class Term(Spec):
     name: str
     output: str | None = None
     targets: tuple[str, ...] = (ALONE,)
-    form: Literal["array", "list", "dict"] = "array"
+    form: Literal["array", "list", "dict", "step"] = "array"
     loss: LossSpec | None = None
     own: Target | None = None
     weight: float = 1.0

@@ -12,7 +12,7 @@ import tensorflow as tf
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
-from parity.common.external.process.objective import batch_sums, evaluated
+from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
@@ -76,7 +76,7 @@ class ImportedModel(Contextual):
 
     def _shares(self, rows: tf.Tensor, loss: ImportedLoss, context: Context) -> tf.Tensor:
         """(batch, 2): of each sample its share of the loss sum, and of what the mean divides by."""
-        from parity.tf_impl.external import own_loss
+        from parity.tf_impl.external import own_loss, own_step
         from parity.tf_impl.external.calling import call_with
 
         parts: dict[str, dict[str, tf.Tensor]] = {"input": {}, "target": {}, "weights": {}}
@@ -85,8 +85,13 @@ class ImportedModel(Contextual):
             # A size that is known stays so.
             part = tf.reshape(part, [-1 if rows.shape[0] is None else rows.shape[0], *array.keras.shape])
             parts[array.role][array.name] = tf.cast(part, tf.int64) if array.keras.integer else part
-        given = call_with(self.model, parts["input"], context.training)
-        weights = next(iter(parts["weights"].values()), None)
+        weights, step = next(iter(parts["weights"].values()), None), step_of(loss.keras)
+        if step is None:
+            given = call_with(self.model, parts["input"], context.training)
+        else:
+            given = {
+                "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
+            }
         outputs = tensors_in(given, tf.is_tensor)
         total, count, _ = evaluated(
             loss.keras, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
-from parity.common.external.process.objective import batch_sums, evaluated
+from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
 from parity.common.external.process.pass_result import tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
@@ -20,7 +20,7 @@ from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
 from parity.torch_impl import losses
-from parity.torch_impl.external import dropout, load, names, own_loss
+from parity.torch_impl.external import dropout, load, names, own_loss, own_step
 from parity.torch_impl.external.calling import call_with, is_tensor
 from parity.torch_impl.layers.registry import Contextual
 
@@ -89,8 +89,13 @@ class ImportedModel(Contextual):
             part = part.movedim(-1, 1) if array.torch.channels_first else part
             part = part.reshape(len(rows), *array.torch.shape).contiguous()
             parts[array.role][array.name] = part.long() if array.torch.integer else part
-        given = call_with(self.model, parts["input"])
-        weights = next(iter(parts["weights"].values()), None)
+        weights, step = next(iter(parts["weights"].values()), None), step_of(loss.torch)
+        if step is None:
+            given = call_with(self.model, parts["input"])
+        else:
+            given = {
+                "loss": own_step.loss(step, self.model, batch_of(parts["input"], parts["target"], weights))
+            }
         outputs = tensors_in(given, is_tensor)
         total, count, _ = evaluated(
             loss.torch, given, outputs, parts["target"], weights, losses=losses, own_loss=own_loss

@@ -21,7 +21,7 @@ from parity.common.external.mapping.models import TracedModels
 from parity.common.external.pairs.objectives import paired_outputs
 from parity.common.external.pairs.points import Point, points_of
 from parity.common.external.process.layouts import aligned, back, to_keras_layout
-from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker, PassOptions
 from parity.common.parity.deviation import tensor_deviation
@@ -226,8 +226,11 @@ class Bench(LoadedPair):
 def taken(
     side: ExternalWorker, inputs: Arrays, loss: BatchLoss, **options: Unpack[PassOptions]
 ) -> PassResult:
-    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss."""
-    if not loss.terms:
+    """Return a pass of one model on inputs (batch, ...), with its loss and gradients where it has a loss.
+
+    Of a training step there is none in inference: the model itself is called.
+    """
+    if not loss.terms or (step_of(loss.terms) and not options.get("training", True)):
         return side.forward(inputs, **options)
     return side.gradients(inputs, loss.targets, loss.terms, loss.sample_weights, **options)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.pairs.bench import LoadedPair
+from parity.common.external.pairs.bench import LoadedPair, taken
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array, same
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.layers import Imported, KeyedDropout, Shape
@@ -59,6 +60,20 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             " that no rate turns off; take them from an input, or build the model without"
         )
     return found
+
+
+def check_steps(opened: LoadedPair) -> None:
+    """Raise ExternalModelError where a training step draws random numbers, of which the models themselves draw none."""
+    for (side, outline, inputs), loss in zip(opened.sides, opened.losses, strict=True):
+        if step_of(loss.terms):
+            first, second = (
+                taken(side, inputs, loss, training=True, taps=False, seed=seed).loss_sum for seed in (0, 1)
+            )
+            if first != second:
+                raise ExternalModelError(
+                    f"{outline.target}: its training step draws random numbers, and the frameworks draw different ones;"
+                    " take them from an array of the samples, or leave them out"
+                )
 
 
 def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:

@@ -13,6 +13,7 @@ from parity.common.diagnosis import limits
 from parity.common.external.pairs.bench import Bench, exact_constants, taken
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.pairs.setup import drawn_rows, formed, losses_of, size_of
+from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.imported_loss import ArrayForm, BatchArray, ImportedLoss, Reduction
@@ -104,11 +105,13 @@ def _reduction(asked: PairRequest, bench: Bench) -> Reduction:
 
 
 def _loss(asked: PairRequest, bench: Bench, samples: Samples, side: int) -> float:
-    """Of some samples, in inference: there no sample changes what a model gives for another."""
+    """Of some samples, in inference, where no sample changes what a model gives for another; steps have no such mode."""
     loss = losses_of(asked, bench.outlines, samples)[side]
     inputs = formed(bench, samples.inputs)[side]
     with exact_constants(bench):
-        passed = taken(bench.sides[side][0], inputs, loss, training=False, taps=False)
+        passed = taken(
+            bench.sides[side][0], inputs, loss, training=step_of(loss.terms) is not None, taps=False
+        )
     assert passed.loss_sum is not None and passed.count
     return passed.loss_sum / passed.count
 

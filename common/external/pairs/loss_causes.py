@@ -12,7 +12,7 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
 from parity.common.external.process.layouts import aligned
-from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.imported_loss import Term
@@ -33,6 +33,8 @@ def loss_cause(bench: Bench) -> Explanation:
     """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
     batch = len(next(iter(bench.inputs[0].values())))
     passes = _passes(bench, batch)
+    if step_of(bench.losses[0].terms):
+        return _unknown(passes)
     return (
         _without_weights(bench, passes)
         or _by_factor(bench, passes, batch)

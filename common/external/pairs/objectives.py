@@ -36,12 +36,14 @@ class Objective:
     output: its name in either model; None: the only one, or for the users' own losses all that a model gives.
     loss: ours, of both sides; or the users' own, Keras's and torch's. weights: Keras's and torch's. given: the shape in
     which torch's own loss is given its targets: like the output, as the file has them, or without a last axis of one.
+    step: the loss is what training steps give, Keras's model's own and torch's.
     """
 
     output: str | None
     loss: LossBase | tuple[Target, Target]
     weights: tuple[float, float] = (1.0, 1.0)
     given: TargetForm = "outputs"
+    step: bool = False
 
 
 def parsed_loss(text: str) -> LossBase:
@@ -127,6 +129,11 @@ def parsed_losses(
     return tuple(found)
 
 
+def steps_of(keras: str, torch: str) -> tuple[Objective, ...]:
+    """Return what is trained by where a Keras model has a train_step, from its name and that of torch's step."""
+    return (Objective(None, (Target.of(keras), Target.of(torch)), step=True),)
+
+
 def named_outputs(loss: LossBase | Sequence[Objective]) -> tuple[str, ...]:
     """Return the names of the outputs that have a loss each."""
     return () if isinstance(loss, LossBase) else tuple(one.output for one in loss if one.output)
@@ -206,10 +213,11 @@ def sides_of(
         label = objective.output or "loss"
         alone = [next(iter(s)) if len(s) == 1 else None for s in shapes]
         at = [shapes[side].get(name or alone[side] or "") for side, name in enumerate(outputs)]
-        form = _form(objective, names, outputs[0], shapes[0])
+        form = "step" if objective.step else _form(objective, names, outputs[0], shapes[0])
         for name in names:
             # Of all outputs at once, each target by itself where an output is called so.
-            at_name = at if form == "array" else [shapes[0].get(name), shapes[1].get(name)]
+            each = form == "array" or (form == "step" and len(names) == 1)
+            at_name = at if each else [shapes[0].get(name), shapes[1].get(name)]
             ours, theirs = _shaped(targets[name], name, objective.loss, at_name)
             shaped[0][name], shaped[1][name] = ours, _given(objective.given, theirs, targets[name])
         for side in range(2):

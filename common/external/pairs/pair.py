@@ -34,7 +34,7 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.dropout import give_masks, settle_randomness
+from parity.common.external.pairs.dropout import check_steps, give_masks, settle_randomness
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
@@ -160,6 +160,7 @@ class _Flow:
         opened = open_pair(asked, keras, torch)
         _check_inputs(opened)
         dropped = settle_randomness(asked, opened)
+        check_steps(opened)
         mapping = self._mapped(opened, given)
         if dropped:
             self._tell(f"rates of dropout set to 0: {', '.join(dropped[:_LISTED])}")

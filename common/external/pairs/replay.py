@@ -110,7 +110,7 @@ def _objective(keras: Term, torch: Term) -> Objective:
     own = None if keras.own is None or torch.own is None else (keras.own, torch.own)
     loss = keras.loss if own is None else own
     assert loss is not None
-    return Objective(keras.output, loss, (keras.weight, torch.weight))
+    return Objective(keras.output, loss, (keras.weight, torch.weight), step=keras.form == "step")
 
 
 def mapping_of(layer: Imported, opened: LoadedPair) -> Mapping:

@@ -85,6 +85,7 @@ class SampleFile:
         divide_by: float = 1.0,
         weights: str | None = None,
         outputs: Sequence[str] = (),
+        with_targets: bool = True,
     ) -> SampleFile:
         """Find out what a file holds.
 
@@ -95,6 +96,7 @@ class SampleFile:
             divide_by: as the field.
             weights: as the field.
             outputs: those with a loss each.
+            with_targets: whether there must be some.
 
         Raises:
             SpecError: there is no such file or array, or rows of different numbers.
@@ -103,7 +105,7 @@ class SampleFile:
         known = [name for name in outputs if name in shapes]
         due = tuple(targets or ()) or (tuple(outputs) if known else ())
         due = due or tuple(name for name in _TARGETS if name in shapes)[:1]
-        if not due:
+        if not due and with_targets:
             raise SpecError(
                 f"--data {path}: no array is called {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}; it has"
                 f" {', '.join(shapes)}; name that of the targets with --targets"
@@ -123,7 +125,7 @@ class SampleFile:
             raise SpecError(
                 f"--data {path}: sample weights are one number a sample; {weights} has the shape {shapes[weights]}"
             )
-        return cls(path, chosen, due, rows[due[0]], divide_by, weights)
+        return cls(path, chosen, due, rows[chosen[0]], divide_by, weights)
 
     def rows(self, start: int, count: int) -> Samples:
         """Inputs, targets and weights of some samples, numbers as float64, whole numbers as int64.

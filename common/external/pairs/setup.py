@@ -19,7 +19,7 @@ from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
-from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Arrays, PassResult
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
@@ -53,11 +53,18 @@ def open_pair(asked: PairRequest, keras: ExternalWorker, torch: ExternalWorker) 
         raise SpecError(
             f"--data {asked.data.path}: all weights of the first batch are 0; nothing could be compared"
         )
-    models = trace_models(keras, torch, inputs, asked.optimizers or (None, None))
+    optimizers = asked.optimizers or (None, None)
+    models = trace_models(keras, torch, inputs, optimizers)
+    losses = losses_of(asked, models.outlines, samples)
+    if step_of(losses[0].terms):
+        # A step may call, and so build, layers that the model by itself does not.
+        for side, loss, given in zip((keras, torch), losses, models.inputs, strict=True):
+            taken(side, given, loss, training=True, taps=False)
+        models = trace_models(keras, torch, inputs, optimizers)
     first = any(models.inputs[1][name].shape != models.inputs[0][name].shape for name in inputs)
     return LoadedPair(
         **vars(models),
-        losses=losses_of(asked, models.outlines, samples),
+        losses=losses,
         layout="channels_first" if first else "as_is",
     )
 
@@ -110,7 +117,7 @@ def settle_targets(asked: PairRequest, bench: Bench) -> tuple[PairRequest, Bench
     samples = asked.data.rows(0, len(next(iter(bench.inputs[0].values()))))
     for number, objective in enumerate(asked.objectives):
         term = bench.losses[1].terms[number]
-        if isinstance(objective.loss, LossBase) or len(term.targets) > 1:
+        if isinstance(objective.loss, LossBase) or len(term.targets) != 1:
             continue
         trials: dict[tuple[int, ...], tuple[PairRequest, Bench]] = {}
         for form in get_args(TargetForm):
@@ -302,7 +309,8 @@ def spec_of(
         torch_dropout=masks.torch,
         constants="exact" if asked.precision == "float64" else "stock",
     )
-    held_out = asked.data.samples // _HELD_OUT
+    # A training step says nothing of inference.
+    held_out = 0 if step_of(bench.losses[0].terms) else asked.data.samples // _HELD_OUT
     return TrainSpec.parse(
         {
             "name": "pair",

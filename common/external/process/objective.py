@@ -9,6 +9,7 @@ from typing import Any
 from parity.common.execution.pass_context import Context
 from parity.common.external.process.calling import check_target, chosen_outputs
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ImportedLoss, Term
 from parity.common.spec.losses import LossBase
 
@@ -47,7 +48,7 @@ def evaluated(
 
     Args:
         terms: what is added up.
-        given: what the model gives.
+        given: what the model gives; of a training step {'loss': its mean}.
         outputs: the tensors in it, by name.
         targets: tensors (batch, ...) by name.
         weights: of the samples, a tensor (batch,), or None.
@@ -58,7 +59,9 @@ def evaluated(
     """
     means, sums = {}, []
     for term in terms:
-        if term.own is not None:
+        if term.form == "step":
+            total, count = given["loss"], 1.0
+        elif term.own is not None:
             output = given if term.output is None else outputs[term.output]
             due = {name: targets[name] for name in term.targets}
             formed: Any = {"dict": due, "list": list(due.values())}.get(term.form, next(iter(due.values())))
@@ -99,3 +102,20 @@ def batch_sums(
         "weights": (mean * weights, weights),
         "sum": (mean, samples / global_batch),
     }[loss.reduction]
+
+
+def step_of(terms: Sequence[Term]) -> Target | None:
+    """Return what names the training step, where that is what is trained by."""
+    return terms[0].own if terms and terms[0].form == "step" else None
+
+
+def batch_of(inputs: Mapping[str, Any], targets: Mapping[str, Any], weights: Any) -> Any:
+    """Return what a training step is given, as Keras's `fit` gives it: inputs, (inputs, targets), or these and weights.
+
+    Args:
+        inputs: by name; a single one is given by itself, several in a dict.
+        targets: likewise; none: there are none.
+        weights: of the samples, or None.
+    """
+    x, y = (dict(each) if len(each) > 1 else next(iter(each.values()), None) for each in (inputs, targets))
+    return (x, y, weights) if weights is not None else (x, y) if targets else x

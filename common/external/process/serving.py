@@ -18,12 +18,12 @@ from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
-from parity.common.external.process.objective import evaluated
+from parity.common.external.process.objective import batch_of, evaluated, step_of
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
-from parity.common.spec.imported_loss import Term
+from parity.common.spec.imported_loss import ALONE, Term
 from parity.common.spec.layers import KeyedDropout
 
 # What the frameworks say of a float32 tensor that meets a float64 one.
@@ -235,8 +235,17 @@ class Session(Service):
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
         ):
-            given = calling.call(model, inputs, training)
-            outputs = tensors_in(given, calling.is_tensor)
+            named = {name: calling.tensor_of(_numbers(target)) for name, target in (targets or {}).items()}
+            weights = None if sample_weights is None else calling.tensor_of(sample_weights)
+            step = step_of(loss or ())
+            if step is None:
+                given = calling.call(model, inputs, training)
+            else:
+                arrays = inputs if isinstance(inputs, dict) else {ALONE: inputs}
+                batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
+                given = {"loss": self._part("own_step").loss(step, model, batch)}
+            # Of a step, its loss decides: what the model itself gives is compared in inference.
+            outputs = tensors_in(given, calling.is_tensor) if step is None else {}
             if altered is not None:
                 altered.over = True
             if calls is not None:
@@ -248,8 +257,8 @@ class Session(Service):
                     loss,
                     given,
                     outputs,
-                    {name: calling.tensor_of(_numbers(target)) for name, target in targets.items()},
-                    None if sample_weights is None else calling.tensor_of(sample_weights),
+                    named,
+                    weights,
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
                 )

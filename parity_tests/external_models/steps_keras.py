@@ -1,0 +1,85 @@
+"""Keras models with a train_step of their own."""
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+
+class Autoencoder(keras.Model):
+    """A variational autoencoder whose latent numbers are the means: two losses, and no targets."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(8, activation="tanh")
+        self.mean, self.log_variance = layers.Dense(3), layers.Dense(3)
+        self.decoder = keras.Sequential([layers.Dense(8, activation="tanh"), layers.Dense(6)])
+        self.total = keras.metrics.Mean(name="loss")
+
+    def call(self, x):
+        return self.decoder(self.mean(self.hidden(x)))
+
+    def train_step(self, x):
+        with tf.GradientTape() as tape:
+            h = self.hidden(x)
+            mean, log_variance = self.mean(h), self.log_variance(h)
+            squares = ops.sum(ops.square(self.decoder(mean) - x), axis=1)
+            divergence = -0.5 * ops.sum(1 + log_variance - ops.square(mean) - ops.exp(log_variance), axis=1)
+            loss = ops.mean(squares + 0.1 * divergence)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        self.total.update_state(loss)
+        return {"loss": self.total.result()}
+
+
+class Clipped(Autoencoder):
+    """Its update is by other gradients."""
+
+    def train_step(self, x):
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self(x) - x)) + ops.mean(ops.square(self.log_variance(self.hidden(x))))
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_weights), 0.1)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        return {"loss": loss}
+
+
+class Twice(Autoencoder):
+    """Two updates."""
+
+    def train_step(self, x):
+        super().train_step(x)
+        return super().train_step(x)
+
+
+class Sampling(Autoencoder):
+    """It draws."""
+
+    def train_step(self, x):
+        return super().train_step(x + keras.random.normal(ops.shape(x), dtype="float64"))
+
+
+class Consistent(keras.Model):
+    """A class, and that a disturbed sample has the same; batch norm, sample weights, compiled losses."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = layers.Dense(8), layers.BatchNormalization(), layers.Dense(3)
+
+    def call(self, x, training=False):
+        return self.last(ops.tanh(self.norm(self.first(x), training=training)))
+
+    def train_step(self, data):
+        x, y, weights = data
+        with tf.GradientTape() as tape:
+            logits = self(x, training=True)
+            loss = self.compute_loss(x=x, y=y, y_pred=logits, sample_weight=weights)
+            loss = loss + 0.3 * ops.mean(ops.square(self(1.1 * x, training=True) - logits))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        return {"loss": loss}
+
+
+def consistent():
+    """As it is fitted."""
+    model = Consistent()
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model

@@ -1,0 +1,81 @@
+"""Ports of the models in steps_keras.py, and of their training steps, good ones and faulty ones."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Linear(6, 8)
+        self.mean, self.log_variance = nn.Linear(8, 3), nn.Linear(8, 3)
+        self.decoder = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 6))
+
+    def forward(self, x):
+        return self.decoder(self.mean(self.hidden(x).tanh()))
+
+
+def step(model, x, share=0.1):
+    h = model.hidden(x).tanh()
+    mean, log_variance = model.mean(h), model.log_variance(h)
+    squares = (model.decoder(mean) - x).square().sum(1)
+    divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1)
+    return (squares + share * divergence).mean()
+
+
+def other_share(model, x):
+    """The second loss counts more."""
+    return step(model, x, 0.2)
+
+
+def other_divergence(model, x):
+    """The variance is taken for its logarithm."""
+    h = model.hidden(x).tanh()
+    mean, variance = model.mean(h), F.softplus(model.log_variance(h))
+    divergence = -0.5 * (1 + variance.log() - mean.square() - variance).sum(1)
+    return ((model.decoder(mean) - x).square().sum(1) + 0.1 * divergence).mean()
+
+
+def without_activation(model, x):
+    """The step calls the layers otherwise."""
+    h = model.hidden(x)
+    mean, log_variance = model.mean(h), model.log_variance(h)
+    divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1)
+    return ((model.decoder(mean) - x).square().sum(1) + 0.1 * divergence).mean()
+
+
+def no_scalar(model, x):
+    return model(x) - x
+
+
+class Consistent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.norm = Norm()
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).tanh())
+
+
+class Norm(nn.BatchNorm1d):
+    """As Keras's."""
+
+    def __init__(self):
+        super().__init__(8, eps=1e-3, momentum=0.01)
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        with torch.no_grad():
+            self.running_mean.lerp_(x.mean(0), self.momentum)
+            self.running_var.lerp_(x.var(0, unbiased=False), self.momentum)
+        return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+
+def consistent(model, batch):
+    x, y, weights = batch
+    logits = model(x)
+    loss = (weights * F.cross_entropy(logits, y, reduction="none")).mean()
+    return {"loss": loss + 0.3 * (model(1.1 * x) - logits).square().mean(), "logits": logits}

@@ -1,0 +1,85 @@
+"""A training step of the user's own: the `train_step` of a Keras model, without its update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+
+from parity.common.base.errors import ExternalModelError
+from parity.common.spec.external.target import Target
+from parity.tf_impl.external.own_loss import WHOLE
+
+
+class _NoUpdate:
+    """What takes the optimizer's place: it keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[list[tuple[Any, Any]]] = []
+        self.iterations = 0
+
+    def apply_gradients(self, grads_and_vars: Iterable[Any], **_: Any) -> None:
+        self.given.append(list(grads_and_vars))
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> None:
+        self.given.append(list(zip(grads, trainable_variables, strict=True)))
+
+    def scale_loss(self, value: Any) -> Any:
+        return value
+
+
+def loss(target: Target, model: keras.Model, batch: Any) -> tf.Tensor:
+    """Return the loss that a step computes, a scalar.
+
+    Args:
+        target: of the model.
+        model: its `train_step(batch)` is called; what it would update stays.
+        batch: as `process.objective.batch_of` makes it.
+
+    Raises:
+        ExternalModelError: the step makes no update of all trained weights by the gradients of one loss.
+    """
+    if not isinstance(model, keras.Model):
+        raise ExternalModelError(f"{target} is a layer, and has no train_step; give a keras.Model")
+    optimizer = _NoUpdate()
+    found: list[tuple[Any, list[Any]]] = []
+
+    def gradient(tape: tf.GradientTape, value: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        # Nothing is made of them here: whoever asked for the loss takes its gradients.
+        zeros = tf.nest.map_structure(lambda source: tf.zeros(source.shape, source.dtype), sources)
+        found.append((value, tf.nest.flatten(zeros)))
+        return zeros
+
+    kept = vars(model).get("optimizer")
+    model.optimizer = optimizer
+    try:
+        with WHOLE.within(), mock.patch.object(tf.GradientTape, "gradient", gradient):
+            model.train_step(batch)
+    finally:
+        model.optimizer = kept
+    if len(found) != 1 or len(optimizer.given) != 1:
+        raise ExternalModelError(
+            f"the train_step of {target} takes {len(found)} gradients and makes {len(optimizer.given)} updates by its"
+            " optimizer; a step that is compared takes one and makes one"
+        )
+    ((value, gradients),), (updates,) = found, optimizer.given
+    known = {id(each) for each in gradients}
+    if any(given is not None and id(given) not in known for given, _ in updates):
+        raise ExternalModelError(
+            f"the train_step of {target} hands its optimizer other gradients than those of its loss (clipped?); leave"
+            " that to the optimizer"
+        )
+    trained = {id(_native(variable)) for _, variable in updates}
+    left = [variable.path for variable in model.trainable_weights if id(_native(variable)) not in trained]
+    if left:
+        raise ExternalModelError(
+            f"the train_step of {target} does not update {', '.join(left[:3])}; set trainable = False where that is meant"
+        )
+    return tf.reduce_sum(tf.convert_to_tensor(value))
+
+
+def _native(variable: Any) -> Any:
+    return variable._value if isinstance(variable, keras.Variable) else variable
