@@ -37,7 +37,14 @@ def add(commands: Any) -> None:
     flag = command.add_argument
     for side, name in (("keras", "Keras"), ("torch", "PyTorch")):
         flag(f"--{side}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {name} model")
-    flag("--data", type=Path, required=True, help="an .npz file, one row a sample")
+    flag(
+        "--data",
+        type=Path,
+        required=True,
+        help="an .npz file, one row a sample; a .parquet file, or a folder of pictures, a sub-folder a class",
+    )
+    size = "of the pictures of a folder [those of the first]"
+    flag("--image-size", metavar="HEIGHT,WIDTH", help=size)
     inputs = "its arrays that are inputs [all but the targets]"
     flag("--inputs", default="", metavar="NAME[,NAME...]", help=inputs)
     targets = (
@@ -160,6 +167,16 @@ def _asked(options: argparse.Namespace) -> PairRequest:
             options.sample_weights,
             outputs,
             with_targets=options.torch_step is None,
+            image_size=_size(options.image_size),
         ),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )
+
+
+def _size(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) for part in parts):
+        raise SpecError(f"--image-size is HEIGHT,WIDTH in pixels, e.g. 32,32; received {text!r}")
+    return tuple(map(int, parts))

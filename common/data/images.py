@@ -182,6 +182,16 @@ def open_folder(source: spec.ImageFolder) -> Dataset:
     return Dataset(*(PictureFolder(source, folder, classes) for folder in folders))
 
 
+def first_size(folder: Path) -> tuple[int, int]:
+    """Return height and width of the first picture of a folder with a sub-folder a class; raises SpecError as `open_folder`."""
+    picture = _pictures(folder / _classes(folder)[0])[0]
+    try:
+        with _pillow().open(picture) as image:
+            return image.height, image.width
+    except OSError as error:
+        raise SpecError(f"data: {picture} is no picture: {error}") from None
+
+
 def _folders(source: spec.ImageFolder) -> list[Path]:
     """That of the samples, and that of the test samples where there is one."""
     return [

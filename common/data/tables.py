@@ -108,7 +108,26 @@ def _place(path: Path, names: Sequence[str], name: str) -> int:
     return list(names).index(name)
 
 
-def _read_parquet(source: spec.TableFile, path: Path, wanted: list[str]) -> Table:
+def parquet_arrays(path: Path) -> dict[str, Array]:
+    """Return every column of a Parquet file as an array (rows, ...); lists of equal lengths have an axis each.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+        SpecError: it is no such file, a value is missing, or lists of a column have several lengths.
+    """
+    found = {}
+    for name, values in _read_parquet(None, path, None).items():
+        try:
+            found[name] = np.array(values)
+        except ValueError:
+            raise SpecError(
+                f"data: {path}: the lists of column {name!r} have several lengths; pad them to one"
+            ) from None
+    return found
+
+
+def _read_parquet(source: spec.TableFile | None, path: Path, wanted: list[str] | None) -> Table:
+    """The columns that are wanted, None: all."""
     del source
     try:
         import pyarrow
@@ -117,8 +136,10 @@ def _read_parquet(source: spec.TableFile, path: Path, wanted: list[str]) -> Tabl
         raise MissingPackageError(f"{path.name}: Parquet needs pyarrow; {how_to_install('data')}") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            wanted = names if wanted is None else wanted
             for name in wanted:
-                _place(path, file.schema_arrow.names, name)
+                _place(path, names, name)
             table = file.read(columns=wanted)
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())

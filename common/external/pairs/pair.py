@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from parity.common.external.pairs.dropout import check_steps, give_masks, settle
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
-from parity.common.external.pairs.request import PairRequest, SampleFile
+from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
     Unshared,
     bench_of,
@@ -64,7 +64,7 @@ from parity.common.state.canonical import save_state
 
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
-_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, "diagnosis.json", "diagnosis.html"}
+_OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, "diagnosis.json", "diagnosis.html"}
 _LISTED = 12
 
 
@@ -116,6 +116,7 @@ def compare_pair(
         ParityError: a model cannot be built or called, a trained tensor has no counterpart, a run failed.
     """
     given = _claim(way, folder)
+    asked = replace(asked, data=asked.data.kept(folder))
     flow = _Flow(asked, way, folder, console, None if processes is None else processes.workers)
     try:
         if processes is not None:

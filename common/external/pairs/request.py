@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.external.pairs.objectives import Objective, parsed_kind
+from parity.common.external.pairs.samples import as_npz
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 
+DATA = "data.npz"
 _TARGETS = ("y", "targets", "labels")
 
 
@@ -67,6 +70,7 @@ class SampleFile:
     """An .npz file, which of its arrays are inputs, and which the targets; one row a sample.
 
     divide_by: of inputs that are integers but no tokens, e.g. 255. weights: the array of sample weights.
+    made: it is a temporary one of ours, made of samples in another form.
     """
 
     path: Path
@@ -75,6 +79,7 @@ class SampleFile:
     samples: int
     divide_by: float = 1.0
     weights: str | None = None
+    made: bool = False
 
     @classmethod
     def of(
@@ -86,6 +91,7 @@ class SampleFile:
         weights: str | None = None,
         outputs: Sequence[str] = (),
         with_targets: bool = True,
+        image_size: Sequence[int] | None = None,
     ) -> SampleFile:
         """Find out what a file holds.
 
@@ -97,10 +103,13 @@ class SampleFile:
             weights: as the field.
             outputs: those with a loss each.
             with_targets: whether there must be some.
+            image_size: of a folder of pictures, height and width; None: those of the first.
 
         Raises:
             SpecError: there is no such file or array, or rows of different numbers.
         """
+        made = path.is_dir() or path.suffix == ".parquet"
+        path = as_npz(path, image_size) if made else path
         shapes = _shapes(path)
         known = [name for name in outputs if name in shapes]
         due = tuple(targets or ()) or (tuple(outputs) if known else ())
@@ -125,7 +134,16 @@ class SampleFile:
             raise SpecError(
                 f"--data {path}: sample weights are one number a sample; {weights} has the shape {shapes[weights]}"
             )
-        return cls(path, chosen, due, rows[chosen[0]], divide_by, weights)
+        return cls(path, chosen, due, rows[chosen[0]], divide_by, weights, made)
+
+    def kept(self, folder: Path) -> SampleFile:
+        """The same, in a folder where it stays, where it is a temporary one."""
+        if not self.made:
+            return self
+        path = folder / DATA
+        shutil.move(self.path, path)
+        self.path.parent.rmdir()
+        return replace(self, path=path, made=False)
 
     def rows(self, start: int, count: int) -> Samples:
         """Inputs, targets and weights of some samples, numbers as float64, whole numbers as int64.
