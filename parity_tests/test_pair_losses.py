@@ -149,6 +149,7 @@ EQUAL = {
         Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares",) * 2,)
     ),
     "weights of samples": replace(Case(), ours=("label=CrossEntropyLoss", "box=mae"), weights="weights"),
+    "class weights": replace(Case(), ours=("label=CrossEntropyLoss,class_weights=[1,2,0.5]", "box=mse")),
     "own of all": replace(Case(), own=(("detection", "Detection"),)),
     "a list": replace(LISTED, ours=("label=CrossEntropyLoss", "box=mse")),
     "a list by place": replace(LISTED, ours=("1=mse", "0=CrossEntropyLoss"), targets=("column", "box")),
@@ -513,7 +514,6 @@ def test_training_steps_of_one_s_own(
 ) -> None:
     arguments, code, text = TRAINING_STEPS[name]
     write_samples(tmp_path)
-    # The autoencoder has no targets.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     got, out, err = Cli(tmp_path, capsys)(*arguments, "--global-batch", 8, "--out", "out")
