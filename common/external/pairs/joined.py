@@ -88,6 +88,9 @@ def _reduction(asked: PairRequest, bench: Bench) -> Reduction:
     terms = bench.losses[0].terms
     if len(terms) == 1 and terms[0].own is None and terms[0].weight == 1:
         return "counted"
+    normed = any(info.kind == "batch_norm" for outline in bench.outlines for info in outline.layers)
+    if step_of(terms) and normed:
+        return "batch"  # a step is in training, where each sample changes the others' outputs
     fits: list[Reduction] = ["samples", "weights", "sum"]
     for samples in drawn_rows(asked, bench):
         rows = np.arange(size_of(samples))

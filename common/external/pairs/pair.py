@@ -270,6 +270,9 @@ class _Flow:
             with exact_constants(bench):
                 seen = bench.passes(bench.reference(training), bench.torch_pass(training), training)
             outputs = [one for one in seen if decides(one)]
+            if not outputs:
+                self._tell("forward in training: of a training step, the loss and its gradients decide")
+                continue
             rows = [one for one in seen if not decides(one)]
             off = [one for one in rows if not one.agrees]
             worst = max(one.deviation for one in outputs)

@@ -17,7 +17,7 @@ from parity.common.spec.sources import ImageFolder
 
 
 def arrays_of(path: Path, image_size: Sequence[int] | None = None) -> dict[str, Array]:
-    """Return all samples of a Parquet file (its columns), or of a folder of pictures (x and y), one row a sample.
+    """Return all samples of a Parquet file (its columns), or of a folder of pictures (x and y), (samples, ...) each.
 
     Args:
         path: of either.
