@@ -499,7 +499,7 @@ TRAINING_STEPS: dict[str, tuple[list[Any], int, str]] = {
     ),
     "another share": (stepped("Autoencoder", "Autoencoder", "other_share"), 1, "loss_sum"),
     "another second loss": (stepped("Autoencoder", "Autoencoder", "other_divergence"), 1, "loss_sum"),
-    "layers called otherwise": (stepped("Autoencoder", "Autoencoder", "without_activation"), 1, "dense_1"),
+    "layers called otherwise": (stepped("Autoencoder", "Autoencoder", "without_activation"), 1, "divergent"),
     "random numbers": (stepped("Sampling", "Autoencoder", "step"), 2, "draws random numbers"),
     "two updates": (stepped("Twice", "Autoencoder", "step"), 2, "takes 2 gradients and makes 2 updates"),
     "clipped": (stepped("Clipped", "Autoencoder", "step"), 2, "other gradients than those of its loss"),
