@@ -22,7 +22,9 @@ class LiveState:
 
     def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
-        self._kind, self._table = SLOTS.get(type(optimizer), ("", {}))
+        self._kind, self._table = next(
+            (SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {})
+        )
 
     def tensors_now(self) -> State:
         """Weights and buffers by the first of their names, copied."""

@@ -18,7 +18,7 @@ class LiveState:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
-        self._kind, table = SLOTS.get(type(optimizer), ("", {}))
+        self._kind, table = next((SLOTS[cls] for cls in type(optimizer).__mro__ if cls in SLOTS), ("", {}))
         self._canonical = {theirs: ours for ours, theirs in table.items()}
 
     def tensors_now(self) -> State:

@@ -66,8 +66,6 @@ CAST_TO_FLOAT32 = Limit(2.0**-20, "8 units: gradients added up in float32 are no
 CAST_OF_LOSS = Limit(2.0**-6, "what flows back from a loss in bfloat16 is rounded at most twice")
 
 # Two recorded scripts, which cannot be replayed.
-SCRIPT_ULPS = Limit(1e3, "without a noise floor: units in the last place at each step, the first included")
-SCRIPT_LARGEST = Limit(1e-2, "without a noise floor: no deviation above this is taken for rounding")
 SCRIPT_FACTOR = Limit(1e-4, "relative: two curves, a known number apart, as scripts round it")
 SCRIPT_GRADIENT_ULPS = Limit(1e4, "units: a gradient's elements, each a sum of many terms")
 SCRIPT_CURVE_ULPS = Limit(8, "units: two numbers of a curve, each rounded a few times")

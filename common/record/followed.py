@@ -214,20 +214,27 @@ class Follower:
         if step not in self.steps or not self._seen:
             return
         after, now, before = self._tensors(step + 1), self._live.tensors_now(), self._before
-        due, made = ({n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now))
-        self._write(measured(step, "update", due, made, eps=self._eps, weights=before))
+        kept, own = self._slots(step + 1), self._live.slots_now()
+        alone = [slots[slot] for slots in (kept, own) for slot in slots if not self._shared(slot, kept, own)]
+        # Slots by other names were not placed. They are equal while every step was followed, and then no more.
+        if step == 0 or step - 1 in self.steps or not any(np.any(a) for of in alone for a in of.values()):
+            due, made = (
+                {n: _minus(s[n], before[n]) for n in self._given if n in before} for s in (after, now)
+            )
+            self._write(measured(step, "update", due, made, eps=self._eps, weights=before))
         due, made = ({n: s[n] for n in before if n in s and n not in self._trained} for s in (after, now))
         self._write(measured(step, "buffers", due, made))
-        kept, own = self._slots(step + 1), self._live.slots_now()
-        for slot in sorted({*kept, *own}):
-            factor = self._placed.get(slot, math.nan)
-            if math.isfinite(factor):
-                theirs = {name: np.multiply(array, factor) for name, array in kept.get(slot, {}).items()}
-                mine = {name: array for name, array in own.get(slot, {}).items() if name not in self._own}
-                # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
-                used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
-                theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
-                self._write(measured(step, f"slots/{slot}", theirs, mine, eps=self._eps))
+        for slot in (slot for slot in sorted(kept) if self._shared(slot, kept, own)):
+            theirs = {name: np.multiply(array, self._placed[slot]) for name, array in kept[slot].items()}
+            mine = {name: array for name, array in own[slot].items() if name not in self._own}
+            # Keras makes all slots at once, torch when it needs them: one that is zero was not used.
+            used = {n for s in (theirs, mine) for n, array in s.items() if np.any(array)}
+            theirs, mine = ({n: a for n, a in s.items() if n in used} for s in (theirs, mine))
+            self._write(measured(step, f"slots/{slot}", theirs, mine, eps=self._eps))
+
+    def _shared(self, slot: str, kept: Slots, own: Slots) -> bool:
+        """Whether both have a slot, and its meaning is known in both."""
+        return slot in kept and slot in own and math.isfinite(self._placed.get(slot, math.nan))
 
     def _factor(self, slot: str) -> float:
         return self._live.slot_factor(slot) if self._other else 1.0
