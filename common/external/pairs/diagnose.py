@@ -121,7 +121,8 @@ class PairSource(core.ObservationSource):
         training = finding.stage != "evaluation"
         self.search.attributed = explained(tensor)
         connected = any(
-            each.explanation.cause in ("extra_layer", "missing_layer") for each in self.search.attributed
+            each.explanation.cause in ("extra_layer", "missing_layer", "other_computation")
+            for each in self.search.attributed
         )
         if finding.stage in _PASSES and (connected or not self.search.attributed):
             measure = self.search.compared.around(place_of(finding), training)

@@ -17,6 +17,7 @@ from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import Point, Segment
 from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.pass_result import Arrays
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.rules import parse_rule
 
 
@@ -298,29 +299,50 @@ def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
             what = f"{layer} ({kinds.get(layer, 'a layer')})"
             places = [(point.torch, point.keras) for point in reversed(segment.before)]
             # What torch alone has may be where Keras's output belongs, too.
-            places += [
-                (other, "") for other in segment.unpaired[1] if side == "keras" and not is_same(tap, other)
-            ]
-            for theirs, ours in places:
+            own = [other for other in segment.unpaired[1] if side == "keras" and not is_same(tap, other)]
+            for theirs, ours in [*places, *((other, "") for other in own)]:
                 replaced, source = (theirs, tap) if side == "keras" else (tap, ours)
                 deviation = _deviation_injected(tensor, replaced, source, like=theirs)
                 if deviation > limits.LIVE_FLOAT64:
                     continue
-                if side == "keras":
+                settings = known[layer].settings if layer in known else {}
+                if side == "torch":
+                    cause, text = "extra_layer", f"torch's model has {what}, of which Keras's has nothing"
+                    fix, how = f"take {layer} out of torch", f": {layer} passed over"
+                elif theirs in own and not _is_given_before(tensor, theirs):
+                    # With Keras's numbers behind it anything would agree: it does something, and not this.
+                    cause = "other_computation"
+                    text = f"{theirs} of torch computes something else than {what} of Keras"
+                    fix = f"compute in {theirs} what {what} does: {settings}"
+                    how = f": the output of {layer} in place of that of {theirs}"
+                else:
                     cause, text = "missing_layer", f"torch's model leaves out what {what} of Keras's does"
                     fix = f"do behind {theirs} in torch what {what} does"
                     how = f": the output of {layer} in place of that of {theirs}"
-                else:
-                    cause, text = "extra_layer", f"torch's model has {what}, of which Keras's has nothing"
-                    fix, how = f"take {layer} out of torch", f": {layer} passed over"
                 evidence = tensor.by_experiment(deviation, how)
-                defect = f"{kinds.get(layer)} {known[layer].settings}" if layer in known else ""
+                defect = f"{kinds.get(layer)} {settings}" if settings else ""
                 return [
                     Attribution(
                         Explanation(cause, text, "confirmed", fix, evidence, defect=defect, layers=(layer,))
                     )
                 ]
     return []
+
+
+def _is_given_before(tensor: DeviatingTensor, tap: str) -> bool:
+    """Whether torch's numbers at a tap are some of Keras's before the point: nothing was done to them yet."""
+    own = tensor.inputs.get(tap)
+    before = [point.keras for point in tensor.segment.before] + list(tensor.segment.unpaired[0])
+    for value in (tensor.reference.get(name) for name in before):
+        layout = None if value is None or own is None else aligned(value, own)
+        if (
+            value is not None
+            and own is not None
+            and layout is not None
+            and tensor_deviation(back(value, layout.how), own) <= limits.LIVE_FLOAT64
+        ):
+            return True
+    return False
 
 
 def _by_inputs(tensor: DeviatingTensor) -> list[Attribution]:
