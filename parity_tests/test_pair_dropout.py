@@ -50,6 +50,18 @@ def test_a_mask_is_brought_to_the_layout_of_the_port(layout: str, flattened: boo
     assert np.array_equal(drawn, torch)
 
 
+@pytest.mark.parametrize("layout", ["as it is", "channels first"])
+def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> None:
+    """Of the many ways to split and exchange axes one is always nearest, by chance."""
+    keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 5, 24))
+    torch = LAYOUTS[layout](other)
+    (planned,) = paired([site(keras)], [site(torch)], BATCH, []).torch
+    assert planned.shape == keras.shape[1:]
+    assert np.array_equal(LAYOUTS[layout](keras), keras.transpose(planned.order).reshape(torch.shape))
+    flat = paired([site(keras[:, :1, :1])], [site(other[:, 0, 0])], BATCH, []).torch[0]
+    assert flat.shape == (1, 1, 24)
+
+
 @pytest.mark.parametrize(
     ("keras", "torch", "expected"),
     [

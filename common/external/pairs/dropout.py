@@ -183,11 +183,12 @@ def _layout(
 ) -> tuple[bool, Shape, tuple[int, ...]] | None:
     """How torch holds the samples that Keras does: whether the numbers agree, a sample's shape, the order of the axes.
 
+    Where no numbers agree, for what comes before differs, the plainest that fits: which of many is nearest is chance then.
     None where no order of axes fits the shapes.
     """
     if keras.size != torch.size:
         return None
-    found: tuple[float, Shape, tuple[int, ...]] | None = None
+    found: list[tuple[float, Shape, tuple[int, ...]]] = []
     for shape in _factored(keras, torch, batch, flat):
         whole = keras.reshape(batch, *shape)
         for order in itertools.permutations(range(whole.ndim)):
@@ -195,10 +196,13 @@ def _layout(
             if not _joins(moved.shape, torch.shape):
                 continue
             deviation = tensor_deviation(torch, moved.reshape(torch.shape))
-            deviation = deviation if math.isfinite(deviation) else math.inf
-            if found is None or deviation < found[0]:
-                found = deviation, shape, order
-    return None if found is None else (found[0] <= _SAME, found[1], found[2])
+            found.append((deviation if math.isfinite(deviation) else math.inf, shape, order))
+    if not found:
+        return None
+    nearest = min(found, key=lambda one: one[0])
+    agrees = nearest[0] <= _SAME
+    _, shape, order = nearest if agrees else found[0]
+    return agrees, shape, order
 
 
 def _factored(keras: Array, torch: Array, batch: int, flat: Sequence[Shape]) -> Iterator[Shape]:
