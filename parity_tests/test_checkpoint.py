@@ -269,7 +269,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name that ends": (_put(files={"a\0.safetensors": _FILE, STATE: _FILE}), "is not the name of a file"),
     "a size below 0": (_put(files={STATE: {**_FILE, "bytes": -1}}), "greater than or equal to 0"),
     "a tensor less": (_state(lambda s: s.pop(KERNEL)), f"lacks {KERNEL}"),
-    "a tensor more": (_state(lambda s: s.update({"a\nb": np.zeros(1)})), "holds an unknown tensor 'a\\nb'"),
+    "a tensor more": (_state(lambda s: s.update({"more": np.zeros(1)})), "holds an unknown tensor 'more'"),
+    "a name of two lines": (
+        _state(lambda s: s.update({"a\nb": np.zeros(1)})),
+        "the name 'a\\nb' has control characters",
+    ),
     "a tensor transposed": (
         _state(lambda s: s.update({KERNEL: np.zeros((2, 8))})),
         "of shape (2, 8), should be",
