@@ -270,7 +270,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a size below 0": (_put(files={STATE: {**_FILE, "bytes": -1}}), "greater than or equal to 0"),
     "a tensor less": (_state(lambda s: s.pop(KERNEL)), f"lacks {KERNEL}"),
     "a tensor more": (_state(lambda s: s.update({"more": np.zeros(1)})), "holds an unknown tensor 'more'"),
-    "a name of two lines": (
+    "a name with a control character": (
         _state(lambda s: s.update({"a\nb": np.zeros(1)})),
         "the name 'a\\nb' has control characters",
     ),
