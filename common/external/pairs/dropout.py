@@ -48,6 +48,13 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
         passes = [side.forward(inputs, training=True, taps=False, seed=seed).outputs for seed in (0, 1)]
         if not drawn and all(same(passes[0][name], passes[1][name]) for name in passes[0]):
             continue
+        again = side.forward(inputs, training=True, taps=False, seed=0).outputs
+        if not all(same(passes[0][name], again[name]) for name in again):
+            raise ExternalModelError(
+                f"{outline.target}: {_named(drawn) if drawn else 'the model'} gives something else when it is called again"
+                " with the same samples and random numbers: it keeps something of the call before (a recurrent layer's"
+                " state?), so that no training can be compared; begin each call anew"
+            )
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(
                 f"{outline.target}: random numbers in training that no masks of ours can replace, drawn in"
