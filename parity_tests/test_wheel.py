@@ -351,5 +351,5 @@ def test_what_these_tests_would_see(full: Path, project: Path) -> None:
     entry.write_text(kept.replace("    leave_working_folder()\n", ""))
     hidden = call(python, "-m", "parity", "--version", cwd=project)
     entry.write_text(kept)
-    assert hidden.returncode == 1 and "numpy.py hides" in hidden.stderr
+    assert hidden.returncode == 2 and "numpy.py hides" in hidden.stderr
     good(call(python, "-m", "parity", "--version", cwd=project))

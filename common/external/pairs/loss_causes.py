@@ -34,7 +34,14 @@ def loss_cause(bench: Bench) -> Explanation:
     batch = len(next(iter(bench.inputs[0].values())))
     passes = _passes(bench, batch)
     if step_of(bench.losses[0].terms):
-        return _unknown(passes)
+        # What a step calls on its way to the loss is its own: of outputs nothing is known there.
+        unknown = _unknown(passes)
+        return replace(
+            unknown,
+            text=unknown.text.replace("the loss functions", "the training steps"),
+            fix="compare the two steps: what each calls, in which mode, and what it adds up",
+            evidence="read from the live models: both steps had the same weights and samples",
+        )
     return (
         _without_weights(bench, passes)
         or _by_factor(bench, passes, batch)
