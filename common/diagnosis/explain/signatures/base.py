@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import NamedTuple
 
 import numpy as np
 
@@ -120,8 +121,16 @@ def ratio_of(due: Iterable[Array], made: Iterable[Array]) -> float | None:
     return above / below if below else None
 
 
-def named_ratio(case: Case, ratio: float) -> tuple[str, str]:
-    """(key of the cause, words) for a factor that is too much."""
+class Factor(NamedTuple):
+    """A factor that is too much. cause: its key. free: the factor where nothing of the run is as large, else None."""
+
+    cause: str
+    words: str
+    free: float | None = None
+
+
+def named_ratio(case: Case, ratio: float) -> Factor:
+    """Name a factor after what in the run is as large."""
     replicas, pieces, whole = case.replicas, case.micro_batches, case.spec.global_batch_size
     count = case.count if "total/count" in case.given else 0.0
     scale = float(case.given.get("scalar/loss_scale", 1.0))
@@ -142,14 +151,9 @@ def named_ratio(case: Case, ratio: float) -> tuple[str, str]:
         for power, verb, said in ((1, "scaled", words), (-1, "divided", f"1 / ({words})")):
             if abs(ratio - value**power) <= limits.FITS_FACTOR * value**power:
                 if name == "loss_scale":
-                    return "loss_scale_not_removed", said
-                return f"{verb if name != 'constant' else 'scaled'}_by_{name}", said
-    return "scaled_by_constant", f"{ratio:.9g}"
-
-
-def free_ratio(ratio: float, cause: str, words: str) -> float | None:
-    """A ratio that `named_ratio` knows nothing better for than itself; None where it does."""
-    return ratio if cause == "scaled_by_constant" and words == f"{ratio:.9g}" else None
+                    return Factor("loss_scale_not_removed", said)
+                return Factor(f"{verb if name != 'constant' else 'scaled'}_by_{name}", said)
+    return Factor("scaled_by_constant", f"{ratio:.9g}", ratio)
 
 
 # Types that tensors are rounded to, the coarsest first: bits of the significand, the hidden one included.

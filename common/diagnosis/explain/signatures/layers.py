@@ -16,9 +16,9 @@ from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.counterfactuals import Side, Variant
 from parity.common.diagnosis.explain.signatures.base import (
     LOW_TYPES,
+    Factor,
     Match,
     Tensors,
-    free_ratio,
     is_claimed,
     lies_on,
     named_ratio,
@@ -432,10 +432,9 @@ def gradients_scaled(case: Case) -> Match | None:
     far = max(tensor_deviation(ratio * due, made) for due, made in wrong.values()) if ratio else 0.0
     if far > limits.FITS or (not ratio and any(np.any(made) for _, made in wrong.values())):
         return None
-    cause, factor = named_ratio(case, ratio) if ratio else ("scaled_by_constant", "0")
+    factor = named_ratio(case, ratio) if ratio else Factor("scaled_by_constant", "0")
     tried = f"{', '.join(wrong)} are {ratio:.9g} times what is due"
-    free = free_ratio(ratio, cause, factor) if ratio else None
-    return backward_match(case, far, tried, cause, value=free, factor=factor)
+    return backward_match(case, far, tried, factor.cause, value=factor.free, factor=factor.words)
 
 
 def gradients_transposed(case: Case) -> Match | None:

@@ -14,7 +14,6 @@ from parity.common.diagnosis.explain.case import Case, once
 from parity.common.diagnosis.explain.signatures.base import (
     Match,
     float32_match,
-    free_ratio,
     low_type_of,
     named_ratio,
 )
@@ -99,9 +98,8 @@ def scaled(case: Case) -> Match | None:
     ratio = _constant(ratios[says])
     if ratio is None or abs(ratio - 1) <= limits.FITS_READ_OFF or not ratio:
         return None
-    cause, words = named_ratio(case, ratio)
+    cause, words, free = named_ratio(case, ratio)
     tried = f"the gradient of every sample's loss is {ratio:.9g} times what is due"
-    free = free_ratio(ratio, cause, words)
     return _gradient_match(case, np.full(len(ratios), ratio), tried, cause, free, factor=words)
 
 
@@ -216,8 +214,8 @@ def sums_scaled(case: Case) -> Match | None:
     made, due = _made_and_due_sums(case, name)
     if not due or not made or made == due:
         return None
-    cause, words = named_ratio(case, made / due)
-    if cause == "scaled_by_constant" and not words.startswith(("the ", "1 / (", "replicas", "n ")):
+    cause, words, free = named_ratio(case, made / due)
+    if free is not None:
         return None
     tried = f"{case.finding.name} is {made / due:.9g} times what is due"
     return Match({"factor": words}, abs(made / due - 1), 0.0, tried, cause=cause)

@@ -18,7 +18,6 @@ from parity.common.diagnosis.explain.signatures.base import (
     below,
     farthest,
     float32_match,
-    free_ratio,
     is_claimed,
     listed,
     named_ratio,
@@ -402,7 +401,7 @@ def scaled(case: Case) -> Iterator[Other]:
     if fitted is None:
         return
     ratio = case.fitted(fitted)
-    cause, words = named_ratio(case, ratio)
+    _, words, free = named_ratio(case, ratio)
 
     def changed(at: Case, replica: int) -> Tensors:
         due, made = _due(at, replica), at.made.replicas[replica]
@@ -412,7 +411,7 @@ def scaled(case: Case) -> Iterator[Other]:
         return {**due, **weights}
 
     tried = f"all weights change by {ratio:.9g} times what is due"
-    yield tried, {"factor": words}, changed, free_ratio(ratio, cause, words)
+    yield tried, {"factor": words}, changed, free
 
 
 # Gradients that are not this step's.

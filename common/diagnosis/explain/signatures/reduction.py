@@ -22,7 +22,6 @@ from parity.common.diagnosis.explain.signatures.base import (
     below,
     farthest,
     float32_match,
-    free_ratio,
     listed,
     low_type_of,
     named_ratio,
@@ -233,9 +232,9 @@ def scaled(case: Case) -> Match | None:
         ratio = float(ratios[0] or 0.0)
         left = found.farthest({name: kept[name] + ratio * value for name, value in due.items()})
         if left <= case.allowed:
-            cause, words = named_ratio(case, ratio)
+            cause, words, free = named_ratio(case, ratio)
             tried = f"all gradients are {ratio:.9g} times what is due, to {left:.0e}"
-            return match(case, left, tried, cause, free_ratio(ratio, cause, words), factor=words)
+            return match(case, left, tried, cause, free, factor=words)
     return None
 
 
@@ -354,9 +353,8 @@ def local_scaled(case: Case) -> Match | None:
     left = max(tensor_deviation(ratio * d, m) for d, m in zip(due, made, strict=True))
     if left > layers.most_allowed(case):
         return None
-    cause, words = named_ratio(case, ratio)
+    cause, words, free = named_ratio(case, ratio)
     tried = f"the replicas' own gradients add up to {ratio:.9g} times what is due"
-    free = free_ratio(ratio, cause, words)
     return Match({"factor": words}, abs(ratio - 1), left, tried, cause=cause, value=free)
 
 

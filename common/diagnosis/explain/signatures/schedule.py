@@ -17,7 +17,6 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.explain.case import Case
 from parity.common.diagnosis.explain.signatures.base import (
     Match,
-    free_ratio,
     is_claimed,
     named_ratio,
     signature_of,
@@ -164,9 +163,9 @@ def scaled(case: Case) -> Iterator[Other]:
         return {**due, "learning_rate": due["learning_rate"] * ratio}
 
     tried = f"at every traced step the rate is {ratio:.9g} times the due one"
-    cause, words = named_ratio(case, ratio)
+    _, words, free = named_ratio(case, ratio)
     for change in (whole, only_rate):
-        yield Other(tried, _changed(case, change), {"factor": words}, free_ratio(ratio, cause, words))
+        yield Other(tried, _changed(case, change), {"factor": words}, free)
 
 
 @schedule_signature
