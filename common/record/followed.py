@@ -16,20 +16,20 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from parity.common.base.errors import RecordError
 from parity.common.record.files import append, read_lines
 from parity.common.record.header import read_header
+from parity.common.record.live import Live, Slots
 from parity.common.record.script_taps import is_tapped
 from parity.common.spec import ScriptInfo
 from parity.common.spec.external import mapping as maps
 from parity.common.state.canonical import State, load_state, save_state
 
 STATES, GRADIENTS, MEASURES = "states", "gradients", "followed.jsonl"
-Slots = dict[str, State]
 Stage = str  # 'gradients', 'update', 'buffers', 'slots/NAME'
 
 
@@ -58,22 +58,6 @@ class Measure:
     residual: float = 0.0
     ulps: float = 0.0
     only: str = ""
-
-
-class Live(Protocol):
-    """What a recorder gives of its framework, by native names. Slots are by slot, then by tensor.
-
-    A tied tensor stands by the first of its names; first_names: of each name that one.
-    slot_factor: by which a slot of the other framework is multiplied to have this one's meaning; 1 within one framework, and not
-    finite where it cannot be known.
-    """
-
-    def tensors_now(self) -> State: ...
-    def first_names(self) -> dict[str, str]: ...
-    def slots_now(self) -> Slots: ...
-    def put(self, tensors: State) -> None: ...
-    def put_slots(self, slots: Slots) -> None: ...
-    def slot_factor(self, slot: str) -> float: ...
 
 
 class StateKeeper:

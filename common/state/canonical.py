@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from parity.common.spec.layers import Imported
 from parity.common.spec.optimizers import OptimizerBase
 
 State = dict[str, NDArray[np.generic]]
+Tensor = TypeVar("Tensor")
 
 
 def canonical_name(path: str, parameter: ParameterSpec) -> str:
@@ -114,6 +115,12 @@ def tensor_of(name: str) -> str:
     """'slots/first_moment/a/b' and 'parameters/a/b' are both the tensor 'a/b'."""
     head, _, rest = name.partition("/")
     return rest.partition("/")[2] if head == "slots" else rest
+
+
+def without_ties(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return each object once, by the first of its names."""
+    first = {id(tensor): name for name, tensor in reversed(list(tensors.items()))}
+    return {name: tensor for name, tensor in tensors.items() if first[id(tensor)] == name}
 
 
 def parameter_fingerprint(arrays: Iterable[NDArray[np.generic]]) -> str:

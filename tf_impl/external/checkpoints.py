@@ -22,8 +22,8 @@ import keras
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external import checkpoints as both
-from parity.common.external.process.calls import without_ties
 from parity.common.spec.external.target import Target
+from parity.common.state.canonical import without_ties
 from parity.tf_impl.external import names, passes
 from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.external.load import build, build_optimizer, prepare

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calls import free_name, without_ties
+from parity.common.external.process.calls import free_name
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.state.canonical import without_ties
 from parity.tf_impl.external import outline
 
 

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.files import replacing
 from parity.common.external import checkpoints as both
-from parity.common.external.process.calls import without_ties
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.spec.external.target import Target
+from parity.common.state.canonical import without_ties
 from parity.torch_impl.external import names, passes
 from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.load import build, build_optimizer, prepare

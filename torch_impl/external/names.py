@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.process.calls import without_ties
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.state.canonical import without_ties
 
 
 def layers(model: nn.Module) -> dict[str, nn.Module]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from parity.common.spec.external.outline import (
     Shape,
     TensorInfo,
 )
-
-Tensor = TypeVar("Tensor")
 
 
 @dataclass
@@ -207,12 +205,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     """Return the name, or where it is taken the first free one of name~2, name~3, ..."""
     numbered = (f"{name}~{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
-
-
-def without_ties(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return each object once, by the first of its names."""
-    first = {id(tensor): name for name, tensor in reversed(list(tensors.items()))}
-    return {name: tensor for name, tensor in tensors.items() if first[id(tensor)] == name}
 
 
 def qualified(cls: type) -> str:
