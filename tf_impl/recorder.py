@@ -159,7 +159,7 @@ class Recorder(ScriptRecorder):
         # Of a followed run: whether to update by the reference's gradients, and these.
         self._giving = tf.Variable(False, trainable=False)
         self._given = [_like(variable) for variable in self._live] if isinstance(kept, Follower) else []
-        self._fed: set[str] = set()
+        self._injected: set[str] = set()
         self._copy, self._norms = tf.function(self._copied), tf.function(self._normed)
         self._layers = self._watched(taps)
         if optimizer is not None:
@@ -290,7 +290,7 @@ class Recorder(ScriptRecorder):
         found = []
         for gradient, variable in zip(gradients, variables, strict=False):
             place = places.get(id(_tensor_of(variable)))
-            if gradient is None or place is None or self._names[place] not in self._fed:
+            if gradient is None or place is None or self._names[place] not in self._injected:
                 found.append(gradient)
             else:
                 own, given = tf.convert_to_tensor(gradient), self._given[place]
@@ -313,7 +313,7 @@ class Recorder(ScriptRecorder):
         given = self._states.given(self.count)
         if self._given:
             self._giving.assign(given is not None)
-            self._fed = self._fed or {*(given or {})}  # before the step is traced
+            self._injected = self._injected or {*(given or {})}  # before the step is traced
             for name, array in (given or {}).items():
                 if name in self._names:
                     self._given[self._names.index(name)].assign(array)

@@ -41,6 +41,13 @@ def add_spec_flags(command: Any) -> None:
     )
 
 
+def add_model_flags(command: Any) -> None:
+    """The flags that name a Keras model and its PyTorch port, each to be read by `Target.of`."""
+    for flag, framework in (("--keras", "Keras"), ("--torch", "PyTorch")):
+        text = f"what gives the {framework} model"
+        command.add_argument(flag, required=True, metavar="MODULE:ATTRIBUTE", help=text)
+
+
 def check_positive(options: argparse.Namespace, *names: str) -> None:
     """Raise SpecError unless the whole numbers of these flags are at least 1."""
     for name in names:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import SpecError
+from parity.common.external.pairs.request import TARGETS
 from parity.common.external.process.pass_result import Array, Arrays
-
-_TARGETS = ("y", "targets", "labels")
 
 
 def add_input_flags(command: Any, required: bool) -> None:
@@ -75,10 +74,10 @@ def rows_of(path: Path, rows: int, names: Sequence[str] = ()) -> Arrays:
                 raise SpecError(
                     f"--data {path}: has no array {lacking[0]!r}; it has {', '.join(archive.files)}"
                 )
-            chosen = names or [name for name in archive.files if name not in _TARGETS]
+            chosen = names or [name for name in archive.files if name not in TARGETS]
             found = {name: archive[name][:rows] for name in chosen}
     except (OSError, ValueError, EOFError, KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
         raise SpecError(f"--data {path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     if not found:
-        raise SpecError(f"--data {path}: has no array but targets ({', '.join(_TARGETS)})")
+        raise SpecError(f"--data {path}: has no array but targets ({', '.join(TARGETS)})")
     return found

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.common.commands import add_command
+from parity.common.commands import add_command, add_model_flags
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
@@ -45,8 +45,7 @@ def add(commands: Any) -> None:
         " Rows are those of DIFFERENCES: what frameworks are known to do differently.",
     )
     flag, model = command.add_argument, "MODULE:ATTRIBUTE"
-    for name, what in (("keras", "Keras"), ("torch", "PyTorch")):
-        flag(f"--{name}", required=True, metavar=model, help=f"what gives the {what} model")
+    add_model_flags(command)
     flag("--keras-optimizer", metavar=model, help="what gives its optimizer")
     flag("--torch-optimizer", metavar=model, help="likewise; called with the model's parameters")
     add_input_flags(command, required=False)

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from parity.common.base.errors import RecordError
-from parity.common.commands import add_command
+from parity.common.commands import add_command, add_model_flags
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.execution.worker import require
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models, trace_models
@@ -21,7 +21,7 @@ from parity.common.spec.external.mapping import write_mapping
 from parity.common.spec.external.target import Target
 
 # Samples that both models are called with.
-_ROWS = 8
+_ROWS = 4
 _LISTED = 12
 
 
@@ -36,9 +36,8 @@ def add(commands: Any) -> None:
         " without counterpart, 3 some pairs are doubtful. The file is what 'parity pair', 'parity export' and, for the"
         " layers, 'parity diagnose' take as --mapping.",
     )
+    add_model_flags(command)
     flag = command.add_argument
-    for side, name in (("keras", "Keras"), ("torch", "PyTorch")):
-        flag(f"--{side}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {name} model")
     add_input_flags(command, required=True)
     flag("--mapping", type=Path, help="a mapping.yaml to verify, or to complete [it is proposed]")
     flag("--out", type=Path, default=Path("mapping.yaml"), help="the file to write [mapping.yaml]")

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from parity.common.base.errors import SpecError
-from parity.common.commands import add_command, check_positive
+from parity.common.commands import add_command, add_model_flags, check_positive
 from parity.common.execution.worker import require
 from parity.common.external.pairs.objectives import named_outputs, parsed_losses, steps_of
 from parity.common.external.pairs.pair import ASKED, Outcome, PairOptions, compare_pair
@@ -34,9 +34,8 @@ def add(commands: Any) -> None:
         "compare a Keras model with its PyTorch port: weights copied, trained alike, differences named",
         "Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
     )
+    add_model_flags(command)
     flag = command.add_argument
-    for side, name in (("keras", "Keras"), ("torch", "PyTorch")):
-        flag(f"--{side}", required=True, metavar="MODULE:ATTRIBUTE", help=f"what gives the {name} model")
     flag(
         "--data",
         type=Path,

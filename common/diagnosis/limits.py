@@ -37,7 +37,6 @@ FLIPS = Limit(
 LIVE_FLOAT64 = Limit(
     1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
-KERAS_FLOAT32 = Limit(1e-6, "a constant that Keras takes through float32 changes a float64 model by less")
 ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
 
 # Whether a signature fits what a run made.

@@ -219,7 +219,8 @@ def compare(
         checks.append(_invariants(reference, candidate))
     constants = float32_constants(reference, candidate)
     if reference.train_spec is None and (budget is None or (constants and not all(c.passed for c in checks))):
-        checks = before + _first_steps(reference, candidate, deviations, skip, proof=budget is not None)
+        rounding = Rounding.of(*([reference, candidate] if budget is None else [reference]))
+        checks = before + _first_steps(reference, candidate, deviations, skip, rounding)
         verdict, reason = _conclude_unproved(checks, reference, candidate, constants)
     else:
         verdict, reason = _conclude(checks, budget, reference.run_info.precision)
@@ -257,18 +258,16 @@ def rate_rounding(*records: RunRecord) -> float:
     return 2 * float(np.finfo(np.float32 if keras else info.master_dtype).eps)
 
 
-def first_steps_limit(name: str, reference: RunRecord, candidate: RunRecord, proof: bool) -> Curve:
+def first_steps_limit(name: str, reference: RunRecord, rounding: Rounding) -> Curve:
     """Return (steps,): beyond which a script's curve diverges, where there is no noise floor.
 
     Args:
-        proof: whether both are float64, and only constants that are rounded to float32 keep them apart: then the first
-            step is judged as ever, but for what the optimizer makes.
+        rounding: of the pair. Where both are float64, and only constants that are rounded to float32 keep them apart,
+            the first step is judged as ever, but for what the optimizer makes.
     """
-    if not proof:
-        return Rounding.of(reference, candidate).first_steps(name, reference)
-    limit = replace(Rounding.of(reference), eps=float(np.finfo(np.float32).eps), proof=False).first_steps(
-        name, reference
-    )
+    if not rounding.proof:
+        return rounding.first_steps(name, reference)
+    limit = replace(rounding, eps=float(np.finfo(np.float32).eps), proof=False).first_steps(name, reference)
     if name in ("loss_sum", "gradient_norm") and len(limit) and reference.steps[0] == 0:
         limit[0] = FLOAT64[name]
     return limit
@@ -279,7 +278,7 @@ def _first_steps(
     candidate: RunRecord,
     deviations: dict[str, Curve],
     skip: dict[str, str],
-    proof: bool,
+    rounding: Rounding,
 ) -> list[Check]:
     """Whether rounding can have made what the first steps differ by."""
     found: list[Check] = []
@@ -290,7 +289,7 @@ def _first_steps(
             Check(_TITLES["first_gradients"], passed, stage.deviation, stage.allowed, f"step 0: {stage.text}")
         )
     for name in (name for name in CURVES if name not in skip):
-        limit = first_steps_limit(name, reference, candidate, proof)
+        limit = first_steps_limit(name, reference, rounding)
         check = _worst_step(name, reference, deviations[name], limit)
         # The first loss comes before its gradients.
         at_once = name == "loss_sum" and not check.passed and not deviations[name][0] <= limit[0]

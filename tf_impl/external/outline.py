@@ -82,7 +82,9 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         optimizer=None if optimizer is None else describe(optimizer, model),
         seconds=time.perf_counter() - began,
     )
-    return found.model_copy(update={"output_names": _output_names(model)})
+    penalties = {name: _penalty(variable) for _, _, name, variable in owned(model)}
+    tensors = tuple(info.model_copy(update={"penalty": penalties[info.name]}) for info in found.tensors)
+    return found.model_copy(update={"output_names": _output_names(model), "tensors": tensors})
 
 
 def _output_names(model: keras.Model) -> tuple[str, ...]:
@@ -148,6 +150,15 @@ def _purpose(layer: Any, variable: Any) -> tuple[bool, bool]:
     made_to_be_trained = [each for inner in layer._flatten_layers() for each in inner._trainable_variables]
     buffer = not any(variable is each for each in made_to_be_trained)
     return bool(not buffer and variable.trainable and layer.trainable), buffer
+
+
+def _penalty(variable: Any) -> tuple[float, float] | None:
+    """The factors of L1 and of L2 of a variable's regularizer; None where it has none, or another."""
+    regularizer = variable.regularizer
+    if not isinstance(regularizer, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2):
+        return None
+    l1, l2 = (_number(getattr(regularizer, name, 0.0)) or 0.0 for name in ("l1", "l2"))
+    return l1, l2
 
 
 @contextmanager

@@ -64,13 +64,63 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
     return found if len(found) > 1 and whole_size == shape[0] else []
 
 
+def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Recurrent layers of Keras's that are two dense layers of one module in torch: of the inputs and of the state.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    modules: dict[str, list[ParameterGroup]] = {}
+    for group in torch:
+        if "main" in group.parts and not group.parts.keys() - {"main", "shift"}:
+            modules.setdefault(group.layer.path.rpartition(".")[0], []).append(group)
+    pairs = list[Pair]()
+    for ours in (group for group in keras if "recurrent" in group.parts and "gru" not in group.layer.kind):
+        kernels = [ours.parts[slot].info for slot in ("main", "recurrent")]
+        due = [info.shape[::-1] for info in kernels]
+        found = [
+            (path, both)
+            for path, groups in modules.items()
+            for both in itertools.permutations(groups, 2)
+            if [each.parts["main"].shape for each in both] == due
+        ]
+        if not found:
+            continue
+        (path, both), many = found[0], len(found) > 1
+        modules[path] = [group for group in modules[path] if group not in both]
+        doubt = (
+            "a recurrent layer of Keras's as two dense layers of torch's, by shapes and order"
+            if many
+            else None
+        )
+        source: Source = "order" if many else "shape"
+        parts = [
+            (info, (each.parts["main"].info,), "transpose") for info, each in zip(kernels, both, strict=True)
+        ]
+        shifts = tuple(each.parts["shift"].info for each in both if "shift" in each.parts)
+        if shifts and "shift" in ours.parts:
+            parts.append((ours.parts["shift"].info, shifts, "same" if len(shifts) == 1 else "two_biases"))
+        pairs += [
+            Pair(
+                keras=(info.name,),
+                torch=tuple(other.name for other in others),
+                rule=rule,
+                source=source,
+                doubt=doubt,
+            )
+            for info, others, rule in parts
+        ]
+    return pairs
+
+
 def biases(
     pairs: Sequence[Pair],
     outlines: tuple[Outline, Outline],
     keras: Sequence[ParameterGroup],
     torch: Sequence[ParameterGroup],
 ) -> list[Pair]:
-    """The pairs, with biases that stand in another layer than their kernel on one side: around a dense layer without one.
+    """The pairs, with biases that stand in another layer than their kernel on one side: around a dense layer without one,
+    or in the model itself.
 
     Args:
         pairs: known ones; of those in which one side alone has a bias, two may become one.
@@ -78,7 +128,7 @@ def biases(
     """
     tensors = [{info.name: info for info in outline.tensors} for outline in outlines]
     alone: list[list[TensorInfo]] = [
-        [group.parts["shift"].info for group in side if set(group.parts) == {"shift"}]
+        [part.info for group in side for part in group.parts.values() if _is_vector(group)]
         for side in (keras, torch)
     ]
     for pair in pairs:
@@ -92,8 +142,10 @@ def biases(
         for ours, theirs in itertools.product(pair.keras, pair.torch)
     }
     found = list(pairs)
-    for ours in alone[0]:
+    while alone[0]:
+        ours, *alone[0] = alone[0]
         fits = [theirs for theirs in alone[1] if theirs.shape == ours.shape]
+        others = [info for info in alone[0] if info.shape == ours.shape]
         near = [
             theirs
             for theirs in fits
@@ -102,7 +154,7 @@ def biases(
                 for one, other in layers
             )
         ]
-        if not near and len(fits) == len([info for info in alone[0] if info.shape == ours.shape]) == 1:
+        if not near and len(fits) == 1 + len(others):
             near = fits
         if not near:
             continue
@@ -115,6 +167,13 @@ def biases(
         source: Source = "order" if doubt else "shape"
         found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule="same", source=source, doubt=doubt))
     return found
+
+
+def _is_vector(group: ParameterGroup) -> bool:
+    """Whether a group is a bias alone, or what may be one by another name."""
+    return len(group.parts) == 1 and all(
+        slot == "shift" or (slot == "main" and len(part.shape) == 1) for slot, part in group.parts.items()
+    )
 
 
 def _is_inside(path: str, layer: str, separator: str) -> bool:

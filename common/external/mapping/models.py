@@ -89,7 +89,7 @@ def _layouts(inputs: Arrays) -> list[Arrays]:
 
 
 def map_models(models: TracedModels, given: Path | None) -> Mapping:
-    """The mapping that is given, verified, or one that is proposed and settled.
+    """The mapping that is given, verified, or one that is proposed and tried on both models.
 
     Raises:
         ExternalModelError: the given one does not fit the models.
@@ -108,6 +108,8 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
 def _probes(models: TracedModels) -> tuple[Arrays, Arrays]:
     """A few rows of the inputs, which tell tensors apart as well as many; all where a model takes no other number of rows."""
     keras, torch = ({name: array[:_PROBED] for name, array in inputs.items()} for inputs in models.inputs)
+    if all(array.shape == keras[name].shape for name, array in models.inputs[0].items()):
+        return models.inputs
     try:
         models.keras.forward(keras, taps=False)
         models.torch.forward(torch, taps=False)

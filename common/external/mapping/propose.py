@@ -14,7 +14,7 @@ import numpy as np
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
-from parity.common.external.mapping.left_over import biases, fused, untied
+from parity.common.external.mapping.left_over import biases, cells, fused, untied
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -127,6 +127,7 @@ def _proposed(keras: Outline, torch: Outline, hints: Mapping, every: bool | None
         tensors += fused(*groups(tensors), fits_one)
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
     tensors += fused(*groups(tensors))
+    tensors += cells(*groups(tensors))
     # Then the bias of what is tied on one side stands alone on both.
     tensors = untied(tensors, keras, *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))

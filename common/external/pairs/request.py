@@ -20,7 +20,7 @@ from parity.common.spec.losses import LossBase
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 
 DATA = "data.npz"
-_TARGETS = ("y", "targets", "labels")
+TARGETS = ("y", "targets", "labels")
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ class SampleFile:
         shapes = _shapes(path)
         known = [name for name in outputs if name in shapes]
         due = tuple(targets or ()) or (tuple(outputs) if known else ())
-        due = due or tuple(name for name in _TARGETS if name in shapes)[:1]
+        due = due or tuple(name for name in TARGETS if name in shapes)[:1]
         if not due and with_targets:
             raise SpecError(
-                f"--data {path}: no array is called {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}; it has"
+                f"--data {path}: no array is called {', '.join(TARGETS[:-1])} or {TARGETS[-1]}; it has"
                 f" {', '.join(shapes)}; name that of the targets with --targets"
             )
         chosen = tuple(inputs) or tuple(name for name in shapes if name not in (*due, weights))

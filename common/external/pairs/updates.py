@@ -7,7 +7,6 @@ Three updates by different gradients, so that slots and bias corrections are see
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +30,6 @@ from parity.common.state.zero_gradient import measured_zero_gradients
 Slots = dict[str, dict[str, Array]]
 # By name of Keras's tensors the factors of their absolute values and of their squares in its loss.
 Penalties = dict[str, tuple[float, float]]
-_FACTOR = re.compile(r"l[12] [0-9.e+-]+")
 _DECAYS = ("weight_decay", "weight_decay_mode", "decay_mask")
 _LISTED = 4
 _FACTORS = (1.0, -0.4, 0.7)  # of the gradients in each update
@@ -103,13 +101,13 @@ def compare_updates(
     zero = measured_zero_gradients(gradients).keys() | frozen_apart(bench).keys()
     named = {name: value for name, value in gradients.items() if name in before and name not in zero}
     sets = [_scaled(named, number) for number in range(len(_FACTORS))]
-    rounded = bench.keras.update(optimizers[0], sets)
     with exact_constants(bench):
         ours = bench.keras.update(optimizers[0], sets if penalties is None else [])
         for number in range(len(sets) if penalties is not None else 0):
             # Of the weights as they are before each update.
             sets = [*sets[:number], _penalized(sets[number], ours, penalties or {}), *sets[number + 1 :]]
             ours = bench.keras.update(optimizers[0], sets[: number + 1])
+    rounded = bench.keras.update(optimizers[0], sets)
     given = [bench.mapping.to_torch(_scaled(named, n), partial=True) for n in range(len(_FACTORS))]
     theirs = bench.mapping.to_keras(bench.torch.read() | bench.torch.update(optimizers[1], given))
     moved = {name: np.subtract(ours[name], before[name]) for name in named}
@@ -147,15 +145,9 @@ def compare_updates(
 
 
 def penalties_of(bench: Bench) -> Penalties | None:
-    """Of Keras's tensors the factors of L1 and L2, as settings say; None where these do not make up the penalty."""
-    settings = {info.path: info.settings for info in bench.outlines[0].layers}
+    """Of Keras's tensors the factors of L1 and L2; None where these do not make up the penalty."""
     state = bench.keras.read()
-    found: Penalties = {}
-    for info in bench.outlines[0].tensors:
-        text = str(settings.get(info.layer, {}).get(f"{info.role}_regularizer") or "")
-        factors = dict(part.split() for part in text.split(", ") if _FACTOR.fullmatch(part))
-        if factors:
-            found[info.name] = float(factors.get("l1", 0)), float(factors.get("l2", 0))
+    found = {info.name: info.penalty for info in bench.outlines[0].tensors if info.penalty and info.trainable}
     values = ((l1, l2, state[name]) for name, (l1, l2) in found.items())
     total = sum(l1 * float(np.abs(w).sum()) + l2 * float(np.square(w).sum()) for l1, l2, w in values)
     return found if abs(total - bench.penalty) <= limits.LIVE_FLOAT64 * bench.penalty else None

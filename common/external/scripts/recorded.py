@@ -188,6 +188,7 @@ class RecordSource(core.ObservationSource):
         self._budget = budget
         self._epsilon = float(np.finfo(reference.run_info.master_dtype).eps)
         self._proof = reference.run_info.precision == "float64"
+        self._rounding = Rounding.of(*([reference] if self._proof else self._records))
         self._constants = [] if budget is not None else float32_constants(reference, candidate)
         self._infos = [record.run_info for record in self._records if isinstance(record.run_info, ScriptInfo)]
         self._unnamed = any(
@@ -279,41 +280,41 @@ class RecordSource(core.ObservationSource):
         """(steps,) each: within which a column agrees, and beyond which it differs."""
         rows = self._sides[0][1]
         if name == "learning_rate":
-            sharp = np.full(len(self._steps), 2 * self._epsilon)
-            return sharp, np.full(len(self._steps), rate_rounding(*self._records))
+            within = np.full(len(self._steps), 2 * self._epsilon)
+            return within, np.full(len(self._steps), rate_rounding(*self._records))
         if self._budget is not None:
             return (self._budget.curves[name][rows],) * 2
-        sharp = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
+        within = np.full(len(self._steps), FLOAT64[name] if self._proof else 0.0)
         if self._proof and not self._constants:
-            return sharp, sharp
-        return sharp, np.maximum(sharp, first_steps_limit(name, *self._records, self._proof)[rows])
+            return within, within
+        return within, np.maximum(within, first_steps_limit(name, self._records[0], self._rounding)[rows])
 
     def _state_allowed(self, which: str) -> tuple[float, float]:
         """As `_limits`, of a state's tensors."""
         if self._budget is not None:
             return (max(self._budget.states.get(which, {"": 0.0}).values()),) * 2
-        sharp = FLOAT64[which] if self._proof else 0.0
-        return sharp, sharp if self._proof and not self._constants else math.inf
+        within = FLOAT64[which] if self._proof else 0.0
+        return within, within if self._proof and not self._constants else math.inf
 
     def layers_allowed(self, step: int) -> float:
         """By how much the fingerprints of a layer's output may differ, relative to its norm."""
         if self._proof:
             return limits.LIVE_FLOAT64
         growth = 1.0 if self._followed else GROWTH ** min(step, 60)
-        return Rounding.of(*self._records).gross * growth
+        return self._rounding.gross * growth
 
     def evaluation(self) -> StageSummary:
         """What was evaluated after the last step, as `compare` judges it."""
         if not all(r.summary is not None and r.summary.eval_count for r in self._records):
             return StageSummary(EVALUATION, "not recorded", "by one of them or both")
         if self._budget is not None:
-            sharp = allowed = self._budget.evaluation
+            within = allowed = self._budget.evaluation
         else:
-            sharp = FLOAT64[EVALUATION] if self._proof else 0.0
-            allowed = sharp if self._proof and not self._constants else math.inf
+            within = FLOAT64[EVALUATION] if self._proof else 0.0
+            allowed = within if self._proof and not self._constants else math.inf
         check = evaluation_check(*self._records, allowed)
         status: Status = (
-            "differs" if not check.passed else "agrees" if check.deviation <= sharp else "undecided"
+            "differs" if not check.passed else "agrees" if check.deviation <= within else "undecided"
         )
         amount = f", deviation {check.deviation:.2g}" if math.isfinite(check.deviation) else " differ"
         return StageSummary(EVALUATION, status, check.where + amount, None, check.deviation, allowed)
@@ -371,10 +372,10 @@ class RecordSource(core.ObservationSource):
             return StageSummary(title, "not recorded", "by one of them or both")
         ours, theirs = self._columns(column)
         deviation = np.where(there, curve_deviation(ours, theirs), 0.0)
-        sharp, allowed = self._limits(column)
+        within, allowed = self._limits(column)
         off = np.flatnonzero(~(deviation <= allowed))
         seen = f"{int(there.sum())} of {len(there)} steps"
-        near = np.flatnonzero(~(deviation <= sharp))
+        near = np.flatnonzero(~(deviation <= within))
         if not len(off) and column == "learning_rate" and len(near):
             text = f"one number but for its rounding to float32, {deviation.max():.1e}, at {seen}"
             return StageSummary(title, "agrees", text)
@@ -404,7 +405,7 @@ class RecordSource(core.ObservationSource):
     def _tensors(
         self, which: str, name: str, allowed: float | tuple[float, float], step: int | None
     ) -> StageSummary:
-        sharp, allowed = allowed if isinstance(allowed, tuple) else (allowed, allowed)
+        within, allowed = allowed if isinstance(allowed, tuple) else (allowed, allowed)
         if not all(record.has(which) for record in self._records):
             return StageSummary(name, "not recorded", "by one of them or both")
         if not named_alike(which, *self._records):
@@ -413,7 +414,7 @@ class RecordSource(core.ObservationSource):
         if which == "final" and len({len(record.steps) for record in self._records}) > 1:
             return StageSummary(name, "not recorded", "they ended after different steps")
         off = {n: d for n, d in state_deviations(ours, theirs).items() if n != "step"}
-        bad = {n: d for n, d in off.items() if not d <= sharp}
+        bad = {n: d for n, d in off.items() if not d <= within}
         alone = [n for n in bad if not (n in ours and n in theirs)]
         if not bad:
             return StageSummary(name, "agrees", f"{len(off)} tensors, within {max(off.values()):.1e}")

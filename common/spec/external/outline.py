@@ -23,6 +23,8 @@ class TensorInfo(Spec):
         state_dict. layer: path of the layer that owns it. role: its canonical name in that layer ('kernel',
         'bias', 'gamma', 'moving_mean', ..., as our layer specs call them), else the attribute.
     tied_to: the name of the tensor that it is the same object as; that one comes first.
+    penalty: the factors of its absolute values and of its squares in the loss (Keras: the regularizer of a variable);
+        None: there is none, or one of another form.
     """
 
     name: str
@@ -33,6 +35,7 @@ class TensorInfo(Spec):
     trainable: bool
     buffer: bool = False
     tied_to: str | None = None
+    penalty: tuple[float, float] | None = None
 
 
 class LayerInfo(Spec):
