@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -50,12 +50,19 @@ def _ways(layer: keras.Layer, calling: Callable[..., Any], args: Any, kwargs: An
         rest = {name: None if name in given else value for name, value in kwargs.items()}
         ways["unmasked"] = (
             "is given a mask, and what stands for it in torch is not",
-            partial(calling, layer, *plain, **rest),
+            lambda: _masked_like(calling(layer, *plain, **rest), layer, tensors),
         )
     if kwargs.get("use_causal_mask"):
         text = "looks at earlier positions only, and what stands for it in torch at later ones too"
         ways["not causal"] = (text, partial(calling, layer, *args, **{**kwargs, "use_causal_mask": False}))
     return ways
+
+
+def _masked_like(result: Any, layer: keras.Layer, given: Sequence[Any]) -> Any:
+    """A layer's result with the mask of its input, where such a layer hands it on to those behind it."""
+    if layer.supports_masking and given and tf.is_tensor(result) and result.shape[:2] == given[0].shape[:2]:
+        backend.set_keras_mask(result, backend.get_keras_mask(given[0]))
+    return result
 
 
 def _dropped(

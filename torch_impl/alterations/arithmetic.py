@@ -8,12 +8,29 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import Parameter
 
-from parity.common.external.process.altering import GRADIENT, Ways
+from parity.common.external.process.altering import GRADIENT, MANY, Ways
 from parity.torch_impl.alterations.base import AXES_OF_SEQUENCES, Function, tensors_of
 
-SUMS = ("add", "radd", "iadd")
+# Calls of which an operand may be another tensor, and those of which weights may be those of another layer.
+TAKING = (
+    "add",
+    "radd",
+    "iadd",
+    "sub",
+    "mul",
+    "div",
+    "truediv",
+    "matmul",
+    "bmm",
+    "linear",
+    "einsum",
+    "cat",
+    "stack",
+)
+WEIGHTED = ("linear", "conv1d", "conv2d", "conv3d", "embedding")
 
 NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm")
 
@@ -21,6 +38,9 @@ ACTIVATIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "tanh", "sigmoid", "softplus"),
     *("hardswish", "hardsigmoid"),
 )
+
+# Functions of one operand that a port leaves out or has too much.
+PLAIN = ("sqrt", "rsqrt", "square", "pow", "exp", "log", "log1p", "abs", "clamp", "neg")
 
 _IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__")
 
@@ -65,6 +85,7 @@ def computed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     if len(tensors) == 2 and name not in ("add", "mul", "radd", "rmul", "iadd", "imul"):
         exchanged = "takes its operands the other way round"
         ways["exchanged"] = (exchanged, lambda: func(args[1], args[0]))
+    ways |= _of_operands(name, func, args)
     if name not in ("sub", "div", "truediv", "subtract", "rsub") or len(tensors) == 1:
         for tensor in tensors:
             if tensor.is_floating_point() and tensor.shape == torch.broadcast_shapes(
@@ -78,20 +99,137 @@ def computed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     return ways
 
 
-def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tuple[str, Any]]) -> Ways:
-    """A sum of what was computed at another place before it."""
+# What is done to two operands, and what may be meant instead.
+_OPPOSITES: dict[str, tuple[str, Function]] = {
+    **dict.fromkeys(("add", "iadd"), ("subtracts the second operand", torch.sub)),
+    **dict.fromkeys(("sub", "subtract", "isub"), ("adds the operands", torch.add)),
+    **dict.fromkeys(("mul", "multiply", "imul"), ("divides by the second operand", torch.div)),
+    **dict.fromkeys(("div", "truediv", "true_divide", "itruediv"), ("multiplies the operands", torch.mul)),
+}
+_SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
+
+
+def _of_operands(name: str, func: Function, args: Any) -> Ways:
+    """The opposite function; and of a factor or a divisor its root and its square."""
     ways: Ways = {}
-    if kwargs or len(args) != 2 or len(tensors_of(args)) != 2:
-        return ways
-    for back, (name, result) in enumerate(reversed(list(results)), start=1):
-        for place, operand in enumerate(args):
-            same = isinstance(result, Tensor) and result.shape == operand.shape
-            if not same or any(result is each for each in args):
-                continue
-            text = f"adds another tensor: in place of operand {place + 1} what {name} gave, {back} calls before, is right"
-            changed = [result if number == place else each for number, each in enumerate(args)]
-            ways[f"operand {place + 1} from {back}"] = (text, partial(func, *changed))
+    if name in _OPPOSITES and isinstance(args[0], Tensor):
+        text, opposite = _OPPOSITES[name]
+        ways["opposite"] = (f"does the opposite of what Keras does, which {text}", partial(opposite, *args))
+    if name in _SCALES and isinstance(args[0], Tensor):
+        by = args[1]
+        if isinstance(by, Tensor) or by > 0:
+            root = (
+                (lambda: func(args[0], by.sqrt()))
+                if isinstance(by, Tensor)
+                else (lambda: func(args[0], by**0.5))
+            )
+            ways["root"] = ("takes operand 2 as it is, and its square root is right", root)
+        ways["square"] = ("takes operand 2 as it is, and its square is right", lambda: func(args[0], by * by))
     return ways
+
+
+def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tuple[str, Any]]) -> Ways:
+    """An operand in whose place is what was computed at another place before it."""
+    ways: Ways = {}
+    joined = bool(args) and isinstance(args[0], list | tuple)
+    operands = list(args[0]) if joined else list(args)
+    first = (
+        0 if args and isinstance(args[0], str) else 1
+    )  # of an einsum, its equation comes before its operands
+    for back, (name, result) in enumerate(reversed(list(results)), start=1):
+        for place, operand in enumerate(operands):
+            plain = isinstance(operand, Tensor) and not isinstance(operand, Parameter)
+            same = plain and isinstance(result, Tensor) and result.shape == operand.shape
+            if not same or any(result is each for each in operands):
+                continue
+            number = place + first
+            text = f"takes another tensor: in place of operand {number} what {name} gave, {back} calls before, is right"
+            changed = [result if at == place else each for at, each in enumerate(operands)]
+            given = (changed, *args[1:]) if joined else tuple(changed)
+            ways[f"{MANY} operand {number} from {back}"] = (text, partial(func, *given, **kwargs))
+    return ways
+
+
+def other_weights(func: Function, args: Any, kwargs: Any, model: nn.Module, most: int = 6) -> Ways:
+    """The weights of another layer of the same kind and shapes."""
+    names = {id(each): name for name, each in model.named_parameters()}
+    own = [names.get(id(each)) for each in (*args, *kwargs.values()) if isinstance(each, Parameter)]
+    paths = {name.rpartition(".")[0] for name in own if name is not None}
+    if len(paths) != 1 or not all(own):
+        return {}
+    (path,) = paths
+    layer = model.get_submodule(path)
+    ways: Ways = {}
+    for other, module in model.named_modules():
+        if module is layer or type(module) is not type(layer) or len(ways) == most:
+            continue
+        theirs = dict(module.named_parameters(recurse=False))
+        if {n: p.shape for n, p in theirs.items()} != {
+            n: p.shape for n, p in layer.named_parameters(recurse=False)
+        }:
+            continue
+        place = {id(each): theirs[name] for name, each in layer.named_parameters(recurse=False)}
+        changed = [place.get(id(each), each) for each in args]
+        rest = {key: place.get(id(each), each) for key, each in kwargs.items()}
+        text = f"uses the weights of {path}, and those of {other} are right"
+        ways[f"{MANY} weights of {other}"] = (text, partial(func, *changed, **rest))
+    return ways
+
+
+def followed(name: str, stock: Callable[[], Any]) -> Ways:
+    """A function behind a call that has none."""
+    return {
+        f"{MANY} then {other}": (
+            f"is followed by no activation, and {other} behind it is right",
+            lambda function=function: function(stock()),
+        )
+        for other, function in _FUNCTIONS.items()
+        if other != "linear"
+    }
+
+
+def stopped(func: Function, args: Any, kwargs: Any) -> Ways:
+    """A call through whose operand, or whose result, no gradient goes."""
+    text = "lets the gradient of {} through, and Keras stops it"
+    if args and isinstance(args[0], list | tuple):
+        operands = list(args[0])
+        return {
+            f"{GRADIENT} stopped {place + 1}": (
+                text.format(f"operand {place + 1}"),
+                partial(
+                    func, [*operands[:place], each.detach(), *operands[place + 1 :]], *args[1:], **kwargs
+                ),
+            )
+            for place, each in enumerate(operands)
+            if isinstance(each, Tensor)
+        }
+    return {f"{GRADIENT} stopped": (text.format("its result"), lambda: _detached(func(*args, **kwargs)))}
+
+
+def _detached(result: Any) -> Any:
+    return result.detach() if isinstance(result, Tensor) else result
+
+
+def rounded_at_zero(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Huber's loss and that divided by its delta: each as the other."""
+    given = dict(zip(("input", "target"), args, strict=False)) | kwargs
+    key, other = ("beta", "delta") if name == "smooth_l1_loss" else ("delta", "beta")
+    exchanged = F.huber_loss if name == "smooth_l1_loss" else F.smooth_l1_loss
+    rest = {"reduction": given.get("reduction", "mean"), other: given.get(key, 1.0)}
+    if len(args) > 2 or rest[other] == 1:
+        return {}
+    text = (
+        f"is there with {key} {rest[other]:g}, and {exchanged.__name__} with {other} {rest[other]:g} is right"
+    )
+    return {"other": (text, partial(exchanged, given["input"], given["target"], **rest))}
+
+
+def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A function of one operand, left out."""
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        return {}
+    return {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
 
 
 def multiplied(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

@@ -58,7 +58,7 @@ def _over_other_axes(
     rank = given.dim()
     if name not in _REDUCING or isinstance(axis, bool) or len(args) > len(_ARGUMENTS) or rank < 2:
         return {}
-    if name in ("var", "std") and len(args) > 1:  # by place it is another argument
+    if name in ("var", "std") and (len(args) > 1 or "unbiased" in kwargs):  # by place it is another argument
         return {}
     told = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
     keep = bool(told.get("keepdim", told.get("keepdims", False)))
@@ -119,6 +119,72 @@ def extreme(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         for other in range(1, given.dim())
         if other != axis % given.dim()
     }
+
+
+def spread(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A variance or a deviation with the other divisor; over other axes, too, where it is a number of its own."""
+    ways = {} if name.endswith("_mean") else with_axis(1, name, func, args, kwargs)
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, Tensor):
+        return ways
+    result = func(*args, **kwargs)
+    first = result[0] if isinstance(result, tuple) else result
+    count = given.numel() // max(first.numel(), 1)
+    flag = next((each for each in args[1:3] if isinstance(each, bool)), kwargs.get("unbiased"))
+    less = kwargs.get("correction", 1 if flag is None else int(flag))
+    if count < 2 or less not in (0, 1):
+        return ways
+    factor = (count - 1) / count if less else count / (count - 1)
+    factor = math.sqrt(factor) if name.startswith("std") else factor
+
+    def corrected() -> Any:
+        again = func(*args, **kwargs)
+        return (factor * again[0], *again[1:]) if isinstance(again, tuple) else factor * again
+
+    divisors = ("n - 1", "n") if less else ("n", "n - 1")
+    text = "divides by {}, the number of elements{}, and {} is right"
+    ways["other divisor"] = (text.format(divisors[0], " less one" if less else "", divisors[1]), corrected)
+    return ways
+
+
+def length(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A norm without its root."""
+    return {
+        "squared": (
+            "gives the root of a sum of squares, and the sum is right",
+            lambda: func(*args, **kwargs) ** 2,
+        )
+    }
+
+
+def pooled(name: str, func: Function, args: Any, kwargs: Any, padding: tuple[Tensor, Tensor] | None) -> Ways:
+    """A mean of windows that counts padding, or does not.
+
+    padding: where the input was padded with zeros before, ones in its shape, zero where it is padding.
+    """
+    given = args[0] if args else kwargs["input"]
+    text = "counts padding in its mean, and a mean of the other elements is right"
+    if padding is not None:
+        ones = padding[1]
+        return {"count": (text, lambda: func(*args, **kwargs) / func(ones, *args[1:], **kwargs))}
+    place = {"kernel_size": 1, "stride": 2, "padding": 3, "ceil_mode": 4, "count_include_pad": 5}
+    named = {key: args[at] for key, at in place.items() if len(args) > at} | {
+        key: value for key, value in kwargs.items() if key != "input"
+    }
+    if not named.get("padding") or named.get("divisor_override"):
+        return {}
+    counts = bool(named.get("count_include_pad", True))
+    text = text if counts else "leaves padding out of its mean, and counting it is right"
+    return {"count": (text, partial(func, given, **{**named, "count_include_pad": not counts}))}
+
+
+def counted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """The number of elements in place of their sum: what a loss divides by."""
+    given = args[0] if args else kwargs.get("input")
+    if name != "sum" or not isinstance(given, Tensor) or not given.is_floating_point():
+        return {}
+    text = "adds the elements up, and their number is right"
+    return {"count": (text, lambda: func(torch.ones_like(given), *args[1:], **kwargs))}
 
 
 class Masks:

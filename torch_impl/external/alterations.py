@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -35,6 +36,8 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._altering, self._model = altering, model
         self._drops, self._masks = Drops(), reductions.Masks()
+        # What was padded with zeros last, and ones where it is no padding.
+        self._padding: tuple[Tensor, Tensor] | None = None
         # The latest function's result, name, input and call; and what was to be normalised, with the norm that is due
         # behind the next function.
         self._function: tuple[Tensor, str, Tensor, Function] | None = None
@@ -52,8 +55,13 @@ class _Functions(TorchFunctionMode):
         family = _FAMILIES.get(name)
         ways = arithmetic.apart(func, args, kwargs)
         ways |= family(name, func, args, kwargs) if family is not None else {}
-        if name in arithmetic.SUMS:
-            ways |= arithmetic.other_operands(func, args, kwargs, altering.results)
+        if name in _POOLING:
+            padding = self._padding
+            known = padding is not None and same(args[0] if args else kwargs["input"], padding[0])
+            ways |= reductions.pooled(name, func, args, kwargs, padding if known else None)
+        if altering.in_loss:
+            ways |= reductions.counted(name, func, args, kwargs)
+        ways |= self._of_many(name, func, args, kwargs, stock)
         self._masks.gather(tensors_of(args))
         if name in _MASKED:
             ways |= self._masks.ways(name, func, args, kwargs)
@@ -63,6 +71,8 @@ class _Functions(TorchFunctionMode):
             ways |= self._moved(partial(func, **kwargs), args)
         before = given[0].clone() if name in arithmetic.ACTIVATIONS and given else None
         result = altering.call(name, ways, stock) if ways else stock()
+        if name == "pad":
+            self._padding = _zeros_around(result, args, kwargs)
         if before is not None:
             if self._due is not None and same(before, self._due[0]):
                 result = self._due[1](result)
@@ -71,6 +81,25 @@ class _Functions(TorchFunctionMode):
             altering.results.append((name, result))
             self._drops.latest = (name, func, args, kwargs, result)
         return result
+
+    def _of_many(self, name: str, func: Any, args: Any, kwargs: Any, stock: Function) -> Ways:
+        """The ways of which each call has many, and those that stop gradients."""
+        ways: Ways = {}
+        if name in arithmetic.TAKING:
+            ways |= arithmetic.other_operands(func, args, kwargs, self._altering.results)
+        if name in arithmetic.WEIGHTED and not self._altering.in_loss:
+            ways |= arithmetic.other_weights(func, args, kwargs, self._model)
+        if name in (*arithmetic.WEIGHTED, *arithmetic.NORMS) and name != "embedding":
+            ways |= arithmetic.followed(name, stock)
+        if name in (
+            *arithmetic.TAKING,
+            *arithmetic.WEIGHTED,
+            *arithmetic.NORMS,
+            *arithmetic.ACTIVATIONS,
+            "getitem",
+        ):
+            ways |= arithmetic.stopped(func, args, kwargs)
+        return ways
 
     def _moved(self, norm: Function, args: Any) -> Ways:
         """A norm on the other side of the function beside it."""
@@ -89,6 +118,17 @@ class _Functions(TorchFunctionMode):
         return ways | {"moved behind": (text, postponed)}
 
 
+def _zeros_around(result: Any, args: Any, kwargs: Any) -> tuple[Tensor, Tensor] | None:
+    """What `pad` gave, and ones where that is no padding; None where other numbers than zeros are around."""
+    given = dict(zip(("input", "pad", "mode", "value"), args, strict=False)) | kwargs
+    if given.get("mode", "constant") != "constant" or given.get("value"):
+        return None
+    with torch._C.DisableTorchFunction():
+        ones = torch.nn.functional.pad(torch.ones_like(given["input"]), given["pad"])
+        return result.detach().clone(), ones
+
+
+_POOLING = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack"), arrangement.joined),
     **dict.fromkeys(
@@ -96,10 +136,14 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     ),
     **dict.fromkeys(("add", "mul", "radd", "rmul", "iadd", "imul", "multiply"), arithmetic.computed),
     **dict.fromkeys(
-        ("softmax", "log_softmax", "mean", "sum", "amax", "amin", "cumsum", "var", "std", "logsumexp"),
+        ("softmax", "log_softmax", "mean", "sum", "amax", "amin", "cumsum", "logsumexp"),
         partial(reductions.with_axis, 1),
     ),
     "normalize": partial(reductions.with_axis, 2),
+    **dict.fromkeys(("smooth_l1_loss", "huber_loss"), arithmetic.rounded_at_zero),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), reductions.spread),
+    **dict.fromkeys(("norm", "vector_norm", "linalg_vector_norm"), reductions.length),
+    **dict.fromkeys(arithmetic.PLAIN, arithmetic.left_out),
     **dict.fromkeys(("flatten", "reshape", "view", "unflatten"), arrangement.reshaped),
     "interpolate": arrangement.resized,
     "pad": arrangement.padded,

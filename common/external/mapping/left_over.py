@@ -94,7 +94,7 @@ def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> l
             else None
         )
         source: Source = "order" if many else "shape"
-        parts = [
+        parts: list[tuple[TensorInfo, tuple[TensorInfo, ...], str]] = [
             (info, (each.parts["main"].info,), "transpose") for info, each in zip(kernels, both, strict=True)
         ]
         shifts = tuple(each.parts["shift"].info for each in both if "shift" in each.parts)

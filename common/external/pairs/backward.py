@@ -12,7 +12,7 @@ from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import PairTrace, compared, gradients, losses, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, by_setting, ways_of
 from parity.common.external.pairs.frozen import frozen_cause
-from parity.common.external.pairs.loss_causes import loss_cause
+from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.process.pass_result import Arrays
@@ -24,8 +24,8 @@ class BackwardSearch:
     def __init__(self, search: Search) -> None:
         self.search = search
 
-    def loss(self, trace: PairTrace) -> Iterator[Finding]:
-        """Yield that the losses of equal outputs differ."""
+    def loss(self, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
+        """Yield that the losses of equal outputs differ; return the trace with what could be put right of them."""
         tensors = losses(self.search.bench, trace.reference, trace.injected)
         self.search.injected += tensors
         off = [tensor for tensor in tensors if not tensor.agrees]
@@ -37,7 +37,15 @@ class BackwardSearch:
         elif off:
             # Ours is one formula in either framework.
             own = any(term.own is not None for term in self.search.bench.losses[0].terms)
-            yield finding_of("loss", off, why=loss_cause(self.search.bench) if own else None)
+            causes = loss_causes(self.search.bench, self.search.structure) if own else []
+            for number, why in enumerate([cause.explanation for cause in causes] or [None]):
+                yield finding_of("loss", off if not number else off[:1], why=why)
+            if changes := [change for cause in causes for change in cause.changes]:
+                for change in changes:
+                    change.make(self.search.bench)
+                self.search.loss_put_right = True
+                return self.search.bench.trace(True)
+        return trace
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""

@@ -102,7 +102,7 @@ class PairSource(core.ObservationSource):
         with exact_constants(self.bench):
             last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
-            yield from backward.loss(last)
+            last = yield from backward.loss(last)
             yield from backward.penalty(last)
             yield from backward.run(last)
             yield from BufferSearch(self.search).run(last)
@@ -120,11 +120,9 @@ class PairSource(core.ObservationSource):
         self.search.trial = None
         training = finding.stage != "evaluation"
         self.search.attributed = explained(tensor)
-        connected = any(
-            each.explanation.cause in ("extra_layer", "missing_layer", "other_computation")
-            for each in self.search.attributed
-        )
-        if finding.stage in _PASSES and (connected or not self.search.attributed):
+        causes = {each.explanation.cause for each in self.search.attributed}
+        connected = bool(causes & {"extra_layer", "missing_layer"})
+        if finding.stage in _PASSES and (connected or causes <= {"other_computation"}):
             measure = self.search.compared.around(place_of(finding), training)
             found = self.search.structure.causes(
                 tensor, training, measure, self.forward.keeps(training), connected

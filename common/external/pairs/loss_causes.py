@@ -11,6 +11,8 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
+from parity.common.external.pairs.explain import Attribution
+from parity.common.external.pairs.structure import Structure
 from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Array, PassResult
@@ -29,26 +31,30 @@ _FORMULAS: dict[str, dict[str, object]] = {
 }
 
 
-def loss_cause(bench: Bench) -> Explanation:
+def loss_causes(bench: Bench, structure: Structure) -> list[Attribution]:
     """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
     batch = len(next(iter(bench.inputs[0].values())))
     passes = _passes(bench, batch)
     if step_of(bench.losses[0].terms):
         # What a step calls on its way to the loss is its own: of outputs nothing is known there.
         unknown = _unknown(passes)
-        return replace(
+        why = replace(
             unknown,
             text=unknown.text.replace("the loss functions", "the training steps"),
             fix="compare the two steps: what each calls, in which mode, and what it adds up",
             evidence="read from the live models: both steps had the same weights and samples",
         )
-    return (
-        _without_weights(bench, passes)
-        or _by_factor(bench, passes, batch)
-        or _by_formula(bench, passes)
-        or _of_batch(bench, passes, batch)
-        or _unknown(passes)
-    )
+        return [Attribution(why)]
+    known = _without_weights(bench, passes) or _by_factor(bench, passes, batch)
+    if known is None and (by_calls := structure.of_loss(lambda: _apart(passes[0], _torch_pass(bench)))):
+        return by_calls
+    known = known or _by_formula(bench, passes) or _of_batch(bench, passes, batch) or _unknown(passes)
+    return [Attribution(known)]
+
+
+def _torch_pass(bench: Bench) -> PassResult:
+    """Torch's pass with its loss, as it is now."""
+    return taken(bench.torch, bench.inputs[1], bench.losses[1], training=True, taps=False)
 
 
 def _passes(
@@ -72,10 +78,14 @@ def _passes(
 
 def _equal(ours: PassResult, theirs: PassResult) -> bool:
     """Whether two losses have the same value, and send back the same."""
-    if tensor_deviation(np.array(_mean(ours)), np.array(_mean(theirs))) > limits.LIVE_FLOAT64:
-        return False
-    pairs = (_alike(due, own) for due, own in sent_back(ours, theirs).values())
-    return all(own is not None and tensor_deviation(due, own) <= limits.LIVE_FLOAT64 for due, own in pairs)
+    return _apart(ours, theirs) <= limits.LIVE_FLOAT64
+
+
+def _apart(ours: PassResult, theirs: PassResult) -> float:
+    """The largest deviation of two losses and of what they send back; infinite where one sends back what the other does not."""
+    pairs = [_alike(due, own) for due, own in sent_back(ours, theirs).values()]
+    means = tensor_deviation(np.array(_mean(ours)), np.array(_mean(theirs)))
+    return max([means, *(np.inf if own is None else tensor_deviation(due, own) for due, own in pairs)])
 
 
 def _mean(passed: PassResult) -> float:

@@ -26,7 +26,8 @@ class Search:
     reader must know. injected: every comparison in which torch was given Keras's tensors. trial: what can be tried of
     the finding that is isolated now, and whether what is found stays changed; attributed: its causes. agreed: the
     points that agree when it is explained. barrier: the number of the last point that deviates for a reason that could
-    not be put right, -1 where there is none; barred: its finding's name.
+    not be put right, -1 where there is none; barred: its finding's name. loss_put_right: whether the losses differed, and
+    a call of torch's is made otherwise for it.
     """
 
     def __init__(
@@ -40,10 +41,13 @@ class Search:
         self.attributed: Sequence[Attribution] = ()
         self.agreed: set[str] = set()
         self.barrier, self.barred = -1, ""
+        self.loss_put_right = False
 
     @property
     def wrong_loss(self) -> int | None:
-        """The number of the first finding that says that the losses differ."""
+        """The number of the first finding that says that the losses differ; None where they do not, or no more."""
+        if self.loss_put_right:
+            return None
         found = (n for n, f in enumerate(self.findings) if f.stage == "loss" and f.name != "penalty")
         return next(found, None)
 

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor
-from parity.common.external.process.altering import GRADIENT, HEADS
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
+from parity.common.external.pairs.points import Segment
+from parity.common.external.process.altering import GRADIENT, HEADS, MANY
 
 # How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
 _MOVED, _NEAREST = "moved", 4
@@ -91,7 +93,9 @@ class Structure:
         torch = (
             moved if moved_only else [each for each in torch if each.way not in {one.way for one in moved}]
         )
-        likely = [each for each in torch if (each.name, each.way) in self._right]
+        many = [each for each in torch if (each.way or "").startswith(MANY)]
+        torch = [each for each in torch if each not in many]
+        likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
         tried: Iterator[Sequence[Alteration]] = itertools.chain(
             [likely] if likely else [],
             # One cause, where with the function left out there would be a second.
@@ -99,6 +103,8 @@ class Structure:
             ([each] for each in torch[:singles]),
             ([*likely, each] for each in torch[:singles] if likely and each not in likely),
             _alike(torch[:singles]),
+            ([each] for each in many[:singles]),
+            _alike(many[:singles]),
         )
         found = next((each for each in tried if agrees(each)), None)
         if found is None and moved_only:
@@ -116,7 +122,7 @@ class Structure:
             found = next((each for each in tried if agrees(each, tensor)), None)
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
-            best_first = sorted(torch, key=lambda each: left_with.get(each, math.inf))
+            best_first = sorted((*torch, *many), key=lambda each: left_with.get(each, math.inf))
             two = (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
             some = itertools.islice(two, pairs)
             found = next((each for each in some if agrees(each)), None)
@@ -146,6 +152,50 @@ class Structure:
         tried = itertools.chain(([each] for each in calls), _alike(calls))
         found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
         return [] if found is None else [_attributed(found, tensor)]
+
+    def of_loss(self, deviation: Callable[[], float]) -> list[Attribution]:
+        """The calls of torch's own loss that, made otherwise, make it Keras's; one attribution each kind, none where none do.
+
+        Args:
+            deviation: of the losses and of what they send back, as they are now; infinite where they cannot be computed.
+        """
+        bench, began = self._bench, time.monotonic()
+        calls, _ = bench.torch.alterations(bench.inputs[1], bench.losses[1], training=True)
+        every = [
+            Alteration("torch", number, way, call["name"], f"loss: {call['name']} {text}")
+            for number, call in enumerate(calls)
+            if call["in_loss"]
+            for way, text in call["ways"].items()
+            if not way.startswith(GRADIENT)
+        ]
+        every.sort(key=lambda each: (each.way or "").startswith(MANY))
+        left_with: dict[Alteration, float] = {}
+
+        def trials() -> Iterator[Sequence[Alteration]]:
+            yield from ([each] for each in every)
+            yield from _alike(every)
+            best_first = sorted(every, key=lambda each: left_with.get(each, math.inf))
+            two = (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
+            yield from itertools.islice(two, limits.PAIRS_TRIED)
+
+        worst = deviation()
+        for number, tried in enumerate(trials()):
+            if number and time.monotonic() - began > 2 * limits.SECONDS_OF_TRIALS:
+                break
+            try:
+                with made(bench, tried):
+                    apart = deviation()
+            except ExternalModelError:
+                apart = math.inf
+            if len(tried) == 1:
+                left_with[tried[0]] = apart
+            if apart <= limits.LIVE_FLOAT64:
+                segment = Segment(None, (), frozenset(), frozenset())
+                tensor = DeviatingTensor(bench, segment, [], lambda injections: deviation(), worst)
+                if len({_kind(each) for each in tried}) == 1:
+                    return [_attributed(tried, tensor)]
+                return [_attributed([each], tensor, len(tried) - 1) for each in tried]
+        return []
 
     def _candidates(self, side: str, tensor: DeviatingTensor, training: bool) -> Iterator[Alteration]:
         """What can be tried: of the calls before the place the nearest first."""

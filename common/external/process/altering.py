@@ -8,18 +8,21 @@ from typing import Any
 
 # What may be instead of a call, by a short name: what is then done, and how the result comes about.
 Ways = dict[str, tuple[str, Callable[[], Any]]]
-_KEPT = 12
+_KEPT = 16
 # A way that reshapes have together, whichever function makes them: one that splits goes with one that joins.
 HEADS = "heads"
 # How a way begins that changes nothing but gradients.
 GRADIENT = "gradient"
+# How a way begins of which each call has many, so that these are tried when no other explains: another tensor or weight in
+# place of an operand, a function behind the call.
+MANY = "any"
 
 
 class Altering:
     """Counts the calls of one pass that can be made otherwise, and makes some of them so.
 
-    found: of each, its function, the number of taps that were visited before it, and its ways in words. results: the
-    functions and the results of the latest calls of any kind.
+    found: of each, its function, the number of taps that were visited before it, whether it is one of the loss, and its
+    ways in words. results: the functions and the results of the latest calls of any kind.
     """
 
     def __init__(self, wanted: Mapping[int, str], visited: Callable[[], int]) -> None:
@@ -31,13 +34,19 @@ class Altering:
         self._wanted, self._visited = wanted, visited
         self.found: list[dict[str, Any]] = []
         self.results: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
-        # The model has been called: a loss and a backward pass come after it.
-        self.over = False
+        # The model has been called, and its loss is computed now; and that too is over: a backward pass comes after it.
+        self.in_loss, self.over = False, False
+
+    def replace(self, own: Any, other: Any) -> None:
+        """Keep of a result what a tap has put in its place: with that the pass goes on."""
+        for place, (name, result) in enumerate(self.results):
+            if result is own:
+                self.results[place] = name, other
 
     def call(self, name: str, ways: Ways, stock: Callable[[], Any]) -> Any:
         """The result of a call, made as it is wanted."""
         number = len(self.found)
         texts = {short: text for short, (text, _) in ways.items()}
-        self.found.append({"name": name, "place": self._visited(), "ways": texts})
+        self.found.append({"name": name, "place": self._visited(), "in_loss": self.in_loss, "ways": texts})
         wanted = self._wanted.get(number)
         return ways[wanted][1]() if wanted in ways else stock()

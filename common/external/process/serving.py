@@ -170,12 +170,17 @@ class Session(Service):
         change = self._part("change")
         return change_all(change.layers(self._model), layer, setting, value, change.read, change.write)
 
-    def alterations(self, inputs: Array | Arrays, training: bool) -> dict[str, Any]:
-        """The calls of a pass on inputs (batch, ...) that can be made otherwise, and the taps in the order of their visits."""
+    def alterations(
+        self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
+    ) -> dict[str, Any]:
+        """The calls of a pass on inputs (batch, ...) that can be made otherwise, and the taps in the order of their visits;
+        with a loss, and the targets and weights that are given for it, its calls too.
+        """
         self.doing = f"a forward pass of {self._target}"
         calls: list[dict[str, Any]] = []
-        tapped: Tapped = self._part("passes").LiveTaps(False, None, differentiable=False)
-        self._pass(inputs, training=training, calls=calls, tapped=tapped)
+        parsed = None if loss is None else [Term.parse(term) for term in loss]
+        tapped: Tapped = self._part("passes").LiveTaps(False, None, differentiable=parsed is not None)
+        self._pass(inputs, loss=parsed, training=training, calls=calls, tapped=tapped, **given)
         return {"calls": calls, "taps": tapped.seen}
 
     def alter(self, call: int, way: str | None) -> str | None:
@@ -235,6 +240,8 @@ class Session(Service):
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
         ):
+            if altered is not None:
+                tapped.notice = altered.replace
             named = {name: calling.tensor_of(_numbers(target)) for name, target in (targets or {}).items()}
             weights = None if sample_weights is None else calling.tensor_of(sample_weights)
             step = step_of(loss or ())
@@ -247,9 +254,8 @@ class Session(Service):
             # Of a step, its loss decides: what the model itself gives is compared in inference.
             outputs = tensors_in(given, calling.is_tensor) if step is None else {}
             if altered is not None:
-                altered.over = True
-            if calls is not None:
-                calls += altered.found
+                own = any(term.own is not None for term in loss or ())
+                altered.in_loss, altered.over = True, not own or step is not None
             penalty = passes.penalty(model)
             tapped.check_used()
             if loss is not None and targets is not None:
@@ -262,10 +268,14 @@ class Session(Service):
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
                 )
+                if altered is not None:
+                    altered.over = True
                 trained = self._part("names").trained(model) | frozen
                 gradients = tapped.gradients(total / count, trained, outputs)
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
+            if calls is not None:
+                calls += altered.found
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

@@ -19,7 +19,8 @@ class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
     activations: by tap name, what each call gave. seen: the names, in the order of the calls. live: the tensors among them that gradients are taken of.
-    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more.
+    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. notice: is given what
+    a layer gave and what the pass goes on with.
     """
 
     is_tensor: Callable[[Any], bool]
@@ -35,6 +36,7 @@ class Tapped(ABC):
         self._taps = taps if isinstance(taps, bool) else frozenset(taps)
         self._inject = inject or {}
         self.differentiable = differentiable
+        self.notice: Callable[[Any, Any], None] = lambda own, other: None
         self.repeating = False
         self._calls: Counter[str] = Counter()
         self._calls_of_forward: dict[str, int] = {}
@@ -59,7 +61,9 @@ class Tapped(ABC):
             if wanted and not self.repeating:
                 self.activations[name] = self.array_of(tensor)
             injected = self._injected(name, tensor) if name in self._inject else None
-            return self.replaced(name, tensor, injected, wanted and self.differentiable)
+            other = self.replaced(name, tensor, injected, wanted and self.differentiable)
+            self.notice(tensor, other)
+            return other
 
         return with_tensors(output, self.is_tensor, visited)
 

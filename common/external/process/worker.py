@@ -20,7 +20,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.execution.processes.child import Child
 from parity.common.execution.worker import require
 from parity.common.external.process import serving
-from parity.common.external.process.objective import terms_of
+from parity.common.external.process.objective import BatchLoss, terms_of
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.external.process.tapping import Taps
 from parity.common.spec.external.outline import Outline
@@ -246,15 +246,22 @@ class ExternalWorker:
         return rounded
 
     def alterations(
-        self, inputs: Array | Arrays, *, training: bool = False
+        self, inputs: Array | Arrays, loss: BatchLoss | None = None, *, training: bool = False
     ) -> tuple[list[dict[str, Any]], list[str]]:
         """The calls of a pass on inputs (batch, ...) that can be made otherwise, for an experiment, in their order; and the
-        taps in theirs.
+        taps in theirs. With a loss of the user's own, its calls come after those of the model.
 
-        Of each call: name, of the function or layer; place, how many taps come before it; ways, what may be instead,
-        a short name -> in words.
+        Of each call: name, of the function or layer; place, how many taps come before it; in_loss, whether it is one of
+        the loss; ways, what may be instead, a short name -> in words.
         """
-        found = self._ask("alterations", inputs=_arrays(inputs), training=training)
+        more: dict[str, Any] = {}
+        if loss is not None:
+            more = {
+                "loss": [term.to_dict() for term in loss.terms],
+                "targets": _arrays(loss.targets),
+                "sample_weights": loss.sample_weights,
+            }
+        found = self._ask("alterations", inputs=_arrays(inputs), training=training, **more)
         return found["calls"], found["taps"]
 
     def alter(self, call: int, way: str | None) -> str | None:
