@@ -83,6 +83,14 @@ def squares(outputs, targets):
     return F.mse_loss(outputs, targets)
 
 
+def cubes(outputs, targets):
+    return ((outputs - targets).abs() ** 3).mean()
+
+
+def root(outputs, targets):
+    return F.mse_loss(outputs, targets).sqrt()
+
+
 def of_column(outputs, targets):
     """For targets as the file has them, (n,)."""
     return F.mse_loss(outputs, targets.unsqueeze(1).to(outputs.dtype))

@@ -89,6 +89,17 @@ def heads() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
 
 
+def formulas() -> keras.Model:
+    """Attention on numbers that are standardised by hand."""
+    x = keras.Input((7, 6))
+    z = (x - ops.mean(x, axis=1, keepdims=True)) / (ops.std(x, axis=1, keepdims=True) + 0.1)
+    queries, keys = layers.Dense(5, name="left")(z), layers.Dense(5, name="right")(z)
+    weights = ops.softmax(ops.einsum("bid,bjd->bij", queries, keys) * 0.5)
+    y = ops.einsum("bij,bjd->bid", weights, keys)
+    y = ops.mean(y, axis=1) / ops.sqrt(ops.var(y, axis=1) + 1.0)
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
 def norms(trainable: bool = True) -> keras.Model:
     """Two batch norms."""
     x = y = keras.Input((6,))

@@ -150,6 +150,26 @@ class Heads(nn.Module):
         return self.head(self.joined(y).mean(1))
 
 
+class Formulas(nn.Module):
+    """Written out, with a layer that is called and one that may be forgotten."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.left, self.right, self.head = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        biased = "divisor" in self.wrong
+        apart = x.std(1, unbiased=biased, keepdim=True)
+        z = (x - x.mean(1, keepdim=True)) / (apart + (0.25 if "number" in self.wrong else 0.1))
+        queries = self.left(z)
+        keys = self.left(z) if "weights" in self.wrong else self.right(z)
+        weights = torch.einsum("bid,bjd->bij", queries, keys).mul(0.5).softmax(-1)
+        y = torch.einsum("bji,bjd->bid" if "equation" in self.wrong else "bij,bjd->bid", weights, keys)
+        spread = y.var(1, correction=0) + 1.0
+        return self.head(y.mean(1) / (spread if "root" in self.wrong else spread.sqrt()))
+
+
 class Norms(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
@@ -167,7 +187,7 @@ class Norms(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for dense, norm in zip(self.dense, self.norm, strict=True):
             x = dense(x)
-            x = norm(x.sin() if "sine" in self.wrong and norm is self.norm[0] else x)
+            x = norm(torch.special.i0e(x) if "wave" in self.wrong and norm is self.norm[0] else x)
         return self.head(x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -40,7 +41,7 @@ ACTIVATIONS = (
 )
 
 # Functions of one operand that a port leaves out or has too much.
-PLAIN = ("sqrt", "rsqrt", "square", "pow", "exp", "log", "log1p", "abs", "clamp", "neg")
+PLAIN = ("sqrt", "rsqrt", "square", "pow", "exp", "log", "log1p", "abs", "clamp", "neg", "sin", "cos")
 
 _IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__")
 
@@ -62,6 +63,8 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu 0.01": F.leaky_relu,
     "hard_sigmoid": F.hardsigmoid,
     "hard_swish": F.hardswish,
+    "relu6": F.relu6,
+    "mish": F.mish,
 }
 
 
@@ -229,7 +232,51 @@ def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, Tensor) or not given.is_floating_point():
         return {}
-    return {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
+    ways: Ways = {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
+    if name in ("sin", "cos"):
+        other = torch.cos if name == "sin" else torch.sin
+        ways[other.__name__] = (f"is there, and {other.__name__} is right", lambda: other(given))
+    return ways
+
+
+def contracted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """An einsum with two letters of one operand exchanged, where their axes are as long."""
+    if not args or not isinstance(args[0], str) or "..." in args[0]:
+        return {}
+    left, arrow, right = args[0].replace(" ", "").partition("->")
+    terms, operands = left.split(","), tensors_of(args[1:])
+    ways: Ways = {}
+    for number, (term, operand) in enumerate(zip(terms, operands, strict=False)):
+        for i, j in itertools.combinations(range(1, len(term)), 2):
+            if term[i] == term[j] or operand.shape[i] != operand.shape[j]:
+                continue
+            letters = list(term)
+            letters[i], letters[j] = letters[j], letters[i]
+            equation = ",".join([*terms[:number], "".join(letters), *terms[number + 1 :]]) + arrow + right
+            text = f"computes {args[0]!r}, and {equation!r} is right"
+            ways[f"{MANY} equation {equation}"] = (text, partial(func, equation, *args[1:], **kwargs))
+    return ways
+
+
+def scored(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A loss of torch's without one of its arguments, or with another reduction."""
+    ways: Ways = {}
+    for key in ("weight", "pos_weight", "ignore_index", "label_smoothing"):
+        if kwargs.get(key) is not None:
+            rest = {other: value for other, value in kwargs.items() if other != key}
+            ways[f"without {key}"] = (
+                f"is given {key}, and Keras's loss has none",
+                partial(func, *args, **rest),
+            )
+    if name in ("cross_entropy", "nll_loss") and "ignore_index" not in kwargs and len(args) < 5:
+        text = "counts targets of class 0, and leaving them out (ignore_index=0) is right"
+        ways["ignore 0"] = (text, partial(func, *args, **kwargs, ignore_index=0))
+    now = kwargs.get("reduction", "mean")
+    for other in ("mean", "sum"):
+        if len(args) < 4 and now in ("mean", "sum") and other != now:
+            text = f"has the reduction {now!r}, and {other!r} is right"
+            ways[f"reduction {other}"] = (text, partial(func, *args, **{**kwargs, "reduction": other}))
+    return ways
 
 
 def multiplied(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

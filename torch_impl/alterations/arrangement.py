@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from parity.common.external.process.altering import HEADS, Ways
+from parity.common.external.process.altering import HEADS, MANY, Ways
 from parity.torch_impl.alterations.base import AXES_OF_SEQUENCES, Function
 from parity.torch_impl.alterations.reductions import REDUCTIONS
 
 # With so many operands each order is tried, with more the reverse and exchanges of two neighbours.
 _ALL_ORDERS = 3
+# Of what is divided, such as the gates of a cell, each order of so many parts.
+_MOST_PARTS = 4
 
 
 def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
@@ -54,7 +57,19 @@ def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 def divided(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Parts in the other order."""
     text = "gives its parts in an order that is not Keras's: the reverse is right"
-    return {"reverse": (text, lambda: tuple(reversed(func(*args, **kwargs))))}
+    ways: Ways = {"reverse": (text, lambda: tuple(reversed(func(*args, **kwargs))))}
+    count = len(func(*args, **kwargs))
+    for order in itertools.permutations(range(count)) if 2 < count <= _MOST_PARTS else ():
+        if order not in (tuple(range(count)), tuple(reversed(range(count)))):
+            which = tuple(number + 1 for number in order)
+            text = f"gives its parts in an order that is not Keras's: {which} is right"
+            ways[f"{MANY} order {order}"] = (text, partial(_in_order, order, func, args, kwargs))
+    return ways
+
+
+def _in_order(order: Sequence[int], func: Function, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    parts = func(*args, **kwargs)
+    return tuple(parts[number] for number in order)
 
 
 def reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

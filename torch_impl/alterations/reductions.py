@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from parity.common.external.process.altering import Ways
@@ -176,6 +177,16 @@ def pooled(name: str, func: Function, args: Any, kwargs: Any, padding: tuple[Ten
     counts = bool(named.get("count_include_pad", True))
     text = text if counts else "leaves padding out of its mean, and counting it is right"
     return {"count": (text, partial(func, given, **{**named, "count_include_pad": not counts}))}
+
+
+def windowed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Means in place of the largest elements of windows, or the reverse."""
+    exchanged = name.replace("max", "avg") if "max" in name else name.replace("avg", "max")
+    text = f"is there, and {exchanged} is right"
+    whole = {
+        key: value for key, value in kwargs.items() if key not in ("count_include_pad", "divisor_override")
+    }
+    return {exchanged: (text, lambda: getattr(F, exchanged)(*args, **whole))}
 
 
 def counted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

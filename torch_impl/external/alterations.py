@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.altering import Altering, Ways
-from parity.torch_impl.alterations import arithmetic, arrangement, masks, reductions
+from parity.torch_impl.alterations import arithmetic, arrangement, constants, masks, reductions
 from parity.torch_impl.alterations.base import Function, same, tensors_of
 from parity.torch_impl.external.dropped import DROPPING, Drops
 
@@ -70,7 +70,9 @@ class _Functions(TorchFunctionMode):
         if name in arithmetic.NORMS and given:
             ways |= self._moved(partial(func, **kwargs), args)
         before = given[0].clone() if name in arithmetic.ACTIVATIONS and given else None
-        result = altering.call(name, ways, stock) if ways else stock()
+        numbers = constants.constants(name, args, kwargs)
+        other = partial(constants.with_constant, name, func, args, kwargs)
+        result = altering.call(name, ways, stock, numbers, other) if ways or numbers else stock()
         if name == "pad":
             self._padding = _zeros_around(result, args, kwargs)
         if before is not None:
@@ -128,6 +130,20 @@ def _zeros_around(result: Any, args: Any, kwargs: Any) -> tuple[Tensor, Tensor] 
         return result.detach().clone(), ones
 
 
+_LOSSES = (
+    *(
+        "cross_entropy",
+        "nll_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "mse_loss",
+        "l1_loss",
+    ),
+    *("kl_div", "gaussian_nll_loss", "poisson_nll_loss"),
+)
+_WINDOWS = tuple(
+    f"{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg") for rank in (1, 2, 3)
+)
 _POOLING = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack"), arrangement.joined),
@@ -144,6 +160,9 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), reductions.spread),
     **dict.fromkeys(("norm", "vector_norm", "linalg_vector_norm"), reductions.length),
     **dict.fromkeys(arithmetic.PLAIN, arithmetic.left_out),
+    "einsum": arithmetic.contracted,
+    **dict.fromkeys(_LOSSES, arithmetic.scored),
+    **dict.fromkeys(_WINDOWS, reductions.windowed),
     **dict.fromkeys(("flatten", "reshape", "view", "unflatten"), arrangement.reshaped),
     "interpolate": arrangement.resized,
     "pad": arrangement.padded,

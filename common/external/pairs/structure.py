@@ -9,16 +9,18 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.explain import Attribution, DeviatingTensor, made
+from parity.common.external.pairs.constants import fitted
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.points import Segment
-from parity.common.external.process.altering import GRADIENT, HEADS, MANY
+from parity.common.external.process.altering import CONSTANT, GRADIENT, HEADS, MANY
 
 # How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
 _MOVED, _NEAREST = "moved", 4
@@ -29,6 +31,7 @@ class Alteration:
     """A call of a live model that is made otherwise.
 
     side: whose. call: its number in a pass. way: None as it is. name: of the function or layer. text: what is done.
+    is_written: whether a person would write it so; a number that was only fitted is no proof.
     """
 
     side: str
@@ -36,6 +39,7 @@ class Alteration:
     way: str | None
     name: str = ""
     text: str = ""
+    is_written: bool = True
 
     def make(self, bench: Bench) -> Alteration:
         """Make it so, and return what takes it back."""
@@ -120,12 +124,15 @@ class Structure:
                 ([each] for each in keras), itertools.islice(itertools.product(*dropped), pairs)
             )
             found = next((each for each in tried if agrees(each, tensor)), None)
+        if found is None and math.isfinite(tensor.deviation):
+            found = _by_numbers(self._calls("torch", tensor, training), around.deviation_with) or None
+            found = found if found and keeps(found) else None
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
-            best_first = sorted((*torch, *many), key=lambda each: left_with.get(each, math.inf))
-            two = (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
-            some = itertools.islice(two, pairs)
-            found = next((each for each in some if agrees(each)), None)
+            # Of those with many ways a few, since each would be tried with each.
+            some = itertools.islice(_two(torch, left_with), pairs)
+            more = itertools.islice(_two((*torch, *many), left_with), pairs)
+            found = next((each for each in itertools.chain(some, more) if agrees(each)), None)
         if found is None:
             return []
         for each in list(found):
@@ -166,32 +173,27 @@ class Structure:
             for number, call in enumerate(calls)
             if call["in_loss"]
             for way, text in call["ways"].items()
-            if not way.startswith(GRADIENT)
         ]
         every.sort(key=lambda each: (each.way or "").startswith(MANY))
         left_with: dict[Alteration, float] = {}
+        segment = Segment(None, (), frozenset(), frozenset())
+        tensor = DeviatingTensor(bench, segment, [], lambda injections: deviation(), deviation())
 
         def trials() -> Iterator[Sequence[Alteration]]:
             yield from ([each] for each in every)
             yield from _alike(every)
-            best_first = sorted(every, key=lambda each: left_with.get(each, math.inf))
-            two = (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
-            yield from itertools.islice(two, limits.PAIRS_TRIED)
+            own = ((number, call, "") for number, call in enumerate(calls) if call["in_loss"])
+            if numbers := _by_numbers(own, tensor.deviation_with):
+                yield [replace(each, text=f"loss: {each.text}") for each in numbers]
+            yield from itertools.islice(_two(every, left_with), limits.PAIRS_TRIED)
 
-        worst = deviation()
         for number, tried in enumerate(trials()):
             if number and time.monotonic() - began > 2 * limits.SECONDS_OF_TRIALS:
                 break
-            try:
-                with made(bench, tried):
-                    apart = deviation()
-            except ExternalModelError:
-                apart = math.inf
+            apart = tensor.deviation_with(tried)
             if len(tried) == 1:
                 left_with[tried[0]] = apart
             if apart <= limits.LIVE_FLOAT64:
-                segment = Segment(None, (), frozenset(), frozenset())
-                tensor = DeviatingTensor(bench, segment, [], lambda injections: deviation(), worst)
                 if len({_kind(each) for each in tried}) == 1:
                     return [_attributed(tried, tensor)]
                 return [_attributed([each], tensor, len(tried) - 1) for each in tried]
@@ -199,6 +201,14 @@ class Structure:
 
     def _candidates(self, side: str, tensor: DeviatingTensor, training: bool) -> Iterator[Alteration]:
         """What can be tried: of the calls before the place the nearest first."""
+        for number, call, where in self._calls(side, tensor, training):
+            for way, text in call["ways"].items():
+                yield Alteration(side, number, way, call["name"], f"{call['name']}{where} {text}")
+
+    def _calls(
+        self, side: str, tensor: DeviatingTensor, training: bool
+    ) -> Iterator[tuple[int, dict[str, Any], str]]:
+        """Calls that can be made otherwise, the nearest first: the number of each, what is known of it, and where it is."""
         bench, point = self._bench, tensor.segment.point
         worker, inputs = (bench.torch, bench.inputs[1]) if side == "torch" else (bench.keras, bench.inputs[0])
         calls, taps = worker.alterations(inputs, training=training)
@@ -209,11 +219,59 @@ class Structure:
             place = call["place"]
             # What has another shape than it should may be put right by what comes after it.
             after = place > last and math.isfinite(tensor.deviation)
-            if after or (side, number) in self._made:
-                continue
-            where = f" behind {taps[place - 1]}" if place and side == "torch" else ""
-            for way, text in call["ways"].items():
-                yield Alteration(side, number, way, call["name"], f"{call['name']}{where} {text}")
+            if not after and (side, number) not in self._made:
+                yield number, call, f" behind {taps[place - 1]}" if place and side == "torch" else ""
+
+
+def _by_numbers(
+    calls: Iterable[tuple[int, dict[str, Any], str]], deviation: Callable[[Sequence[Alteration]], float]
+) -> list[Alteration]:
+    """Calls of torch's in which another number makes a deviation vanish, one or all that have the same number; [] where none does.
+
+    Args:
+        calls: as `Structure._calls` gives them.
+        deviation: with some alterations.
+    """
+    groups: dict[tuple[str, str, float], list[tuple[int, str]]] = {}
+    for call, facts, where in calls:
+        for which, value in facts["constants"].items():
+            groups.setdefault((facts["name"], which, value), []).append((call, where))
+    every = [_Constant(*key, (member,)) for key, members in groups.items() for member in members]
+    every += [_Constant(*key, tuple(members)) for key, members in groups.items() if len(members) > 1]
+    began = time.monotonic()
+    for constant in every[: limits.CONSTANTS_TRIED]:
+        if time.monotonic() - began > limits.SECONDS_OF_TRIALS:
+            break
+        found = fitted(partial(_deviation_at, constant, deviation), constant.value)
+        if found is not None:
+            return constant.altered(*found)
+    return []
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A number of some calls of a function: name, of the function; which of its numbers; members: the calls and where they are."""
+
+    name: str
+    which: str
+    value: float
+    members: tuple[tuple[int, str], ...]
+
+    def altered(self, number: float, is_written: bool = True) -> list[Alteration]:
+        """The calls with another number; is_written: whether a person would write that."""
+        way = f"{CONSTANT}{self.which}={number!r}"
+        right = "is right" if is_written else "makes it agree, though nobody would write that"
+        text = f"has {self.value:g} as {self.which}, and {number:.9g} {right}"
+        return [
+            Alteration("torch", call, way, self.name, f"{self.name}{where} {text}", is_written)
+            for call, where in self.members
+        ]
+
+
+def _deviation_at(
+    constant: _Constant, deviation: Callable[[Sequence[Alteration]], float], number: float
+) -> float:
+    return deviation(constant.altered(number))
 
 
 def _alike(candidates: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
@@ -222,6 +280,14 @@ def _alike(candidates: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
     for each in candidates:
         groups.setdefault(_kind(each), []).append(each)
     return (group for group in groups.values() if len(group) > 1)
+
+
+def _two(
+    candidates: Sequence[Alteration], left_with: dict[Alteration, float]
+) -> Iterator[Sequence[Alteration]]:
+    """Two different calls made otherwise; first those that by themselves leave least."""
+    best_first = sorted(candidates, key=lambda each: left_with.get(each, math.inf))
+    return (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
 
 
 def _kind(alteration: Alteration) -> tuple[str, str | None]:
@@ -241,10 +307,11 @@ def _attributed(alterations: Sequence[Alteration], tensor: DeviatingTensor, othe
     )
     fix = f"change {these} in torch" if ours else "do the same in torch"
     point = tensor.segment.point
+    way = (first.way or "").partition("=")[0]
     why = Explanation(
-        f"structure:{first.name} {first.way}",
+        f"structure:{first.name} {way.removeprefix(MANY).strip()}",
         text,
-        "confirmed",
+        "confirmed" if first.is_written else "likely",
         fix,
         evidence,
         defect=first.side,

@@ -16,13 +16,15 @@ GRADIENT = "gradient"
 # How a way begins of which each call has many, so that these are tried when no other explains: another tensor or weight in
 # place of an operand, a function behind the call.
 MANY = "any"
+# How a way begins that puts another number in the place of one of a call's: 'constant NAME=NUMBER'.
+CONSTANT = "constant "
 
 
 class Altering:
     """Counts the calls of one pass that can be made otherwise, and makes some of them so.
 
-    found: of each, its function, the number of taps that were visited before it, whether it is one of the loss, and its
-    ways in words. results: the functions and the results of the latest calls of any kind.
+    found: of each, its function, the number of taps that were visited before it, whether it is one of the loss, its
+    ways in words, and its numbers by name. results: the functions and the results of the latest calls of any kind.
     """
 
     def __init__(self, wanted: Mapping[int, str], visited: Callable[[], int]) -> None:
@@ -43,10 +45,28 @@ class Altering:
             if result is own:
                 self.results[place] = name, other
 
-    def call(self, name: str, ways: Ways, stock: Callable[[], Any]) -> Any:
-        """The result of a call, made as it is wanted."""
+    def call(
+        self,
+        name: str,
+        ways: Ways,
+        stock: Callable[[], Any],
+        constants: Mapping[str, float] = {},
+        with_constant: Callable[[str, float], Any] | None = None,
+    ) -> Any:
+        """The result of a call, made as it is wanted.
+
+        Args:
+            name: of the function.
+            ways: what may be instead.
+            stock: makes it as the model's code says.
+            constants: its numbers by name. with_constant: makes it with another one.
+        """
         number = len(self.found)
         texts = {short: text for short, (text, _) in ways.items()}
-        self.found.append({"name": name, "place": self._visited(), "in_loss": self.in_loss, "ways": texts})
-        wanted = self._wanted.get(number)
+        found = {"name": name, "place": self._visited(), "in_loss": self.in_loss, "ways": texts}
+        self.found.append({**found, "constants": dict(constants)})
+        wanted = self._wanted.get(number, "")
+        if wanted.startswith(CONSTANT) and with_constant is not None:
+            which, _, value = wanted.removeprefix(CONSTANT).rpartition("=")
+            return with_constant(which, float(value))
         return ways[wanted][1]() if wanted in ways else stock()
