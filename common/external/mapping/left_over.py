@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
+from parity.common.external.mapping.candidate_rules import arrangements
 from parity.common.external.mapping.parameter_groups import ParameterGroup
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
+from parity.common.spec.external.patterns import Shape
 from parity.common.spec.external.rules import Constant, parse_rule
 
 # How many layers one may stand for.
@@ -75,7 +78,7 @@ def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> l
         if "main" in group.parts and not group.parts.keys() - {"main", "shift"}:
             modules.setdefault(group.layer.path.rpartition(".")[0], []).append(group)
     pairs = list[Pair]()
-    for ours in (group for group in keras if "recurrent" in group.parts and "gru" not in group.layer.kind):
+    for ours in (group for group in keras if "recurrent" in group.parts):
         kernels = [ours.parts[slot].info for slot in ("main", "recurrent")]
         due = [info.shape[::-1] for info in kernels]
         found = [
@@ -99,7 +102,9 @@ def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> l
         ]
         shifts = tuple(each.parts["shift"].info for each in both if "shift" in each.parts)
         if shifts and "shift" in ours.parts:
-            parts.append((ours.parts["shift"].info, shifts, "same" if len(shifts) == 1 else "two_biases"))
+            bias = ours.parts["shift"].info
+            several = "two_biases" if len(bias.shape) == 1 else "n o -> n o"
+            parts.append((bias, shifts, "same" if len(shifts) == 1 else several))
         pairs += [
             Pair(
                 keras=(info.name,),
@@ -111,6 +116,53 @@ def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> l
             for info, others, rule in parts
         ]
     return pairs
+
+
+def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Tensors of Keras's that are one of torch's: tables of several columns in one, vectors of one shape in a stack.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    left = [part.info for group in keras for part in group.parts.values() if len(group.parts) == 1]
+    pairs = list[Pair]()
+    for group in torch:
+        whole = next(iter(group.parts.values())).info
+        if len(group.parts) > 1:
+            continue
+        for members, rule in _making(left, whole.shape):
+            left = [info for info in left if info not in members]
+            doubt = f"{len(members)} tensors of Keras's in one of torch's, by shapes and order"
+            names = tuple(info.name for info in members)
+            pairs.append(Pair(keras=names, torch=(whole.name,), rule=rule, source="order", doubt=doubt))
+            break
+    return pairs
+
+
+def _making(left: Sequence[TensorInfo], whole: Shape) -> Iterator[tuple[list[TensorInfo], str]]:
+    """Some tensors that make one of a shape, joined along an axis or stacked; the likely first."""
+    for axis in range(max((len(info.shape) for info in left), default=0)):
+        alike: dict[Shape, list[TensorInfo]] = {}
+        for info in (each for each in left if len(each.shape) > axis):
+            alike.setdefault((*info.shape[:axis], 0, *info.shape[axis + 1 :]), []).append(info)
+        for shape, members in alike.items():
+            sizes = [info.shape[axis] for info in members]
+            if len(members) < 2:
+                continue
+            joined = (*shape[:axis], sum(sizes), *shape[axis + 1 :])
+            for rule in arrangements(joined, whole):
+                axes, _, rest = rule.partition(";")
+                name = axes.split("->")[0].split()[axis]
+                if "(" not in axes and name != "1":
+                    yield members, f"{axes.strip()}; {name}={'+'.join(map(str, sizes))}{rest}"
+    stacks: dict[Shape, list[TensorInfo]] = {}
+    for info in left:
+        stacks.setdefault(info.shape, []).append(info)
+    for shape, members in stacks.items():
+        for count in (number for number in dict.fromkeys(whole) if 1 < number <= len(members)):
+            for rule in arrangements((count, *shape), whole):
+                if rule.startswith("a "):
+                    yield members[:count], re.sub(r"\ba\b", "n", rule)
 
 
 def biases(
@@ -128,7 +180,7 @@ def biases(
     """
     tensors = [{info.name: info for info in outline.tensors} for outline in outlines]
     alone: list[list[TensorInfo]] = [
-        [part.info for group in side for part in group.parts.values() if _is_vector(group)]
+        [part.info for group in side for part in group.parts.values() if _is_alone(group)]
         for side in (keras, torch)
     ]
     for pair in pairs:
@@ -169,11 +221,9 @@ def biases(
     return found
 
 
-def _is_vector(group: ParameterGroup) -> bool:
-    """Whether a group is a bias alone, or what may be one by another name."""
-    return len(group.parts) == 1 and all(
-        slot == "shift" or (slot == "main" and len(part.shape) == 1) for slot, part in group.parts.items()
-    )
+def _is_alone(group: ParameterGroup) -> bool:
+    """Whether a group is one tensor, which may be a bias by another name."""
+    return len(group.parts) == 1 and bool(group.parts.keys() & {"shift", "main"})
 
 
 def _is_inside(path: str, layer: str, separator: str) -> bool:

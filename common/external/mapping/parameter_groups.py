@@ -15,15 +15,18 @@ from parity.common.spec.external.patterns import Shape
 
 # What a tensor is in its group, and the last parts of the roles that say so.
 _ROLES = {
-    "main": "kernel weight weights embeddings embedding gamma scale alpha",
-    "shift": "bias beta",
+    "main": "kernel weight weights embeddings embedding gamma scale gain alpha w",
+    "shift": "bias beta shift offset b",
     "mean": "moving_mean running_mean",
     "variance": "moving_variance running_var",
     "recurrent": "recurrent_kernel",
     "recurrent_shift": "recurrent_bias",
 }
+# Of what is not trained too.
+_STATISTICS = {"mean": "mean", "avg": "mean", "var": "variance", "variance": "variance"}
 _SLOTS = {role: slot for slot, roles in _ROLES.items() for role in roles.split()}
-_ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_(\d+))?")
+_STATISTIC = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_STATISTICS)})(?:_(\d+))?")
+_ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_?(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 # Tensors that hold several: what those are, and the words of their names.
 _SEVERAL = {
@@ -52,7 +55,7 @@ class Part:
 class ParameterGroup:
     """op: what it computes, '' where that is not known. words, numbers: of its names.
 
-    contains: whether its layer has other owners of tensors inside, so that its place in the order says nothing.
+    contains: whether its layer has other owners of tensors inside, or is never called, so that its place in the order says nothing.
     """
 
     layer: LayerInfo
@@ -79,11 +82,14 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
             owned.setdefault(info.layer, []).append(info)
     called = {layer.path: layer for layer in outline.layers}
     places = {path: place for place, path in enumerate(called)}
+    passed = any(layer.calls for layer in outline.layers)
     found: list[ParameterGroup] = []
     for path in sorted(owned, key=lambda path: places.get(path, len(places))):
         layer = called.get(path) or LayerInfo(path=path, kind="", type="")
         inside = f"{path}{separator}" if path else ""
         contains = any(other != path and other.startswith(inside) for other in owned)
+        # A list of parameters is not called itself.
+        contains |= passed and not layer.calls
         for stem, members in _stems(layer, owned[path]).items():
             new = _groups(layer, stem, members, separator, split)
             found += [replace(group, contains=contains) for group in new]
@@ -100,8 +106,8 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
     """Stem -> slot -> tensor: of 'query_kernel' and 'query_bias' the stem is 'query'."""
     found: dict[str, dict[str, TensorInfo]] = {}
     for info in tensors:
-        match = _ROLE.fullmatch(info.role)
-        slot = _SLOTS[match[2]] if match else "main"
+        match = _ROLE.fullmatch(info.role) or (_STATISTIC.fullmatch(info.role) if info.buffer else None)
+        slot = {**_STATISTICS, **_SLOTS}[match[2]] if match else "main"
         recurrent = layer.kind in _RECURRENT or "bidirectional" in layer.kind
         if match is None or (slot.startswith("recurrent") and not recurrent):
             stem, slot = info.role, "main"
@@ -110,6 +116,15 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
         if slot in found.get(stem, {}):
             stem = info.role
         found.setdefault(stem, {})[slot] = info
+    # Statistics by themselves are those of the norm beside them: 'gain', 'seen_mean', 'seen_var'.
+    statistics = [stem for stem, slots in found.items() if slots.keys() == {"mean", "variance"}]
+    norms = [
+        slots
+        for slots in found.values()
+        if statistics and "mean" not in slots and _is_norm(slots, found[statistics[0]]["mean"].shape)
+    ]
+    if len(norms) == len(statistics) == 1:
+        norms[0].update(found.pop(statistics[0]))
     # A bias without a kernel of its own is that of the last kernel: of a separable convolution.
     alone = found.get("", {})
     if "main" not in alone and set(alone) == {"shift"} and len(found) > 1:
@@ -122,6 +137,10 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
     return found
 
 
+def _is_norm(slots: dict[str, TensorInfo], shape: Shape) -> bool:
+    return all(slot in ("main", "shift") and info.shape == shape for slot, info in slots.items())
+
+
 def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
     kind = layer.kind
     if any(name in kind for name in _RECURRENT) or "recurrent" in slots:
@@ -132,7 +151,7 @@ def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
     if kind in ("dense", "attention", "self_attention", "cross_attention", "einsum_dense"):
         return "dense"
     main = slots.get("main")
-    if main is not None and main.role in ("gamma", "scale") and len(main.shape) == 1:
+    if main is not None and main.role in ("gamma", "scale", "gain") and len(main.shape) == 1:
         return "norm"
     return ""
 

@@ -14,7 +14,7 @@ import numpy as np
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
-from parity.common.external.mapping.left_over import biases, cells, fused, untied
+from parity.common.external.mapping.left_over import biases, cells, fused, rows, untied
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -32,12 +32,17 @@ _NEUTRAL = {"shift": 0, "main": 1}
 # Names tell two layers from others when they are this alike, and by this much more than any other.
 _ALIKE, _MARGIN = 0.3, 0.03
 _NAME_WEIGHT = 1.5
+_TRANSPOSED = 0.05
 # What one step out of order costs, beside names that are 0 to 1 alike.
 _STEP_COST = 0.01
 # Settings that layers of one shape may differ in, and ports rarely get wrong.
 _TELLING = {"strides", "groups", "dilation"}
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
+
+
+# A 1x1 convolution is a dense layer, and so is an embedding of one-hot vectors.
+_EXCHANGEABLE = ({"dense", "conv"}, {"dense", "embedding"})
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,9 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     """
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
     best = _proposed(keras, torch, hints, None)
-    # A fused layer that is matched alone, by its shape, takes the partner of another.
-    for every in (False, True) if _left(best, keras, torch) else ():
-        other = _proposed(keras, torch, hints, every)
+    # What is fused, or several in one, takes the partner of another where it is matched alone, by its shape.
+    for every in (False, True, None) if _left(best, keras, torch) else ():
+        other = _proposed(keras, torch, hints, every, rows_first=every is None)
         if _left(other, keras, torch) < _left(best, keras, torch):
             best = other
     return best
@@ -82,13 +87,16 @@ def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
     )
 
 
-def _proposed(keras: Outline, torch: Outline, hints: Mapping, every: bool | None) -> Mapping:
+def _proposed(
+    keras: Outline, torch: Outline, hints: Mapping, every: bool | None, rows_first: bool = False
+) -> Mapping:
     """Map two models.
 
     Args:
         keras, torch, hints: as of `propose`.
         every: None: fused layers are those that nothing else fits. Else they are found before all others, with True
             also those that fit one layer alone.
+        rows_first: whether tensors that are several of Keras's in one are found before all others.
     """
     outlines = {"keras": keras, "torch": torch}
     # What a person leaves unmapped may be found.
@@ -125,9 +133,12 @@ def _proposed(keras: Outline, torch: Outline, hints: Mapping, every: bool | None
     tensors = list(hints.tensors)
     if every is not None:
         tensors += fused(*groups(tensors), fits_one)
+    if rows_first:
+        tensors += rows(*groups(tensors))
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
     tensors += fused(*groups(tensors))
     tensors += cells(*groups(tensors))
+    tensors += rows(*groups(tensors))
     # Then the bias of what is tied on one side stands alone on both.
     tensors = untied(tensors, keras, *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))
@@ -205,7 +216,7 @@ def _matched(
             # How many steps j is from where order would have it.
             before = max((pair for pair in chain if pair[0] < i), default=(-1, -1))
             steps = 0 if fit.is_loose(i, j) else abs((j - before[1]) - (i - before[0]))
-            left[a, b] = fit.likeness(i, j) - _STEP_COST * steps
+            left[a, b] = fit.likeness(i, j) - _STEP_COST * steps + fit.transposed(i, j)
     found |= {rows[a]: columns[b] for a, b in assign(left).items()}
     _exchange(found, fit)
     return [fit.match(i, j) for i, j in sorted(found.items())]
@@ -289,6 +300,18 @@ class _Fit:
             )
         return self._likeness[i, j]
 
+    def transposed(self, i: int, j: int) -> float:
+        """A little for a matrix that torch has as it has most: outputs first."""
+        ours, theirs = (side.parts.get("main") for side in (self.ours[i], self.theirs[j]))
+        if (
+            ours is None
+            or theirs is None
+            or len(ours.shape) != 2
+            or "embedding" in (self.ours[i].op, self.theirs[j].op)
+        ):
+            return 0.0
+        return _TRANSPOSED if ours.shape[::-1] == theirs.shape else 0.0
+
     def words(self, i: int, j: int) -> float:
         """As `likeness`, of their words without numbers."""
         return likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
@@ -320,7 +343,7 @@ def _key(group: ParameterGroup) -> object:
 
 def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Shape]) -> float | None:
     """0.5 to 2 where groups can correspond, None where not."""
-    if ours.op and theirs.op and ours.op != theirs.op and {ours.op, theirs.op} != {"dense", "conv"}:
+    if ours.op and theirs.op and ours.op != theirs.op and {ours.op, theirs.op} not in _EXCHANGEABLE:
         return None
     if any((slot in ours.parts) != (slot in theirs.parts) for slot in ("mean", "recurrent")):
         return None

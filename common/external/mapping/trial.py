@@ -213,7 +213,7 @@ class Bench:
         changed: Arrays = {}
         for index in indices:
             for name, value in self._moved(pairs[index], given).items():
-                changed[name] = np.roll(value.ravel(), 1).reshape(value.shape) * 1.5 + 0.1
+                changed[name] = np.asarray(np.roll(value.ravel(), 1).reshape(value.shape) * 1.5 + 0.1)
                 break
         trial = self.try_out(pairs, inject=inject, changed=changed)
         for index in indices:
@@ -294,7 +294,7 @@ def draw(info: TensorInfo, key: object) -> Array:
     """Values for a tensor; equal keys and shapes give equal values."""
     random = np.random.default_rng(zlib.crc32(repr(key).encode()))
     role, shape = info.role, info.shape
-    positive: Array = random.uniform(0.5, 1.5, shape)
+    positive: Array = np.asarray(random.uniform(0.5, 1.5, shape))
     normal: Array = random.standard_normal(shape)
     scale = random.uniform(0.8, 1.25)
     one_weight = role.endswith("weight") and len(shape) == 1

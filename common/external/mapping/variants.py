@@ -15,6 +15,7 @@ from parity.common.spec.external.patterns import Shape
 # Tried at most, for one group of layers; simple changes come first.
 _LIMIT = 240
 _ORDERS = 24
+_MOST_JOINED = 4
 _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
@@ -53,6 +54,13 @@ class Variants:
         ]
         every = [pair.rule, *flats, "transpose", "same", *arrangements(ours[0], theirs[0])]
         return distinct([rule for rule in every if fits(rule, ours, theirs)], ours[0])
+
+    def of_pair(self, pair: Pair) -> list[Pair]:
+        """What one pair could also be: by the other rules that fit it, and the tensors that it joins in another order."""
+        found = [pair.model_copy(update={"rule": rule}) for rule in self.rules(pair) if rule != pair.rule]
+        count = max(len(pair.keras), len(pair.torch))
+        orders = list(itertools.permutations(range(count)))[1:_ORDERS] if 1 < count <= _MOST_JOINED else []
+        return found + [self._reordered(pair, order, "") for order in orders if "+" not in pair.rule]
 
     def of(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         """Other mappings of the tensors of one group of layers; at most `_LIMIT`."""

@@ -94,6 +94,7 @@ class _Search:
             alone = self.bench.try_out(self.pairs)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
+                self._alike_at_once()
                 whole = self.bench.try_out(self.pairs, inject=False)
                 alone = self.bench.try_out(self.pairs)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
@@ -115,6 +116,28 @@ class _Search:
                 break
         self.pairs = best[0]
         self._take_back()
+
+    def _alike_at_once(self) -> None:
+        """Try what pairs of one rule could also be, in all of them at once: a port does such a thing alike everywhere, and
+        only then the outputs agree.
+        """
+        if self.is_over or self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
+            return
+        groups: dict[object, list[int]] = {}
+        for index, pair in enumerate(self.pairs):
+            if pair.keras and pair.torch and pair.source != "hand":
+                groups.setdefault((pair.rule, len(pair.keras), len(pair.torch)), []).append(index)
+        for members in groups.values():
+            others = [self.bench.variants.of_pair(self.pairs[index]) for index in members]
+            for changed in zip(*others, strict=False):
+                pairs = list(self.pairs)
+                for index, pair in zip(members, changed, strict=True):
+                    pairs[index] = pair
+                if self.is_over:
+                    return
+                if self.bench.try_out(pairs, inject=False).outputs <= WRONG:
+                    self.pairs = pairs
+                    return
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.
