@@ -33,6 +33,7 @@ _SPELLINGS = {
     "encoder": "enc",
     "decoder": "dec",
 }
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ONE_SPELLING = {other: word for word, others in _SPELLINGS.items() for other in others.split()}
 # Said of everything, so nothing.
 _TENSORS = {"weight", "kernel", "bias", "gamma", "beta"}
@@ -47,6 +48,9 @@ def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     for token in _TOKEN.findall(name):
         if token.isdigit():
             numbers.append(int(token[:9]))
+            continue
+        if token.lower() in _ORDINALS:
+            numbers.append(_ORDINALS.index(token.lower()))
             continue
         word = _ONE_SPELLING.get(token.lower(), token.lower())
         if word not in words:

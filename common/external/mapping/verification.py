@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 
@@ -22,6 +23,8 @@ from parity.common.spec.external.mapping import Mapping, Pair
 
 # Another eps or another gelu is less than this, and a wrong tensor is more.
 WRONG = 1e-2
+# Combinations tried of what pairs of one rule could also be.
+_ALIKE, _SECONDS_ALIKE = 200, 15.0
 # How many times closer the right one of several has to be.
 _CLEARLY = 30.0
 _ROUNDS = 8
@@ -121,23 +124,30 @@ class _Search:
         """Try what pairs of one rule could also be, in all of them at once: a port does such a thing alike everywhere, and
         only then the outputs agree.
         """
-        if self.is_over or self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
+        if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
             return
+        began = time.monotonic()
         groups: dict[object, list[int]] = {}
         for index, pair in enumerate(self.pairs):
             if pair.keras and pair.torch and pair.source != "hand":
-                groups.setdefault((pair.rule, len(pair.keras), len(pair.torch)), []).append(index)
+                shapes = tuple(self.bench.infos[name].shape for name in pair.keras)
+                groups.setdefault((pair.rule, shapes, len(pair.torch)), []).append(index)
+        # Of each group what all its pairs could also be.
+        choices: list[list[dict[int, Pair]]] = []
         for members in groups.values():
             others = [self.bench.variants.of_pair(self.pairs[index]) for index in members]
-            for changed in zip(*others, strict=False):
-                pairs = list(self.pairs)
-                for index, pair in zip(members, changed, strict=True):
-                    pairs[index] = pair
-                if self.is_over:
-                    return
-                if self.bench.try_out(pairs, inject=False).outputs <= WRONG:
-                    self.pairs = pairs
-                    return
+            alike = [dict(zip(members, changed, strict=True)) for changed in zip(*others, strict=False)]
+            choices += [alike] if alike else []
+        some = (chosen for count in (1, 2, 3) for chosen in itertools.combinations(choices, count))
+        products = itertools.chain.from_iterable(itertools.product(*chosen) for chosen in some)
+        for product in itertools.islice(products, _ALIKE):
+            changed = {index: pair for part in product for index, pair in part.items()}
+            pairs = [changed.get(index, pair) for index, pair in enumerate(self.pairs)]
+            if time.monotonic() - began > _SECONDS_ALIKE:
+                return
+            if self.bench.try_out(pairs, inject=False).outputs <= WRONG:
+                self.pairs = pairs
+                return
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.

@@ -46,15 +46,28 @@ def loss_causes(bench: Bench, structure: Structure) -> list[Attribution]:
         )
         return [Attribution(why)]
     known = _without_weights(bench, passes) or _by_factor(bench, passes, batch)
-    if known is None and (by_calls := structure.of_loss(lambda: _apart(passes[0], _torch_pass(bench)))):
-        return by_calls
+    if known is None:
+        # A cause must hold for other targets, too: of one batch a condition may be true throughout.
+        moved = [_moved(loss) for loss in bench.losses]
+        due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
+        by_calls = structure.of_loss(
+            lambda: _apart(passes[0], _torch_pass(bench, bench.losses[1])),
+            lambda: _apart(due, _torch_pass(bench, moved[1])),
+        )
+        if by_calls:
+            return by_calls
     known = known or _by_formula(bench, passes) or _of_batch(bench, passes, batch) or _unknown(passes)
     return [Attribution(known)]
 
 
-def _torch_pass(bench: Bench) -> PassResult:
+def _moved(loss: BatchLoss) -> BatchLoss:
+    """The same with the targets of the next sample for each."""
+    return replace(loss, targets={name: np.roll(value, 1, 0) for name, value in loss.targets.items()})
+
+
+def _torch_pass(bench: Bench, loss: BatchLoss) -> PassResult:
     """Torch's pass with its loss, as it is now."""
-    return taken(bench.torch, bench.inputs[1], bench.losses[1], training=True, taps=False)
+    return taken(bench.torch, bench.inputs[1], loss, training=True, taps=False)
 
 
 def _passes(

@@ -160,11 +160,12 @@ class Structure:
         found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
         return [] if found is None else [_attributed(found, tensor)]
 
-    def of_loss(self, deviation: Callable[[], float]) -> list[Attribution]:
+    def of_loss(self, deviation: Callable[[], float], elsewhere: Callable[[], float]) -> list[Attribution]:
         """The calls of torch's own loss that, made otherwise, make it Keras's; one attribution each kind, none where none do.
 
         Args:
             deviation: of the losses and of what they send back, as they are now; infinite where they cannot be computed.
+            elsewhere: the same with other targets, which were not used to find a cause.
         """
         bench, began = self._bench, time.monotonic()
         calls, _ = bench.torch.alterations(bench.inputs[1], bench.losses[1], training=True)
@@ -178,6 +179,7 @@ class Structure:
         left_with: dict[Alteration, float] = {}
         segment = Segment(None, (), frozenset(), frozenset())
         tensor = DeviatingTensor(bench, segment, [], lambda injections: deviation(), deviation())
+        control = replace(tensor, measure=lambda injections: elsewhere())
 
         def trials() -> Iterator[Sequence[Alteration]]:
             yield from ([each] for each in every)
@@ -193,7 +195,7 @@ class Structure:
             apart = tensor.deviation_with(tried)
             if len(tried) == 1:
                 left_with[tried[0]] = apart
-            if apart <= limits.LIVE_FLOAT64:
+            if apart <= limits.LIVE_FLOAT64 and control.deviation_with(tried) <= limits.LIVE_FLOAT64:
                 if len({_kind(each) for each in tried}) == 1:
                     return [_attributed(tried, tensor)]
                 return [_attributed([each], tensor, len(tried) - 1) for each in tried]
