@@ -39,7 +39,7 @@ def test_a_compiled_pass_does_not_change_the_curve(run_cache: RunCache, row: Row
     assert record.placement.compile and comparison.loss_deviation.max() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_the_compiler_makes_is_what_trains(run_cache: RunCache) -> None:
     spec = small("digits_mlp", "steps=6")
     reference = run_cache.record(spec, torch("single", 1))

@@ -234,7 +234,7 @@ def test_weights_go_without_any_code_of_the_user(sides: Sides, yaml: Path, cli: 
     assert all(np.array_equal(found[name], value) for name, value in mapping().to_torch(expected).items())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_models_that_have_no_weights_before_a_call_are_called_with_samples(cli: Cli) -> None:
     pairs = [
         Pair(keras=f"{name}/{ours}", torch=f"{name}.{theirs}", rule=rule)

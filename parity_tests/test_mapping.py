@@ -414,6 +414,58 @@ def test_output_weights_that_one_side_alone_ties_to_its_embedding(untied):
     assert ("out/kernel" if untied == "keras" else "out.weight") in getattr(left, untied)
 
 
+@pytest.mark.parametrize("units", [4, 5])
+def test_a_recurrent_layer_may_be_two_dense_ones(units):
+    lstm = {
+        "kernel": ("kernel", (3, 16)),
+        "recurrent_kernel": ("recurrent_kernel", (4, 16)),
+        "bias": ("bias", (16,)),
+    }
+    keras = outline("tensorflow", ("cell", "lstm", lstm))
+    state = ("cell.state", "dense", {"weight": ("kernel", (16, units))})
+    mapping = propose(keras, outline("torch", dense("torch", "cell.inputs", 3, 16), state))
+    if units == 4:
+        assert partners(mapping) == {
+            "cell/kernel": "cell.inputs.weight",
+            "cell/recurrent_kernel": "cell.state.weight",
+            "cell/bias": "cell.inputs.bias",
+        }
+        assert [pair.rule for pair in mapping.tensors] == ["transpose", "transpose", "same"]
+    else:
+        assert "cell.state.weight" in mapping.unmapped.torch
+
+
+@pytest.mark.parametrize(
+    ("ours", "whole", "rule"),
+    [
+        ([(7, 4), (5, 4)], (12, 4), "a b -> a b; a=7+5"),
+        ([(7, 1), (5, 1)], (12,), "a 1 -> a; a=7+5"),
+        ([(3, 2), (3, 2)], (2, 2, 3), "n b c -> n c b"),
+        ([(7, 4), (5, 4)], (13, 4), None),
+    ],
+)
+def test_several_tensors_may_be_one(ours, whole, rule):
+    keras = outline(
+        "tensorflow",
+        *((name, "", {"table": ("table", shape)}) for name, shape in zip("pq", ours, strict=True)),
+    )
+    mapping = propose(keras, outline("torch", ("", "", {"all": ("all", whole)})))
+    if rule is None:
+        assert len(mapping.unmapped.keras) == 2
+    else:
+        (pair,) = mapping.tensors
+        assert (pair.keras, pair.rule, pair.doubt is not None) == (("p/table", "q/table"), rule, True)
+
+
+def test_parameters_of_the_model_itself_have_counterparts():
+    ours = {"gamma": ("gamma", (6,)), "beta": ("beta", (6,))}
+    keras = outline("tensorflow", ("norm", "layer_norm", ours), dense("tensorflow", "out", 6, 2))
+    theirs = {"gain": ("gain", (6,)), "moved": ("moved", (6,))}
+    mapping = propose(keras, outline("torch", dense("torch", "out", 6, 2), ("", "", theirs)))
+    assert partners(mapping)["norm/gamma"] == ".gain" and partners(mapping)["norm/beta"] == ".moved"
+    assert not mapping.unmapped.torch and not mapping.unmapped.keras
+
+
 def test_what_a_person_says_wins():
     keras, torch = sides([("a", 8, 8), ("b", 8, 8)], [("a", 8, 8), ("b", 8, 8)])
     hints = Mapping(

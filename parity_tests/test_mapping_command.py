@@ -39,7 +39,7 @@ def test_inputs_are_chosen_by_name(
     assert "has no array 'picture'; it has image, age" in said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_exit_code_tells_whether_all_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command, out = Cli(tmp_path, capsys), tmp_path / "found.yaml"
     code, said, _ = command("map", *both("cnn", "CNN"), *IMAGES, "--out", out)

@@ -256,7 +256,7 @@ def of_stock(peers: dict[str, Peer], case: Case, convention: str, spec: TrainSpe
 
 STOCK = [
     # Of an optimizer's variants the first is tried at once.
-    pytest.param(name, c, marks=pytest.mark.slow if "," in name else ())
+    pytest.param(name, c, marks=pytest.mark.exhaustive if "," in name else ())
     for name, case in CASES.items()
     for c in ("keras", "torch")
     if getattr(case, c) is not None

@@ -462,7 +462,7 @@ def test_outputs_with_the_channels_first_are_trained(parity: Cli) -> None:
     assert (code, "✓ parity" in out) == (0, True), out + err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_inputs_are_trained_on_every_strategy(parity: Cli) -> None:
     code, out, err = parity(*pair_of("two_inputs", "TwoInputs", TWO), "--out", "out")
     assert (code, "✓ parity" in out) == (0, True), out + err

@@ -26,7 +26,7 @@ from parity_tests.helpers.pairs import pair_request
 MODELS = "parity_tests.external_models"
 # What each model is given.
 DATA = (
-    dict.fromkeys(("images", "drops"), "images")
+    dict.fromkeys(("images", "drops", "grouped"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
@@ -151,6 +151,7 @@ WRONG = [
     ("formulas", "Formulas", "weights", [("forward/head", "structure:linear weights of right")]),
     ("formulas", "Formulas", "equation", [("forward/head", "structure:einsum equation bij,bjd->bid")]),
     ("formulas", "Formulas", "root", [("forward/head", "structure:div root")]),
+    ("grouped", "Grouped", "largest", [("forward/head", "structure:amax mean")]),
     ("heads", "Heads", "view", [("forward/joined", "structure:view heads")]),
     ("frozen_norms", "Norms", "frozen", [("forward/norm0", "batch_norm_mode")]),
     ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode")]),
@@ -228,6 +229,7 @@ def test_what_is_wired_otherwise_is_named(
         ("sequence", "Sequence"),
         ("heads", "Heads"),
         ("formulas", "Formulas"),
+        ("grouped", "Grouped"),
         ("plain", "Plain"),
         ("tokens", "Tokens"),
         ("steps", "Steps"),

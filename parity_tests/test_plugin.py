@@ -188,7 +188,7 @@ def test_training_is_asserted(repository: pytest.Pytester) -> None:
 LOSSES = "parity_tests.external_models.losses_"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_losses_and_weights_of_ones_own_are_asserted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     random = np.random.default_rng(3)

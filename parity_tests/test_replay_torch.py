@@ -95,7 +95,7 @@ def test_steps_can_be_forced_where_none_is_trained(run_cache: RunCache, inject: 
             assert_equal(ours, theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_history_may_be_in_several_records(run_cache: RunCache) -> None:
     """The loss scale of a step follows from all steps before it."""
     spec = small("digits_mlp", "steps=6", "data.train_samples=70", "precision=float16_mixed", GROWING)
@@ -147,7 +147,7 @@ def test_a_layer_tried_by_itself_does_what_it_did_in_the_step(
     check_layers_alone(run_cache, tmp_path, SPECS[name], SINGLE, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_step_that_was_looked_into_is_let_go_of(run_cache: RunCache) -> None:
     """Hooks hold tensors that hold them where Python's collector cannot see it."""
     run = config(DDP, replay={"stop": 5, "trace": (0, 1, 2, 3, 4)})

@@ -73,8 +73,8 @@ EXHAUSTIVE = {
     "valid-padding",
     "useless-bias-under-adam",
     "other-flatten-order",
+    "clipping",
 }
-SLOW = {"clipping"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ SLOW = {"clipping"}
     [
         pytest.param(
             name,
-            marks=pytest.mark.exhaustive if name in EXHAUSTIVE else pytest.mark.slow if name in SLOW else (),
+            marks=pytest.mark.exhaustive if name in EXHAUSTIVE else (),
         )
         for name in FEATURES
     ],

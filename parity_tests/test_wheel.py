@@ -243,6 +243,7 @@ def test_commands_that_need_no_framework(empty: Path, project: Path, arguments: 
     assert outputs[0] == outputs[1] != ""
 
 
+@pytest.mark.exhaustive
 def test_what_needs_a_framework_says_so(empty: Path, project: Path) -> None:
     for command in commands(empty):
         done = call(*command, "run", *RUN, cwd=project)
@@ -280,6 +281,7 @@ def test_a_checkout_on_the_path_needs_no_installation(full: Path, project: Path)
     good(call(python, "-m", "parity.torch_impl", *flags, cwd=project, PYTHONPATH=path))
 
 
+@pytest.mark.exhaustive
 def test_models_of_the_user_import_the_users_own_common(full: Path, project: Path) -> None:
     sides = ["--keras", "my_pkg.models:build", "--torch", "my_pkg.port:build"]
     found = good(call(*commands(full)[0], "lint", *sides, "--input-shape=3", cwd=project))

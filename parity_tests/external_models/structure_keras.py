@@ -100,6 +100,14 @@ def formulas() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(y))
 
 
+def grouped() -> keras.Model:
+    """A convolution of groups, of which TensorFlow has no gradients on a CPU."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(8, 3, groups=1, name="first")(x)
+    y = layers.Conv2D(12, 3, groups=4, activation="tanh", name="grouped")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
+
+
 def norms(trainable: bool = True) -> keras.Model:
     """Two batch norms."""
     x = y = keras.Input((6,))

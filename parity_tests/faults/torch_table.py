@@ -385,7 +385,7 @@ FAULTS = [
             Placement.from_text("torch:ddp:2,checkpoint=true"),
             small(CNN, "steps=8"),
             SINGLE,
-            suite="default",
+            suite="slow",
             digests=True,
         ),
     ),
@@ -653,7 +653,7 @@ FAULTS = [
     fault(
         "step_skipped_on_rank_one_only",
         34,
-        Judged(DDP, LOW_PRECISION["float16"], SINGLE, suite="default", digests=True),
+        Judged(DDP, LOW_PRECISION["float16"], SINGLE, digests=True),
         Violated(DDP, LOW_PRECISION["float16"], REPLICAS, 3, suite="default", digests=True),
     ),
     # 35: reduced in low precision

@@ -28,9 +28,31 @@ def prepare(precision: str) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     # Taps need values, also of what a user has made a graph of.
     tf.config.run_functions_eagerly(True)
+    # Then XLA, by which Keras computes convolutions of groups on a CPU, does not either: TensorFlow has no gradients of them.
+    tf.nn.convolution = _convolution
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
     set_default(precision)
+
+
+def _convolution(
+    input: Any,
+    filters: Any,
+    strides: Any = None,
+    padding: str = "VALID",
+    data_format: str | None = None,
+    **more: Any,
+) -> Any:
+    """As `tf.nn.convolution`, group by group where there are several."""
+    axis = 1 if (data_format or "").startswith("NC") else -1
+    groups = input.shape[axis] // filters.shape[-2]
+    parts = zip(tf.split(input, groups, axis), tf.split(filters, groups, -1), strict=True)
+    given = {"strides": strides, "padding": padding, "data_format": data_format, **more}
+    results = [_whole_convolution(x, kernel, **given) for x, kernel in parts]
+    return results[0] if groups == 1 else tf.concat(results, axis)
+
+
+_whole_convolution = tf.nn.convolution
 
 
 def build(target: Target, precision: str, seed: int) -> keras.Layer:

@@ -33,14 +33,17 @@ def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> 
     ways: Ways = _over_other_axes(name, func, given, axis, args[1:], kwargs)
     if name in ("softmax", "log_softmax", "normalize"):
         ways["absent"] = ("is left out by Keras", lambda: given.clone())
-    if not isinstance(axis, int) or isinstance(axis, bool):
+    several = isinstance(axis, tuple | list)
+    if (not isinstance(axis, int) or isinstance(axis, bool)) and not several:
         return ways
     if name in REDUCTIONS:
         keep = bool(kwargs.get("keepdim", args[place + 1] if len(args) > place + 1 else False))
         for other, reduced in REDUCTIONS.items():
-            if other != name:
+            if other != name and not (several and "element" in other):
                 text = f"reduces axis {axis}, and {other} in its place is right"
                 ways[other] = (text, partial(reduced, given, axis, keep))
+    if several:
+        return ways
     for other in range(1, given.dim()):
         if other == axis % given.dim():
             continue

@@ -22,7 +22,7 @@ from parity.common.external.mapping.parameter_groups import (
     holds_several,
     parameter_groups_of,
 )
-from parity.common.spec.external.mapping import Mapping, Names, Pair, Reasons, Source
+from parity.common.spec.external.mapping import ALSO_FITS, Mapping, Names, Pair, Reasons, Source
 from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 from parity.common.spec.external.rules import parse_rule
@@ -410,7 +410,7 @@ def _pair(ours: Sequence[Part], theirs: Sequence[Part], rules: Sequence[str], ma
     """The tensors of parts by the first of the rules that fit."""
     doubt = match.doubt
     if len(rules) > 1:
-        also = f"its shape also fits {' and '.join(repr(rule) for rule in rules[1:3])}"
+        also = f"{ALSO_FITS} {' and '.join(repr(rule) for rule in rules[1:3])}"
         doubt = f"{doubt}; {also}" if doubt else also
     names = [tuple(dict.fromkeys(part.info.name for part in parts)) for parts in (ours, theirs)]
     note = parse_rule(rules[0]).note or None

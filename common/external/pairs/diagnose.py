@@ -38,6 +38,7 @@ from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
 _PASSES = ("forward", "evaluation")
+_LISTED = 4
 
 
 def diagnose_pair(
@@ -156,6 +157,13 @@ class PairSource(core.ObservationSource):
                 " what is behind them agrees"
             )
         self._note_the_rest()
+        open_ = [pair.label for pair in self.bench.mapping.tensors if pair.is_ambiguous]
+        if findings and open_:
+            more = f" and {len(open_) - _LISTED} more" if len(open_) > _LISTED else ""
+            self.notes.append(
+                f"look at mapping.yaml first: by their shapes these tensors could have other counterparts, or another layout, and"
+                f" where that is wrong, so is what is found here: {'; '.join(open_[:_LISTED])}{more}"
+            )
         off = any(not tensor.agrees for tensor in self.as_trained if decides(tensor))
         diverge = bool(findings) or when is not None or off
         keras, torch = self.bench.outlines

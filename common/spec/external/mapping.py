@@ -43,6 +43,10 @@ _HEADER = """\
 """
 
 
+# How a doubt begins that is one of the layout.
+ALSO_FITS = "its shape also fits"
+
+
 class Pair(Spec):
     """Tensors that hold the same numbers.
 
@@ -77,6 +81,11 @@ class Pair(Spec):
     def parsed(self) -> Rule:
         """The rule, ready for use."""
         return parse_rule(self.rule)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether only its order, or nothing, tells it from others that would fit, and no experiment has."""
+        return self.doubt is not None and (self.source == "order" or ALSO_FITS in self.doubt)
 
     @property
     def label(self) -> str:
