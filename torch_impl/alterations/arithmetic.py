@@ -118,16 +118,11 @@ def _of_operands(name: str, func: Function, args: Any) -> Ways:
     if name in _OPPOSITES and isinstance(args[0], Tensor):
         text, opposite = _OPPOSITES[name]
         ways["opposite"] = (f"does the opposite of what Keras does, which {text}", partial(opposite, *args))
-    if name in _SCALES and isinstance(args[0], Tensor):
-        by = args[1]
-        if isinstance(by, Tensor) or by > 0:
-            root = (
-                (lambda: func(args[0], by.sqrt()))
-                if isinstance(by, Tensor)
-                else (lambda: func(args[0], by**0.5))
-            )
-            ways["root"] = ("takes operand 2 as it is, and its square root is right", root)
-        ways["square"] = ("takes operand 2 as it is, and its square is right", lambda: func(args[0], by * by))
+    by = args[1]
+    if name in _SCALES and isinstance(args[0], Tensor) and (isinstance(by, Tensor) or by > 0):
+        text = "takes operand 2 as it is, and its {} is right"
+        ways["root"] = (text.format("square root"), lambda: func(args[0], by**0.5))
+        ways["square"] = (text.format("square"), lambda: func(args[0], by * by))
     return ways
 
 
@@ -136,9 +131,8 @@ def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tup
     ways: Ways = {}
     joined = bool(args) and isinstance(args[0], list | tuple)
     operands = list(args[0]) if joined else list(args)
-    first = (
-        0 if args and isinstance(args[0], str) else 1
-    )  # of an einsum, its equation comes before its operands
+    # Operands are counted from one; of an einsum, its equation comes before them.
+    first = 0 if args and isinstance(args[0], str) else 1
     for back, (name, result) in enumerate(reversed(list(results)), start=1):
         for place, operand in enumerate(operands):
             plain = isinstance(operand, Tensor) and not isinstance(operand, Parameter)
@@ -213,20 +207,6 @@ def _detached(result: Any) -> Any:
     return result.detach() if isinstance(result, Tensor) else result
 
 
-def rounded_at_zero(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
-    """Huber's loss and that divided by its delta: each as the other."""
-    given = dict(zip(("input", "target"), args, strict=False)) | kwargs
-    key, other = ("beta", "delta") if name == "smooth_l1_loss" else ("delta", "beta")
-    exchanged = F.huber_loss if name == "smooth_l1_loss" else F.smooth_l1_loss
-    rest = {"reduction": given.get("reduction", "mean"), other: given.get(key, 1.0)}
-    if len(args) > 2 or rest[other] == 1:
-        return {}
-    text = (
-        f"is there with {key} {rest[other]:g}, and {exchanged.__name__} with {other} {rest[other]:g} is right"
-    )
-    return {"other": (text, partial(exchanged, given["input"], given["target"], **rest))}
-
-
 def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """A function of one operand, left out."""
     given = args[0] if args else kwargs.get("input")
@@ -255,27 +235,6 @@ def contracted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
             equation = ",".join([*terms[:number], "".join(letters), *terms[number + 1 :]]) + arrow + right
             text = f"computes {args[0]!r}, and {equation!r} is right"
             ways[f"{MANY} equation {equation}"] = (text, partial(func, equation, *args[1:], **kwargs))
-    return ways
-
-
-def scored(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
-    """A loss of torch's without one of its arguments, or with another reduction."""
-    ways: Ways = {}
-    for key in ("weight", "pos_weight", "ignore_index", "label_smoothing"):
-        if kwargs.get(key) is not None:
-            rest = {other: value for other, value in kwargs.items() if other != key}
-            ways[f"without {key}"] = (
-                f"is given {key}, and Keras's loss has none",
-                partial(func, *args, **rest),
-            )
-    if name in ("cross_entropy", "nll_loss") and "ignore_index" not in kwargs and len(args) < 5:
-        text = "counts targets of class 0, and leaving them out (ignore_index=0) is right"
-        ways["ignore 0"] = (text, partial(func, *args, **kwargs, ignore_index=0))
-    now = kwargs.get("reduction", "mean")
-    for other in ("mean", "sum"):
-        if len(args) < 4 and now in ("mean", "sum") and other != now:
-            text = f"has the reduction {now!r}, and {other!r} is right"
-            ways[f"reduction {other}"] = (text, partial(func, *args, **{**kwargs, "reduction": other}))
     return ways
 
 

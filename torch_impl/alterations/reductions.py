@@ -192,15 +192,6 @@ def windowed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     return {exchanged: (text, lambda: getattr(F, exchanged)(*args, **whole))}
 
 
-def counted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
-    """The number of elements in place of their sum: what a loss divides by."""
-    given = args[0] if args else kwargs.get("input")
-    if name != "sum" or not isinstance(given, Tensor) or not given.is_floating_point():
-        return {}
-    text = "adds the elements up, and their number is right"
-    return {"count": (text, lambda: func(torch.ones_like(given), *args[1:], **kwargs))}
-
-
 class Masks:
     """What a pass works with that may say which positions of a sample are padding: booleans, and ids that are 0 there."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.altering import Altering, Ways
-from parity.torch_impl.alterations import arithmetic, arrangement, constants, masks, reductions
+from parity.torch_impl.alterations import arithmetic, arrangement, constants, losses, masks, reductions
 from parity.torch_impl.alterations.base import Function, same, tensors_of
 from parity.torch_impl.external.dropped import DROPPING, Drops
 
@@ -60,7 +60,7 @@ class _Functions(TorchFunctionMode):
             known = padding is not None and same(args[0] if args else kwargs["input"], padding[0])
             ways |= reductions.pooled(name, func, args, kwargs, padding if known else None)
         if altering.in_loss:
-            ways |= reductions.counted(name, func, args, kwargs)
+            ways |= losses.counted(name, func, args, kwargs)
         ways |= self._of_many(name, func, args, kwargs, stock)
         self._masks.gather(tensors_of(args))
         if name in _MASKED:
@@ -130,17 +130,6 @@ def _zeros_around(result: Any, args: Any, kwargs: Any) -> tuple[Tensor, Tensor] 
         return result.detach().clone(), ones
 
 
-_LOSSES = (
-    *(
-        "cross_entropy",
-        "nll_loss",
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "mse_loss",
-        "l1_loss",
-    ),
-    *("kl_div", "gaussian_nll_loss", "poisson_nll_loss"),
-)
 _WINDOWS = tuple(
     f"{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg") for rank in (1, 2, 3)
 )
@@ -156,12 +145,12 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
         partial(reductions.with_axis, 1),
     ),
     "normalize": partial(reductions.with_axis, 2),
-    **dict.fromkeys(("smooth_l1_loss", "huber_loss"), arithmetic.rounded_at_zero),
+    **dict.fromkeys(("smooth_l1_loss", "huber_loss"), losses.rounded_at_zero),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), reductions.spread),
     **dict.fromkeys(("norm", "vector_norm", "linalg_vector_norm"), reductions.length),
     **dict.fromkeys(arithmetic.PLAIN, arithmetic.left_out),
     "einsum": arithmetic.contracted,
-    **dict.fromkeys(_LOSSES, arithmetic.scored),
+    **dict.fromkeys(losses.SCORES, losses.scored),
     **dict.fromkeys(_WINDOWS, reductions.windowed),
     **dict.fromkeys(("flatten", "reshape", "view", "unflatten"), arrangement.reshaped),
     "interpolate": arrangement.resized,
