@@ -18,7 +18,7 @@ from parity_tests.helpers.commands import Cli
 
 FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("ports/*/*/truth.json"))
 # CI tries one of each; a verdict on another takes as long.
-SOME = ("q07_seq2seq", "q16_groupnorm_cnn")
+SOME = ("p10_tabular", "q16_groupnorm_cnn")
 
 
 def cases() -> list[Any]:

@@ -19,8 +19,8 @@ from parity.torch_impl.external.dropped import DROPPING, Drops
 # They compute nothing; taps make some, too.
 _COPIES = ("clone", "detach", "to", "requires_grad", "contiguous", "get", "from_numpy")
 
-# Reductions that padding does not take part in, where a mask says so.
-_MASKED = ("mean", "sum", "amax", "max")
+# What padding takes no part in, where a mask says so: reductions, and the weights of attention.
+_MASKED = ("mean", "sum", "amax", "max", "softmax", "log_softmax")
 
 
 @contextmanager
