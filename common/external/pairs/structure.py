@@ -125,20 +125,29 @@ class Structure:
             )
             found = next((each for each in tried if agrees(each, tensor)), None)
         if found is None and math.isfinite(tensor.deviation):
-            found = _by_numbers(self._calls("torch", tensor, training), around.deviation_with) or None
-            found = found if found and keeps(found) else None
+            numbers = _by_numbers(self._calls("torch", tensor, training), around.deviation_with)
+            numbers = numbers if numbers and keeps(numbers) else []
+            found = numbers if numbers and numbers[0].is_written else None
         # Of what another shape hides, two at once could be anything.
         if found is None and math.isfinite(tensor.deviation):
             # Of those with many ways a few, since each would be tried with each.
             some = itertools.islice(_two(torch, left_with), pairs)
             more = itertools.islice(_two((*torch, *many), left_with), pairs)
-            found = next((each for each in itertools.chain(some, more) if agrees(each)), None)
+            found = (
+                next((each for each in itertools.chain(some, more) if agrees(each)), None) or numbers or None
+            )
         if found is None:
             return []
         for each in list(found):
             fewer = [other for other in found if other is not each]
             if fewer and agrees(fewer):
                 found = fewer
+        if {(each.side, each.way) for each in found} == {("torch", "absent"), ("keras", "absent")}:
+            # Both drop: elsewhere, or along other axes.
+            found = [
+                replace(each, text=f"{each.text}; the other side does, at another place or along other axes")
+                for each in found
+            ]
         self._right |= {(each.name, each.way) for each in found}
         self._made |= {(each.side, each.call) for each in found}
         if len({_kind(each) for each in found}) == 1:
@@ -185,9 +194,12 @@ class Structure:
             yield from ([each] for each in every)
             yield from _alike(every)
             own = ((number, call, "") for number, call in enumerate(calls) if call["in_loss"])
-            if numbers := _by_numbers(own, tensor.deviation_with):
-                yield [replace(each, text=f"loss: {each.text}") for each in numbers]
+            numbers = _by_numbers(own, tensor.deviation_with)
+            numbers = [replace(each, text=f"loss: {each.text}") for each in numbers]
+            # A number that nobody would write stands for something else.
+            yield from [numbers] if numbers and numbers[0].is_written else []
             yield from itertools.islice(_two(every, left_with), limits.PAIRS_TRIED)
+            yield from [numbers] if numbers else []
 
         for number, tried in enumerate(trials()):
             if number and time.monotonic() - began > 2 * limits.SECONDS_OF_TRIALS:
