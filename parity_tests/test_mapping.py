@@ -414,6 +414,15 @@ def test_output_weights_that_one_side_alone_ties_to_its_embedding(untied):
     assert ("out/kernel" if untied == "keras" else "out.weight") in getattr(left, untied)
 
 
+def test_one_layer_may_be_several():
+    mapping = propose(*sides([("both", 8, 6)], [("mean", 8, 4), ("spread", 8, 2)]))
+    assert {(pair.keras, pair.torch, pair.rule) for pair in mapping.tensors} == {
+        (("both/kernel",), ("mean.weight", "spread.weight"), "... i o -> o i ...; o=4+2"),
+        (("both/bias",), ("mean.bias", "spread.bias"), "o -> o; o=4+2"),
+    }
+    assert propose(*sides([("both", 8, 7)], [("mean", 8, 4), ("spread", 8, 2)])).unmapped.keras
+
+
 @pytest.mark.parametrize("units", [4, 5])
 def test_a_recurrent_layer_may_be_two_dense_ones(units):
     lstm = {
@@ -441,6 +450,7 @@ def test_a_recurrent_layer_may_be_two_dense_ones(units):
         ([(7, 4), (5, 4)], (12, 4), "a b -> a b; a=7+5"),
         ([(7, 1), (5, 1)], (12,), "a 1 -> a; a=7+5"),
         ([(3, 2), (3, 2)], (2, 2, 3), "n b c -> n c b"),
+        ([(10, 4, 8), (10, 2, 8)], (48, 10), "a b c -> (b c) a; b=4+2"),
         ([(7, 4), (5, 4)], (13, 4), None),
     ],
 )

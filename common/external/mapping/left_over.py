@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -65,6 +66,50 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
             break
     whole_size = sum(each.parts["main"].shape[-1] for each in found)
     return found if len(found) > 1 and whole_size == shape[0] else []
+
+
+def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """One layer of Keras's whose outputs are those of some of torch's, which follow each other.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    ours, theirs = (
+        [group for group in side if "main" in group.parts and not group.parts.keys() - {"main", "shift"}]
+        for side in (keras, torch)
+    )
+    pairs = list[Pair]()
+    for whole in (group for group in ours if len(group.parts["main"].shape) > 1):
+        *_, inputs, outputs = shape = whole.parts["main"].shape
+        runs = (
+            theirs[start : start + count]
+            for start in range(len(theirs))
+            for count in range(2, _MOST_FUSED + 1)
+        )
+        found = next(
+            (
+                run
+                for run in runs
+                if sum(part.parts["main"].shape[0] for part in run) == outputs
+                and all(part.parts["main"].shape[1:] == (inputs, *shape[:-2]) for part in run)
+                and all(part.parts.keys() == whole.parts.keys() for part in run)
+            ),
+            [],
+        )
+        theirs = [part for part in theirs if part not in found]
+        sizes = "+".join(str(part.parts["main"].shape[0]) for part in found)
+        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
+            if found and slot in whole.parts:
+                pairs.append(
+                    Pair(
+                        keras=(whole.parts[slot].info.name,),
+                        torch=tuple(part.parts[slot].info.name for part in found),
+                        rule=f"{rule}; o={sizes}",
+                        source="order",
+                        doubt=f"one of Keras's layers in {len(found)} of torch's, by shapes and order",
+                    )
+                )
+    return pairs
 
 
 def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
@@ -140,29 +185,38 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
 
 
 def _making(left: Sequence[TensorInfo], whole: Shape) -> Iterator[tuple[list[TensorInfo], str]]:
-    """Some tensors that make one of a shape, joined along an axis or stacked; the likely first."""
-    for axis in range(max((len(info.shape) for info in left), default=0)):
-        alike: dict[Shape, list[TensorInfo]] = {}
-        for info in (each for each in left if len(each.shape) > axis):
-            alike.setdefault((*info.shape[:axis], 0, *info.shape[axis + 1 :]), []).append(info)
-        for shape, members in alike.items():
-            sizes = [info.shape[axis] for info in members]
-            if len(members) < 2:
-                continue
-            joined = (*shape[:axis], sum(sizes), *shape[axis + 1 :])
-            for rule in arrangements(joined, whole):
+    """Some tensors, which follow each other, that make one of a shape: joined along an axis or stacked; the likely first."""
+    for run in _runs(left, math.prod(whole)):
+        first, rank = run[0].shape, len(run[0].shape)
+        differing = [axis for axis in range(rank) if len({info.shape[axis] for info in run}) > 1]
+        # Of equal ones the heads of attention, or the rows.
+        for axis in differing or ([1, 0, 2] if rank == 3 else range(rank)):
+            sizes = [info.shape[axis] for info in run]
+            for rule in arrangements((*first[:axis], sum(sizes), *first[axis + 1 :]), whole):
                 axes, _, rest = rule.partition(";")
-                name = axes.split("->")[0].split()[axis]
-                if "(" not in axes and name != "1":
-                    yield members, f"{axes.strip()}; {name}={'+'.join(map(str, sizes))}{rest}"
-    stacks: dict[Shape, list[TensorInfo]] = {}
-    for info in left:
-        stacks.setdefault(info.shape, []).append(info)
-    for shape, members in stacks.items():
-        for count in (number for number in dict.fromkeys(whole) if 1 < number <= len(members)):
-            for rule in arrangements((count, *shape), whole):
-                if rule.startswith("a "):
-                    yield members[:count], re.sub(r"\ba\b", "n", rule)
+                names = axes.split("->")[0].split()
+                if "(" in "".join(names) or names[axis] == "1":
+                    continue
+                given = [part for part in rest.split() if not part.startswith(f"{names[axis]}=")]
+                joined = f"{names[axis]}={'+'.join(map(str, sizes))}"
+                yield run, f"{axes.strip()}; {' '.join([joined, *given])}"
+        for rule in () if differing else arrangements((len(run), *first), whole):
+            if rule.startswith("a "):
+                yield run, re.sub(r"\ba\b", "n", rule)
+
+
+def _runs(left: Sequence[TensorInfo], size: int) -> Iterator[list[TensorInfo]]:
+    """Two and more tensors that follow each other, differ in one axis at most, and have so many elements together."""
+    for start in range(len(left)):
+        total = 0
+        for end in range(start, len(left)):
+            shapes = {info.shape for info in left[start : end + 1]}
+            total += math.prod(left[end].shape)
+            apart = [axis for axis, sides in enumerate(zip(*shapes, strict=False)) if len(set(sides)) > 1]
+            if total > size or len({len(shape) for shape in shapes}) > 1 or len(apart) > 1:
+                break
+            if total == size and end > start:
+                yield list(left[start : end + 1])
 
 
 def biases(

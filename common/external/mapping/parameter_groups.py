@@ -30,7 +30,7 @@ _ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_?(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 # Tensors that hold several: what those are, and the words of their names.
 _SEVERAL = {
-    ("query", "key", "value"): ("qkv", "in projection", "convolution attention", "query key value"),
+    ("query", "key", "value"): ("qkv", "wqkv", "in projection", "convolution attention", "query key value"),
     ("key", "value"): ("kv", "key value"),
     ("gate", "up"): ("gate up",),
 }

@@ -14,7 +14,7 @@ import numpy as np
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
-from parity.common.external.mapping.left_over import biases, cells, fused, rows, untied
+from parity.common.external.mapping.left_over import biases, cells, divided, fused, rows, untied
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -137,6 +137,7 @@ def _proposed(
         tensors += rows(*groups(tensors))
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
     tensors += fused(*groups(tensors))
+    tensors += divided(*groups(tensors))
     tensors += cells(*groups(tensors))
     tensors += rows(*groups(tensors))
     # Then the bias of what is tied on one side stands alone on both.
