@@ -277,7 +277,7 @@ FAULTS = [
         diagnosed(
             X2, MLP, ("buffers", "after/buffers/batch_norm/moving_variance"), "setting:running_variance", NORM
         ),
-        judged(X2, CNN),
+        judged(X2, CNN, suite="default"),
     ),
     # 20: batch norm's statistics: of which replicas
     fault(
@@ -501,7 +501,7 @@ FAULTS = [
         "loss_scale_not_divided_out",
         34,
         diagnosed(X2, MLP, GRADIENTS, "loss_scale_not_removed", FLOAT16),
-        Judged(X2, LOW_PRECISION["float16"], SINGLE, suite="default", digests=True),
+        Judged(X2, LOW_PRECISION["float16"], SINGLE, digests=True),
     ),
     fault(
         "overflow_not_noticed",
