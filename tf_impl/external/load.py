@@ -46,10 +46,11 @@ def _convolution(
     """As `tf.nn.convolution`, group by group where there are several."""
     axis = 1 if (data_format or "").startswith("NC") else -1
     groups = input.shape[axis] // filters.shape[-2]
-    parts = zip(tf.split(input, groups, axis), tf.split(filters, groups, -1), strict=True)
     given = {"strides": strides, "padding": padding, "data_format": data_format, **more}
-    results = [_whole_convolution(x, kernel, **given) for x, kernel in parts]
-    return results[0] if groups == 1 else tf.concat(results, axis)
+    if groups == 1:
+        return _whole_convolution(input, filters, **given)
+    parts = zip(tf.split(input, groups, axis), tf.split(filters, groups, -1), strict=True)
+    return tf.concat([_whole_convolution(x, kernel, **given) for x, kernel in parts], axis)
 
 
 _whole_convolution = tf.nn.convolution

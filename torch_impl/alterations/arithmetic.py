@@ -147,25 +147,35 @@ def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tup
     return ways
 
 
-def other_weights(func: Function, args: Any, kwargs: Any, model: nn.Module, most: int = 6) -> Ways:
+# A layer's path and its own parameters by name; and by a parameter's identity its layer, with those of the same kind and shapes.
+Layer = tuple[str, dict[str, Parameter]]
+Alike = dict[int, tuple[Layer, list[Layer]]]
+
+
+def alike(model: nn.Module) -> Alike:
+    """Which layers of a model could have each other's weights, by the identity of each parameter."""
+    groups: dict[object, list[Layer]] = {}
+    for path, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        shapes = tuple((name, each.shape) for name, each in own.items())
+        groups.setdefault((type(module), shapes), []).append((path, own))
+    found: Alike = {}
+    for members in groups.values():
+        for layer in members:
+            for each in layer[1].values():
+                found.setdefault(id(each), (layer, members))
+    return found
+
+
+def other_weights(func: Function, args: Any, kwargs: Any, layers: Alike, most: int = 6) -> Ways:
     """The weights of another layer of the same kind and shapes."""
-    names = {id(each): name for name, each in model.named_parameters()}
-    own = [names.get(id(each)) for each in (*args, *kwargs.values()) if isinstance(each, Parameter)]
-    paths = {name.rpartition(".")[0] for name in own if name is not None}
-    if len(paths) != 1 or not all(own):
+    known = [layers.get(id(each)) for each in (*args, *kwargs.values()) if isinstance(each, Parameter)]
+    if not known or known[0] is None or any(each is None or each[0][0] != known[0][0][0] for each in known):
         return {}
-    (path,) = paths
-    layer = model.get_submodule(path)
+    (path, own), members = known[0]
     ways: Ways = {}
-    for other, module in model.named_modules():
-        if module is layer or type(module) is not type(layer) or len(ways) == most:
-            continue
-        theirs = dict(module.named_parameters(recurse=False))
-        if {n: p.shape for n, p in theirs.items()} != {
-            n: p.shape for n, p in layer.named_parameters(recurse=False)
-        }:
-            continue
-        place = {id(each): theirs[name] for name, each in layer.named_parameters(recurse=False)}
+    for other, theirs in [layer for layer in members if layer[0] != path][:most]:
+        place = {id(each): theirs[name] for name, each in own.items()}
         changed = [place.get(id(each), each) for each in args]
         rest = {key: place.get(id(each), each) for key, each in kwargs.items()}
         text = f"uses the weights of {path}, and those of {other} are right"

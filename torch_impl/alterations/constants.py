@@ -34,7 +34,7 @@ _ARGUMENTS: dict[str, tuple[dict[int, str], dict[str, float]]] = {
 }
 
 
-def constants(name: str, args: Any, kwargs: Any) -> dict[str, float]:
+def numbers_of(name: str, args: Any, kwargs: Any) -> dict[str, float]:
     """Return the numbers of a call by name, 'operand 2' of arithmetic; {} where it has none that could be others."""
     if name in (*_ARITHMETIC, *_DIVISIONS):
         if not any(isinstance(each, Tensor) and each.is_floating_point() for each in args):
@@ -46,8 +46,8 @@ def constants(name: str, args: Any, kwargs: Any) -> dict[str, float]:
     return {key: float(each) for key, each in given.items() if _is_number(each)}
 
 
-def with_constant(name: str, func: Function, args: Any, kwargs: Any, which: str, value: float) -> Any:
-    """Make a call with another number in place of one of `constants`."""
+def with_number(name: str, func: Function, args: Any, kwargs: Any, which: str, value: float) -> Any:
+    """Make a call with another number in place of one of `numbers_of`."""
     if which.startswith("operand "):
         place = int(which.split()[1]) - 1
         return func(*args[:place], value, *args[place + 1 :], **kwargs)

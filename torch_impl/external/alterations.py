@@ -36,6 +36,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._altering, self._model = altering, model
         self._drops, self._masks = Drops(), reductions.Masks()
+        self._alike = arithmetic.alike(model)
         # What was padded with zeros last, and ones where it is no padding.
         self._padding: tuple[Tensor, Tensor] | None = None
         # The latest function's result, name, input and call; and what was to be normalised, with the norm that is due
@@ -70,8 +71,8 @@ class _Functions(TorchFunctionMode):
         if name in arithmetic.NORMS and given:
             ways |= self._moved(partial(func, **kwargs), args)
         before = given[0].clone() if name in arithmetic.ACTIVATIONS and given else None
-        numbers = constants.constants(name, args, kwargs)
-        other = partial(constants.with_constant, name, func, args, kwargs)
+        numbers = constants.numbers_of(name, args, kwargs)
+        other = partial(constants.with_number, name, func, args, kwargs)
         result = altering.call(name, ways, stock, numbers, other) if ways or numbers else stock()
         if name == "pad":
             self._padding = _zeros_around(result, args, kwargs)
@@ -90,7 +91,7 @@ class _Functions(TorchFunctionMode):
         if name in arithmetic.TAKING:
             ways |= arithmetic.other_operands(func, args, kwargs, self._altering.results)
         if name in arithmetic.WEIGHTED and not self._altering.in_loss:
-            ways |= arithmetic.other_weights(func, args, kwargs, self._model)
+            ways |= arithmetic.other_weights(func, args, kwargs, self._alike)
         if name in (*arithmetic.WEIGHTED, *arithmetic.NORMS) and name != "embedding":
             ways |= arithmetic.followed(name, stock)
         if name in (

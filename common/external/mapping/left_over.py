@@ -37,18 +37,10 @@ def fused(
         if any(fits_one(part, whole) for part in every):
             continue
         found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
-        sizes = "+".join(str(part.parts["main"].shape[-1]) for part in found)
-        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
-            if found and slot in whole.parts:
-                pairs.append(
-                    Pair(
-                        keras=tuple(part.parts[slot].info.name for part in found),
-                        torch=(whole.parts[slot].info.name,),
-                        rule=f"{rule}; o={sizes}",
-                        source="order",
-                        doubt=f"{len(found)} layers of Keras's in one of torch's, by shapes and order",
-                    )
-                )
+        if found:
+            sizes = [part.parts["main"].shape[-1] for part in found]
+            doubt = f"{len(found)} layers of Keras's in one of torch's, by shapes and order"
+            pairs += _by_outputs(found, [whole], sizes, doubt)
         ours = [part for part in ours if part not in found]
     return pairs
 
@@ -74,17 +66,14 @@ def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
     Args:
         keras, torch: groups without a counterpart.
     """
-    ours, theirs = (
-        [group for group in side if "main" in group.parts and not group.parts.keys() - {"main", "shift"}]
-        for side in (keras, torch)
-    )
+    ours, theirs = (list(filter(_is_dense, side)) for side in (keras, torch))
     pairs = list[Pair]()
     for whole in (group for group in ours if len(group.parts["main"].shape) > 1):
         *_, inputs, outputs = shape = whole.parts["main"].shape
         runs = (
             theirs[start : start + count]
             for start in range(len(theirs))
-            for count in range(2, _MOST_FUSED + 1)
+            for count in range(2, min(_MOST_FUSED, len(theirs) - start) + 1)
         )
         found = next(
             (
@@ -97,19 +86,34 @@ def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
             [],
         )
         theirs = [part for part in theirs if part not in found]
-        sizes = "+".join(str(part.parts["main"].shape[0]) for part in found)
-        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o")):
-            if found and slot in whole.parts:
-                pairs.append(
-                    Pair(
-                        keras=(whole.parts[slot].info.name,),
-                        torch=tuple(part.parts[slot].info.name for part in found),
-                        rule=f"{rule}; o={sizes}",
-                        source="order",
-                        doubt=f"one of Keras's layers in {len(found)} of torch's, by shapes and order",
-                    )
-                )
+        if found:
+            sizes = [part.parts["main"].shape[0] for part in found]
+            doubt = f"one of Keras's layers in {len(found)} of torch's, by shapes and order"
+            pairs += _by_outputs([whole], found, sizes, doubt)
     return pairs
+
+
+def _by_outputs(
+    keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup], sizes: Sequence[int], doubt: str
+) -> list[Pair]:
+    """Kernels, and biases where there are some, of one layer whose outputs are those of several; sizes: how many each of these has."""
+    joined = "+".join(map(str, sizes))
+    return [
+        Pair(
+            keras=tuple(group.parts[slot].info.name for group in keras),
+            torch=tuple(group.parts[slot].info.name for group in torch),
+            rule=f"{rule}; o={joined}",
+            source="order",
+            doubt=doubt,
+        )
+        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o"))
+        if slot in keras[0].parts
+    ]
+
+
+def _is_dense(group: ParameterGroup) -> bool:
+    """Whether a group is a kernel, with or without a bias."""
+    return "main" in group.parts and not group.parts.keys() - {"main", "shift"}
 
 
 def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
@@ -119,9 +123,8 @@ def cells(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> l
         keras, torch: groups without a counterpart.
     """
     modules: dict[str, list[ParameterGroup]] = {}
-    for group in torch:
-        if "main" in group.parts and not group.parts.keys() - {"main", "shift"}:
-            modules.setdefault(group.layer.path.rpartition(".")[0], []).append(group)
+    for group in filter(_is_dense, torch):
+        modules.setdefault(group.layer.path.rpartition(".")[0], []).append(group)
     pairs = list[Pair]()
     for ours in (group for group in keras if "recurrent" in group.parts):
         kernels = [ours.parts[slot].info for slot in ("main", "recurrent")]

@@ -13,7 +13,7 @@ from parity.common.external.pairs.bench import PairTrace, compared, gradients, l
 from parity.common.external.pairs.explain import DeviatingTensor, by_setting, ways_of
 from parity.common.external.pairs.frozen import frozen_cause
 from parity.common.external.pairs.loss_causes import loss_causes
-from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.process.pass_result import Arrays
 
@@ -158,9 +158,8 @@ class BackwardSearch:
             now = gradients(bench, trace.reference, passed)
             return max((row.deviation for row in now if not row.agrees), default=0.0)
 
-        segment = Segment(None, (), frozenset(), frozenset())
         worst = max(row.deviation for row in off)
-        causes = self.search.structure.of_gradients(DeviatingTensor(bench, segment, [], measure, worst))
+        causes = self.search.structure.of_gradients(DeviatingTensor(bench, NOWHERE, [], measure, worst))
         for cause in causes:
             yield finding_of("gradient", off, why=cause.explanation)
         return [row for row in rows if row.agrees] if causes else rows

@@ -64,6 +64,10 @@ class Segment:
         return keras in self.keras or torch in self.torch
 
 
+# Of what is no place in the models: losses, gradients.
+NOWHERE = Segment(None, (), frozenset(), frozenset())
+
+
 def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
     """Of two outlines with traced passes; in the order of Keras's first calls.
 

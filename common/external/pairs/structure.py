@@ -19,7 +19,7 @@ from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.constants import fitted
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
-from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.process.altering import CONSTANT, GRADIENT, HEADS, MANY
 
 # How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
@@ -98,7 +98,7 @@ class Structure:
             moved if moved_only else [each for each in torch if each.way not in {one.way for one in moved}]
         )
         many = [each for each in torch if (each.way or "").startswith(MANY)]
-        torch = [each for each in torch if each not in many]
+        torch = [each for each in torch if not (each.way or "").startswith(MANY)]
         likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
         tried: Iterator[Sequence[Alteration]] = itertools.chain(
             [likely] if likely else [],
@@ -186,8 +186,7 @@ class Structure:
         ]
         every.sort(key=lambda each: (each.way or "").startswith(MANY))
         left_with: dict[Alteration, float] = {}
-        segment = Segment(None, (), frozenset(), frozenset())
-        tensor = DeviatingTensor(bench, segment, [], lambda injections: deviation(), deviation())
+        tensor = DeviatingTensor(bench, NOWHERE, [], lambda injections: deviation(), deviation())
         control = replace(tensor, measure=lambda injections: elsewhere())
 
         def trials() -> Iterator[Sequence[Alteration]]:
