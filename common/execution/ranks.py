@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import multiprocessing
 import os
@@ -214,7 +215,10 @@ def _rank_main(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), PARITY_RENDEZVOUS=rendezvous
         )
         module, _, name = function.partition(":")
-        getattr(importlib.import_module(module), name)(*arguments)
+        entry = getattr(importlib.import_module(module), name)
+        # The frameworks' own hundreds of thousands of objects are never garbage: no collection walks through them.
+        gc.freeze()
+        entry(*arguments)
         code = 0
     except BaseException as error:
         code = report(failures, rank, error)
