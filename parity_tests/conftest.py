@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files whose tests train first: no process is left with a long one while the other has nothing to do."""
     training = {item.path for item in items if "run_cache" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in training)
+    gc.freeze()  # modules and tests are never garbage: no collection walks through them
 
 
 # What the tests measure, collected over the session and written where an option asks for it.

@@ -134,6 +134,26 @@ def sgd():
     return keras.optimizers.SGD(0.1)
 
 
+def clipped_sgd():
+    return keras.optimizers.SGD(0.1, clipnorm=0.01)
+
+
+class DecayingSGD(keras.optimizers.SGD):
+    """SGD with a weight decay that is added to the gradients."""
+
+    def __init__(self, learning_rate, factor):
+        super().__init__(learning_rate)
+        self.factor = factor
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate = keras.ops.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, rate * (gradient + self.factor * variable))
+
+
+def decaying_sgd():
+    return DecayingSGD(0.1, 0.02)
+
+
 def adam():
     return keras.optimizers.Adam(0.01)
 

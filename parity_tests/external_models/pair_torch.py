@@ -268,6 +268,10 @@ def decaying_sgd(parameters):
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.02)
 
 
+def sgd(parameters):
+    return torch.optim.SGD(parameters, 0.1)
+
+
 def halved_sgd(parameters):
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.01)
 
@@ -294,6 +298,59 @@ def _of_kernels(parameters):
 
 def adamw_of_kernels(parameters):
     return torch.optim.AdamW(_of_kernels(parameters), 0.01, eps=1e-7)
+
+
+class OwnAdamW(torch.optim.Optimizer):
+    """AdamW with its epsilon outside of the bias correction, as Keras has it; `corrects`: whether it corrects at all."""
+
+    def __init__(self, params, lr=0.01, betas=(0.9, 0.999), eps=1e-7, weight_decay=0.02, corrects=True):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.corrects = corrects
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            beta_1, beta_2 = group["betas"]
+            for each in group["params"]:
+                if each.grad is None:
+                    continue
+                state = self.state[each]
+                if not state:
+                    state.update(step=0, mean=torch.zeros_like(each), square=torch.zeros_like(each))
+                state["step"] += 1
+                mean = state["mean"].lerp_(each.grad, 1 - beta_1)
+                square = state["square"].lerp_(each.grad.square(), 1 - beta_2)
+                rate = group["lr"]
+                if self.corrects:
+                    rate *= (1 - beta_2 ** state["step"]) ** 0.5 / (1 - beta_1 ** state["step"])
+                each.mul_(1 - group["lr"] * group["weight_decay"])
+                each.addcdiv_(mean, square.sqrt() + group["eps"], value=-rate)
+
+
+def own_adamw(parameters):
+    return OwnAdamW(parameters)
+
+
+def uncorrected_adamw(parameters):
+    return OwnAdamW(parameters, corrects=False)
+
+
+class ClippedSGD(torch.optim.SGD):
+    """Gradients are clipped by the norm of all before each step."""
+
+    def __init__(self, params, lr, max_norm):
+        super().__init__(params, lr)
+        self.max_norm = max_norm
+
+    def step(self, closure=None):
+        nn.utils.clip_grad_norm_(
+            [each for group in self.param_groups for each in group["params"]], self.max_norm
+        )
+        return super().step(closure)
+
+
+def clipped_sgd(parameters):
+    return ClippedSGD(parameters, 0.1, 0.01)
 
 
 def sgd_of_kernels(parameters):

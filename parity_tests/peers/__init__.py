@@ -7,6 +7,7 @@ a function, plain facts and arrays, and answers with arrays. Functions live besi
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -105,6 +106,7 @@ def serve(framework: str) -> None:
     # Whatever the framework prints must not be taken for an answer.
     os.dup2(2, 1)
     importlib.import_module(f"parity_tests.peers.{framework}_start")
+    gc.freeze()  # the framework is never garbage: no collection walks through it
     while True:
         try:
             job, arrays = _receive(sys.stdin.buffer)

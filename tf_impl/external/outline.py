@@ -18,7 +18,7 @@ from keras.src.backend.common.variables import Variable as CommonVariable
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, free_name, qualified
 from parity.common.external.process.pass_result import tensors_in
-from parity.common.spec.external.outline import OptimizerInfo, Outline, Settings, Shape
+from parity.common.spec.external.outline import OptimizerInfo, Outline, Settings, Shape, positive
 from parity.tf_impl.external import settings
 from parity.tf_impl.external.calling import call, is_tensor
 from parity.tf_impl.external.settings import WATCHED, function_of, kind_of
@@ -234,18 +234,20 @@ def shapes(values: Any) -> tuple[Shape, ...]:
 
 
 def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
-    """The settings of an optimizer of keras.optimizers for a model; of another class, '' as kind and none."""
+    """The settings of an optimizer for a model; of a class of one's own, '' as kind, and the one that it is like as base."""
     cls = type(optimizer)
     scale: Settings = {}
     if isinstance(optimizer, optim.LossScaleOptimizer):
         scale = {"loss_scale": float(optimizer.initial_scale)}
         optimizer = optimizer.inner_optimizer
     name = qualified(cls)
-    if type(optimizer) not in _KINDS:
+    if not isinstance(optimizer, optim.Optimizer):
         return OptimizerInfo(kind="", type=name)
-    kind, numbers, always = _KINDS[type(optimizer)]
+    kind, numbers, always = _KINDS[_stock(optimizer)]
     own: Settings = {
-        canonical: float(getattr(optimizer, attribute)) for canonical, attribute in numbers.items()
+        canonical: float(getattr(optimizer, attribute))
+        for canonical, attribute in numbers.items()
+        if isinstance(getattr(optimizer, attribute, None), int | float)
     }
     own |= {switch: bool(getattr(optimizer, switch)) for switch in _SWITCHES if hasattr(optimizer, switch)}
     schedule = getattr(optimizer, "_learning_rate", None)
@@ -271,7 +273,21 @@ def describe(optimizer: Any, model: keras.Model) -> OptimizerInfo:
         name for name, each in trained.items() if each.trainable and not optimizer._use_weight_decay(each)
     )
     settings = {**common, **own, **always, **scale}
-    return OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
+    info = OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
+    if type(optimizer) in _KINDS:
+        return info
+    return info.model_copy(update={"kind": "", "base": kind, "numbers": positive(vars(optimizer))})
+
+
+def _stock(optimizer: optim.Optimizer) -> type[optim.Optimizer]:
+    """The class of keras.optimizers that one is, derives from, or by its attributes looks like."""
+    derived = next((base for base in type(optimizer).__mro__ if base in _KINDS), None)
+    looks: type[optim.Optimizer] = optim.SGD
+    if hasattr(optimizer, "beta_1"):
+        looks = optim.Adam
+    elif hasattr(optimizer, "rho"):
+        looks = optim.RMSprop
+    return derived or looks
 
 
 def _number(value: Any) -> float | None:

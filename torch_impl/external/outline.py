@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calls import Calls, Owned, qualified
 from parity.common.external.process.pass_result import tensors_in
-from parity.common.spec.external.outline import OptimizerInfo, Outline, Setting, Settings, Shape
+from parity.common.spec.external.outline import OptimizerInfo, Outline, Setting, Settings, Shape, positive
 from parity.torch_impl.external import names, settings
 from parity.torch_impl.external.calling import call, is_tensor
 from parity.torch_impl.external.settings import function_of, kind_of
@@ -176,16 +176,16 @@ class _Functions(TorchFunctionMode):
 
 
 def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
-    """The settings of an optimizer of torch.optim for a model; of another class, '' as kind and none.
+    """The settings of an optimizer for a model; of a class of one's own, '' as kind, and the one that it is like as base.
 
     Clipping is no part of a torch optimizer: the loop does it, and nothing here tells how.
     """
     cls = type(optimizer)
     name = qualified(cls)
     groups = getattr(optimizer, "param_groups", [])
-    if cls not in _KINDS or not groups:
+    if not groups:
         return OptimizerInfo(kind="", type=name)
-    kind, numbers, always = _KINDS[cls]
+    kind, numbers, always = _KINDS[_stock(cls, groups[0])]
     each = [{**_of_group(group, numbers), **always} for group in groups]
     counts = [len(group["params"]) for group in groups]
     settings = {setting: _together([one[setting] for one in each], counts) for setting in each[0]}
@@ -196,11 +196,25 @@ def describe(optimizer: Any, model: nn.Module) -> OptimizerInfo:
         settings["weight_decay"] = next(decay for decay in decays if decay)
         number = sum(count for count, decay in zip(counts, decays, strict=True) if decay)
         settings["decay_mask"] = f"{number} of {sum(counts)} tensors"
-        without = {id(each) for group in groups if not group["weight_decay"] for each in group["params"]}
+        without = {id(each) for group in groups if not group.get("weight_decay") for each in group["params"]}
     if kind == "adam" and groups[0].get("decoupled_weight_decay"):
         kind = "adamw"
     undecayed = tuple(name for name, tensor in names.tensors(model).items() if id(tensor) in without)
-    return OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
+    info = OptimizerInfo(kind=kind, type=name, settings=settings, undecayed=undecayed)
+    if cls in _KINDS:
+        return info
+    return info.model_copy(update={"kind": "", "base": kind, "numbers": positive(vars(optimizer), *groups)})
+
+
+def _stock(cls: type, group: dict[str, Any]) -> type[optim.Optimizer]:
+    """The class of torch.optim that one is, derives from, or by its groups' keys looks like."""
+    derived = next((base for base in cls.__mro__ if base in _KINDS), None)
+    looks: type[optim.Optimizer] = optim.SGD
+    if "betas" in group:
+        looks = optim.Adam
+    elif "alpha" in group:
+        looks = optim.RMSprop
+    return derived or looks
 
 
 def _together(values: list[Setting], counts: list[int]) -> Setting:
@@ -215,7 +229,7 @@ def _of_group(group: dict[str, Any], numbers: dict[str, str]) -> Settings:
     found: Settings = {
         "learning_rate": float(group["lr"]),
         "schedule": f"a scheduler, from {group['initial_lr']:g}" if "initial_lr" in group else None,
-        "weight_decay": float(group["weight_decay"]),
+        "weight_decay": float(group.get("weight_decay", 0.0)),
         "weight_decay_mode": "decoupled" if group.get("decoupled_weight_decay") else "coupled",
         "decay_mask": "all",
         "clip_global_norm": None,
@@ -227,5 +241,5 @@ def _of_group(group: dict[str, Any], numbers: dict[str, str]) -> Settings:
     }
     if "betas" in group:
         found |= {"beta_1": float(group["betas"][0]), "beta_2": float(group["betas"][1])}
-    found |= {canonical: float(group[key]) for canonical, key in numbers.items()}
+    found |= {canonical: float(group[key]) for canonical, key in numbers.items() if key in group}
     return found | {switch: bool(group[switch]) for switch in _SWITCHES if switch in group}

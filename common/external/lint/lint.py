@@ -277,6 +277,13 @@ def _optimizers(
             unread.append(Unread(keras=None, torch=None, what="optimizer", why=why))
     if keras is None or torch is None or keras.kind not in OPTIMIZERS or torch.kind not in OPTIMIZERS:
         return
+    yield from optimizer_differences(keras, torch, unread)
+
+
+def optimizer_differences(
+    keras: OptimizerInfo, torch: OptimizerInfo, unread: list[Unread]
+) -> Iterator[Difference]:
+    """What two optimizers of known kinds are set to otherwise; masks that cannot be compared go to `unread`."""
     # Adam with decoupled decay is AdamW, whatever its class is called.
     kinds = ["adam" if info.kind == "adamw" else info.kind for info in (keras, torch)]
     meanings = OPTIMIZERS[keras.kind if keras.kind == torch.kind else kinds[0]]

@@ -6,8 +6,9 @@ Three updates by different gradients, so that slots and bias corrections are see
 
 from __future__ import annotations
 
+import functools
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +19,13 @@ from parity.common import reference
 from parity.common.base.errors import ExternalModelError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
-from parity.common.external.lint.lint import Difference
+from parity.common.external.lint.lint import Difference, optimizer_differences
 from parity.common.external.pairs.bench import Bench, exact_constants, frozen_apart
 from parity.common.external.pairs.explain import by_setting
+from parity.common.external.pairs.observed_optimizers import CLIPS, observed, with_fields
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.outline import OptimizerInfo
 from parity.common.spec.external.target import Target
 from parity.common.spec.optimizers import AdamW, OptimizerBase, parse_optimizer
 from parity.common.state.zero_gradient import measured_zero_gradients
@@ -132,12 +135,19 @@ def compare_updates(
     specs = [_as_adam(spec_of(bench, side)) for side in (0, 1)]
     if specs[0] is not None and specs[1] is not None:
         plain = [_scaled(named, number) for number in range(len(_FACTORS))]
-        formula = _Formula(specs[0], specs[1], before, (sets, plain))
         decaying = None if penalties is None else _decaying(specs[0], specs[1], penalties, before)
-        if decaying is not None:
-            formula = _Formula(decaying, specs[1], before, (plain, plain))
-        if formula.is_followed(moved, other):
-            causes = formula.causes(suspects)
+        seen = (sets if decaying is None else plain, plain)
+        numbers = _numbers(bench)
+        rules = [
+            observed(spec, numbers, functools.partial(_changes, before), changed, gradients)
+            for spec, changed, gradients in zip(
+                (decaying or specs[0], specs[1]), (moved, other), seen, strict=True
+            )
+        ]
+        if rules[0] is not None and rules[1] is not None:
+            formula = _Formula(rules[0], rules[1], before, seen)
+            own = any(info is not None and info.base for info in (each.optimizer for each in bench.outlines))
+            causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
     findings = tuple(replace(finding, explanation=cause) for cause in causes) or (finding,)
@@ -162,18 +172,40 @@ def _penalized(gradients: Arrays, state: Arrays, penalties: Penalties) -> Arrays
     }
 
 
+def _numbers(bench: Bench) -> list[float]:
+    """The positive numbers by which either optimizer may clip or decay, those of settings first."""
+    infos = [outline.optimizer for outline in bench.outlines if outline.optimizer is not None]
+    settings = [info.settings.get(name) for info in infos for name in (*CLIPS, "weight_decay")]
+    held = [number for info in infos for number in info.numbers]
+    return list(dict.fromkeys(float(v) for v in (*settings, *held) if isinstance(v, int | float) and v > 0))
+
+
+def _differences(ours: OptimizerBase, theirs: OptimizerBase) -> list[Difference]:
+    """Of two formulas, as lint tells differences of settings."""
+    fields = [spec.to_dict() for spec in (ours, theirs)]
+    plain = ({n: v for n, v in data.items() if n not in ("kind", "decay_mask", "ema")} for data in fields)
+    infos = [
+        OptimizerInfo(kind=data["kind"], type="", settings=v) for data, v in zip(fields, plain, strict=True)
+    ]
+    return list(optimizer_differences(infos[0], infos[1], []))
+
+
 def spec_of(bench: Bench, side: int) -> OptimizerBase | None:
-    """The user's optimizer of Keras (side 0) or torch (1) as a spec, tensors by Keras's names; None where ours have none."""
+    """The user's optimizer of Keras (side 0) or torch (1) as a spec, tensors by Keras's names; None where ours have none.
+
+    Of a class of one's own it is what its settings say, which need not be what it does.
+    """
     info = bench.outlines[side].optimizer
-    if info is None or not info.kind:
+    kind = "" if info is None else info.kind or info.base
+    if info is None or not kind:
         return None
     undecayed = set(info.undecayed)
     if side:
         pairs = (pair for pair in bench.mapping.tensors if undecayed & set(pair.torch))
         undecayed = {name for pair in pairs for name in pair.keras}
-    data: dict[str, object] = {"kind": info.kind}
+    data: dict[str, object] = {"kind": kind}
     try:
-        known = type(parse_optimizer({"kind": info.kind, "learning_rate": 1.0})).model_fields
+        known = type(parse_optimizer({"kind": kind, "learning_rate": 1.0})).model_fields
         data |= {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in info.settings.items()
@@ -201,7 +233,7 @@ def _decaying(
         return None
     spared = sorted(glob.escape(name) for name in state.keys() - penalties.keys())
     mask = {"decay_mask": spared} if spared else {}
-    return _with(ours, {"weight_decay": decay, "weight_decay_mode": "coupled", **mask})
+    return with_fields(ours, {"weight_decay": decay, "weight_decay_mode": "coupled", **mask})
 
 
 def _mapped(bench: Bench, state: Arrays) -> Arrays:
@@ -240,45 +272,50 @@ class _Formula:
         )
         self._alike = {name for name in _DECAYS if penalized}
 
-    def is_followed(self, moved: Arrays, other: Arrays) -> bool:
-        """Whether both optimizers do what their settings say."""
-        pairs = ((moved, self._due()), (other, self._changes(self.theirs, self.sets[1])))
-        return all(_off(found, due) <= limits.LIVE_FLOAT64 for found, due in pairs)
-
     def causes(self, suspects: Sequence[Difference]) -> list[Explanation]:
         """The settings without which the two would still differ; none where all together do not explain it."""
         if type(self.ours) is not type(self.theirs):
             return []
-        known = type(self.theirs).model_fields
         named = {suspect.setting: suspect for suspect in suspects}
-        fields = {
-            name: named.get(name)
-            for name in known
-            if (name in named or name == "decay_mask") and name not in self._alike
-            # A penalty may stand for what a setting lacks.
-            if getattr(self.ours, name) != getattr(self.theirs, name)
+        apart = {
+            n for n in type(self.theirs).model_fields if getattr(self.ours, n) != getattr(self.theirs, n)
         }
-        due = self._due()
-        found = []
-        for setting, suspect in fields.items():
-            without = self._mixed(fields.keys() - {setting})
-            if without is None:
+        # A penalty may stand for what a setting lacks.
+        fields = {n for n in apart if (n in named or n == "decay_mask") and n not in self._alike}
+        # Of several ways to clip there is but one at a time.
+        clips = apart & {*CLIPS, "clip_epsilon"}
+        units = [{name} for name in sorted(fields - clips)] + ([clips] if clips else [])
+        due, found = self._due(), []
+        for unit in units:
+            without = self._mixed((fields | clips) - unit)
+            deviation = None if without is None else _off(due, self._changes(without))
+            if deviation is None:
                 continue
-            deviation = _off(due, self._changes(without, self.sets[1]))
+            (setting, *others) = unit
+            suspect = None if others else named.get(setting)
             if deviation > limits.LIVE_FLOAT64:
                 evidence = (
                     f"by formula: with Keras's value of all other settings the updates still differ by {deviation:.2g},"
                     " and with this one too they are equal"
                 )
-                if suspect is None or setting == "decay_mask":
+                if unit == clips and suspect is None:
+                    found.append(self._clipping(evidence))
+                elif suspect is None or setting == "decay_mask":
                     found.append(self._masks(evidence))
                 else:
                     found.append(by_setting(suspect, "confirmed", evidence))
             elif suspect is not None:
                 self.notes.append(f"{suspect.text}: of no consequence for these updates")
-        every = self._mixed(fields.keys())
-        explained = every is not None and _off(due, self._changes(every, self.sets[1])) <= limits.LIVE_FLOAT64
+        every = self._mixed(fields | clips)
+        explained = every is not None and _off(due, self._changes(every)) <= limits.LIVE_FLOAT64
         return found if explained else []
+
+    def _clipping(self, evidence: str) -> Explanation:
+        """Explain that gradients are clipped in other ways."""
+        keras, torch = _clipped(self.ours), _clipped(self.theirs)
+        fix = f"in Keras: {torch[1]}; or in torch: {keras[2]}"
+        text = f"clipping: Keras {keras[0]}, torch {torch[0]}"
+        return Explanation("setting:clipping", text, "confirmed", fix, evidence)
 
     def _masks(self, evidence: str) -> Explanation:
         """Explain that other tensors decay."""
@@ -300,18 +337,53 @@ class _Formula:
 
     def _mixed(self, of_keras: Iterable[str]) -> OptimizerBase | None:
         """Torch's with some settings of Keras's; None where there is no such optimizer."""
-        return _with(self.theirs, {name: getattr(self.ours, name) for name in of_keras})
+        return with_fields(self.theirs, {name: getattr(self.ours, name) for name in of_keras})
 
     def _due(self) -> Arrays:
-        return self._changes(self.ours, self.sets[0])
+        return _changes(self.before, self.ours, self.sets[0])
 
-    def _changes(self, spec: OptimizerBase, sets: Sequence[Arrays]) -> Arrays:
-        """What the formula makes of the weights."""
-        weights = {n: np.array(v, np.float64) for n, v in self.before.items() if n in sets[0]}
-        slots = slots_of(spec, weights)
-        for step, gradients in enumerate(sets):
-            weights, slots = updated(spec, step, weights, gradients, slots)
-        return {name: np.subtract(value, self.before[name]) for name, value in weights.items()}
+    def _changes(self, theirs: OptimizerBase) -> Arrays:
+        return _changes(self.before, theirs, self.sets[1])
+
+
+def _changes(
+    before: Arrays, spec: OptimizerBase, sets: Sequence[Arrays], names: Collection[str] | None = None
+) -> Arrays:
+    """What a formula makes of the weights that have gradients, or of some of these."""
+    weights = {n: np.array(before[n], np.float64) for n in (sets[0] if names is None else names)}
+    slots = slots_of(spec, weights)
+    for step, gradients in enumerate(sets):
+        weights, slots = updated(spec, step, weights, gradients, slots)
+    return {name: np.subtract(value, before[name]) for name, value in weights.items()}
+
+
+# By setting: what a clipping does, how Keras is told, how torch.
+_CLIPPED = {
+    "clip_global_norm": (
+        "clips all gradients by their common norm, at {:g}",
+        "global_clipnorm={:g}",
+        "clip_grad_norm_(parameters, {:g})",
+    ),
+    "clip_norm": (
+        "clips each tensor's gradient by its own norm, at {:g}",
+        "clipnorm={:g}",
+        "clip_grad_norm_ of each parameter by itself, {:g}",
+    ),
+    "clip_value": ("clips each element, at {:g}", "clipvalue={:g}", "clip_grad_value_(parameters, {:g})"),
+}
+
+
+def _clipped(spec: OptimizerBase) -> tuple[str, ...]:
+    """What an optimizer clips, and how Keras and torch are told to do the same."""
+    for name, texts in _CLIPPED.items():
+        limit = getattr(spec, name)
+        if limit is not None:
+            return tuple(text.format(limit) for text in texts)
+    return (
+        "clips nothing",
+        "no clipnorm, global_clipnorm or clipvalue",
+        "no clip_grad_norm_ or clip_grad_value_",
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -321,14 +393,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _off(due: Mapping[str, Any], own: Mapping[str, Any]) -> float:
     return max((tensor_deviation(due[name], own[name]) for name in due), default=0.0)
-
-
-def _with(spec: OptimizerBase, values: Mapping[str, Any]) -> OptimizerBase | None:
-    """A spec with some fields changed; None where it does not allow that."""
-    try:
-        return parse_optimizer({**spec.to_dict(), **values})
-    except ValidationError:
-        return None
 
 
 # The formulas of `parity.common.reference`, on all tensors of a model at once.

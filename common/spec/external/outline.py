@@ -5,7 +5,8 @@ Written in the framework's own process (`{tf,torch}_impl/external/outline.py`), 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -71,12 +72,16 @@ class OperationInfo(LayerInfo):
 class OptimizerInfo(Spec):
     """A user's optimizer.
 
-    kind: as our optimizer specs call it, '' where it is none. settings: in canonical names and meanings. undecayed: names of
-    the trained tensors without the weight decay that others have.
+    kind: as our optimizer specs call it, '' where it is of a class of one's own. base: the kind that such a class derives
+    from or looks like; it need not do what its settings say. settings: in canonical names and meanings. undecayed: names of
+    the trained tensors without the weight decay that others have. numbers: further positive ones that a class of one's
+    own holds, a limit of clipping for instance.
     """
 
     kind: str
     type: str
+    base: str = ""
+    numbers: tuple[float, ...] = ()
     settings: Settings = {}
     undecayed: tuple[str, ...] = ()
 
@@ -108,3 +113,10 @@ class Outline(Spec):
     unused: tuple[str, ...] = ()
     optimizer: OptimizerInfo | None = None
     seconds: Annotated[float, Field(ge=0)] = 0.0
+
+
+def positive(*holders: Mapping[str, Any]) -> tuple[float, ...]:
+    """The positive numbers that objects hold as attributes or items, each once."""
+    values = (value for holder in holders for value in holder.values())
+    found = {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0}
+    return tuple(sorted(found))
