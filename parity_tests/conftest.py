@@ -31,12 +31,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which a user need not have
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Processes of `scripts/test`; 0: in this one. Each has framework processes of its own, hence no more than two."""
+    """Processes of `scripts/test`; 0: in this one.
+
+    One more than cores, since each waits at times; no more than three, since each has framework processes of its own.
+    """
     files = [Path(argument.partition("::")[0]) for argument in config.args]
     tables = [*COLLECTED, "corruption"]
     if any(config.getoption(f"--{name}") for name in tables) or (len(files) == 1 and files[0].is_file()):
         return 0  # a table is of all its tests; a file is one process's
-    return min(2, os.cpu_count() or 1)
+    return min(3, (os.cpu_count() or 1) + 1)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import pkgutil
 import subprocess
@@ -87,10 +88,15 @@ def test_a_blocked_import_is_seen() -> None:
     assert done.returncode == 1 and "safetensors" in done.stderr
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def imported(source: str) -> set[str]:
     """Packages of all import statements, those inside functions too: the top-level ones, and of ours the halves."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found |= {_package(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -146,7 +152,7 @@ UPWARD: set[tuple[str, str]] = set()
 def packages_imported(source: str) -> set[str]:
     """Packages of `common` that a module imports from, inside functions and for type checkers too."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if (
             isinstance(node, ast.ImportFrom)
             and node.module
@@ -232,7 +238,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, .
 
 def public(file: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Public functions, classes, their constructors, methods and fields, with those of a base class in `common`."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     # A function of the module that looks its names up is no name of its own.
     for node in tree.body:
         name = getattr(node, "name", "_")
@@ -275,7 +281,7 @@ def inherited(tree: ast.Module, base: str) -> Signatures:
                 continue
             path = (ROOT / Path(*str(node.module).split(".")[1:])).with_suffix(".py")
             if path.exists():
-                found = ast.parse(path.read_text()).body
+                found = parsed(path.read_text()).body
                 return next(
                     (dict(methods(x)) for x in found if isinstance(x, ast.ClassDef) and x.name == base), {}
                 )

@@ -279,6 +279,11 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "structure:pow constant operand 2",
         "has 3 as operand 2, and 2 is right",
     ),
+    "sums of the batch": (
+        replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=overlap", "box=overlap"),)),
+        "structure:sum axes (1,)",
+        "and so in 1 more call",
+    ),
     "a root": (replace(BINARY, own=(("squares", "root"),)), "structure:sqrt absent", "torch's loss: sqrt"),
     "another function": (
         replace(BINARY, own=(("squares", "errors"),)),

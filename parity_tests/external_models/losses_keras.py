@@ -65,3 +65,10 @@ def bce_sum():
 def largest(y_true, y_pred):
     """Of the batch as a whole."""
     return ops.max(ops.square(y_pred - y_true))
+
+
+def overlap(y_true, y_pred):
+    """A quotient for each sample."""
+    y_pred = ops.square(y_pred)
+    sums = ops.sum(ops.square(y_true) * y_pred, axis=-1), ops.sum(y_pred, axis=-1)
+    return 1 - sums[0] / (sums[1] + 1)

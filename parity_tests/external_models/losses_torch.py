@@ -148,3 +148,9 @@ def of_list(outputs, targets):
 def largest(outputs, targets):
     """Of the batch as a whole."""
     return (outputs - targets).square().max()
+
+
+def overlap(outputs, targets):
+    """One quotient of the sums over the batch."""
+    outputs = outputs.square()
+    return 1 - (targets.square() * outputs).sum() / (outputs.sum() + 1)

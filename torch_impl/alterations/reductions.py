@@ -77,7 +77,7 @@ def _over_other_axes(
         kept = {True} if keep or 0 in now else set()
         if not keep and (now == all_axes or len(other) == len(now)):
             kept.add(False)
-        for with_ones in sorted(kept, reverse=True):
+        for with_ones in sorted(kept, reverse=now != all_axes):
             plain = len(now) == len(other) == 1 and with_ones == keep and isinstance(axis, int)
             if (other == now and with_ones == keep) or plain:
                 continue

@@ -19,10 +19,9 @@ from parity.common.diagnosis import limits
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
+from parity.common.spec.optimizers.base import COMMON
 
 CLIPS = ("clip_global_norm", "clip_norm", "clip_value")
-# What torch adds to a norm before it divides by it; Keras adds nothing.
-_CLIP_EPSILONS = (0.0, 1e-6)
 
 # The changes that a spec makes of some tensors, by gradients of each update.
 Changes = Callable[[OptimizerBase, Sequence[Arrays], Sequence[str]], Arrays]
@@ -35,7 +34,7 @@ def observed(
 
     Args:
         declared: its settings, as it holds them.
-        numbers: that either optimizer holds: limits of clippings and weight decays.
+        numbers: positive ones that either optimizer holds: limits of clippings and weight decays.
         changes: of a formula that clips nothing: (spec, gradients of every update, names) -> changes of these tensors.
         moved: what the optimizer made of the tensors that were given gradients.
         sets: those gradients, of each update.
@@ -78,8 +77,8 @@ def _clippings(declared: OptimizerBase, numbers: Sequence[float]) -> Iterator[Op
     yield declared
     none = dict.fromkeys(CLIPS)
     choices = [none]
-    for limit, clip in itertools.product((number for number in numbers if number > 0), CLIPS):
-        epsilons = _CLIP_EPSILONS if clip != "clip_value" else (0.0,)
+    for limit, clip in itertools.product(numbers, CLIPS):
+        epsilons = COMMON["clip_epsilon"] if clip != "clip_value" else (0.0,)
         choices += [{**none, clip: limit, "clip_epsilon": epsilon} for epsilon in epsilons]
     yield from _each(declared, choices)
 
@@ -95,7 +94,7 @@ def _variants(spec: OptimizerBase, numbers: Sequence[float]) -> Iterator[Optimiz
     if "nesterov" in fields:
         axes.append([{}, {"nesterov": True}, {"nesterov": False}])
     modes = ("decoupled", "coupled")
-    decays = itertools.product((number for number in numbers if number > 0), modes)
+    decays = itertools.product(numbers, modes)
     axes.append(
         [{}, {"weight_decay": 0.0}, *({"weight_decay": d, "weight_decay_mode": m} for d, m in decays)]
     )

@@ -138,10 +138,7 @@ class Structure:
             )
         if found is None:
             return []
-        for each in list(found):
-            fewer = [other for other in found if other is not each]
-            if fewer and agrees(fewer):
-                found = fewer
+        found = _needed(found, agrees)
         if {(each.side, each.way) for each in found} == {("torch", "absent"), ("keras", "absent")}:
             # Both drop: elsewhere, or along other axes.
             found = [
@@ -189,9 +186,18 @@ class Structure:
         tensor = DeviatingTensor(bench, NOWHERE, [], lambda injections: deviation(), deviation())
         control = replace(tensor, measure=lambda injections: elsewhere())
 
+        def agrees(tried: Sequence[Alteration]) -> bool:
+            apart = tensor.deviation_with(tried)
+            if len(tried) == 1:
+                left_with[tried[0]] = apart
+            return apart <= limits.LIVE_FLOAT64 and control.deviation_with(tried) <= limits.LIVE_FLOAT64
+
         def trials() -> Iterator[Sequence[Alteration]]:
-            yield from ([each] for each in every)
-            yield from _alike(every)
+            alike = {group[0]: group for group in _alike(every)}
+            for each in every:
+                # A mistake that is made in all calls of a function is as frequent as one in a single call.
+                yield from [alike[each]] if each in alike else []
+                yield [each]
             own = ((number, call, "") for number, call in enumerate(calls) if call["in_loss"])
             numbers = _by_numbers(own, tensor.deviation_with)
             numbers = [replace(each, text=f"loss: {each.text}") for each in numbers]
@@ -203,13 +209,11 @@ class Structure:
         for number, tried in enumerate(trials()):
             if number and time.monotonic() - began > 2 * limits.SECONDS_OF_TRIALS:
                 break
-            apart = tensor.deviation_with(tried)
-            if len(tried) == 1:
-                left_with[tried[0]] = apart
-            if apart <= limits.LIVE_FLOAT64 and control.deviation_with(tried) <= limits.LIVE_FLOAT64:
-                if len({_kind(each) for each in tried}) == 1:
-                    return [_attributed(tried, tensor)]
-                return [_attributed([each], tensor, len(tried) - 1) for each in tried]
+            if agrees(tried):
+                found = _needed(tried, agrees)
+                if len({_kind(each) for each in found}) == 1:
+                    return [_attributed(found, tensor)]
+                return [_attributed([each], tensor, len(found) - 1) for each in found]
         return []
 
     def _candidates(self, side: str, tensor: DeviatingTensor, training: bool) -> Iterator[Alteration]:
@@ -287,6 +291,16 @@ def _deviation_at(
     return deviation(constant.altered(number))
 
 
+def _needed(found: Sequence[Alteration], agrees: Callable[[Sequence[Alteration]], bool]) -> list[Alteration]:
+    """Those of some alterations without which the sides would not agree."""
+    kept = list(found)
+    for each in found:
+        fewer = [other for other in kept if other is not each]
+        if fewer and agrees(fewer):
+            kept = fewer
+    return kept
+
+
 def _alike(candidates: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
     """The same made otherwise in all calls of a function: code of a block is called by each of them."""
     groups: dict[tuple[str, str | None], list[Alteration]] = {}
@@ -316,7 +330,7 @@ def _attributed(alterations: Sequence[Alteration], tensor: DeviatingTensor, othe
     these = f"these {more + 1} calls" if more else "this call"
     evidence = f"by experiment: with {these} made so{also}, nothing is left of the deviation of {tensor.deviation:.2g}"
     text = f"{'torch' if ours else 'Keras'}'s {first.text}" + (
-        f", and so in {more} more calls" if more else ""
+        f", and so in {more} more call{'s' if more > 1 else ''}" if more else ""
     )
     fix = f"change {these} in torch" if ours else "do the same in torch"
     point = tensor.segment.point

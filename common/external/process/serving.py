@@ -267,6 +267,7 @@ class Session(Service):
                     weights,
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
+                    is_altered=bool(self._altered),
                 )
                 if altered is not None:
                     altered.over = True
