@@ -78,6 +78,11 @@ def array_of(tensor: Any) -> Array:
     return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
 
 
+def as_given_to_loss(output: tf.Tensor) -> tf.Tensor:
+    """An output as a tensor of its own, to which nothing but the loss sends a gradient back."""
+    return tf.identity(output)
+
+
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor that holds numbers: none of a graph, none of Keras's symbols."""
     return isinstance(value, tf.Tensor) and not tf.is_symbolic_tensor(value)

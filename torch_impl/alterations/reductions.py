@@ -17,6 +17,9 @@ from parity.torch_impl.alterations.base import Function
 
 _REDUCING = ("mean", "sum", "amax", "amin", "logsumexp", "var", "std")
 
+# What is taken for one another over all elements.
+_OTHER: Mapping[str, Function] = {"mean": torch.sum, "sum": torch.mean}
+
 # In the order of their arguments, of those that are given by their places.
 _ARGUMENTS = ("dim", "keepdim")
 
@@ -34,6 +37,15 @@ def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> 
     if name in ("softmax", "log_softmax", "normalize"):
         ways["absent"] = ("is left out by Keras", lambda: given.clone())
     several = isinstance(axis, tuple | list)
+    if axis is None and name in _OTHER:
+        other = _OTHER[name]
+        ways[other.__name__] = (
+            f"reduces all elements, and their {other.__name__} is right",
+            partial(other, given),
+        )
+        if given.dim() > 1:
+            text = f"reduces all elements, and the {other.__name__} of each sample is right"
+            ways[f"{other.__name__} of samples"] = (text, partial(other, given, tuple(range(1, given.dim()))))
     if (not isinstance(axis, int) or isinstance(axis, bool)) and not several:
         return ways
     if name in REDUCTIONS:

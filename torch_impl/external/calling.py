@@ -55,6 +55,11 @@ def array_of(tensor: Tensor) -> Array:
     return np.array(tensor.cpu().resolve_neg().numpy())
 
 
+def as_given_to_loss(output: Tensor) -> Tensor:
+    """An output as a tensor of its own, to which nothing but the loss sends a gradient back."""
+    return output.view_as(output)
+
+
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor that holds numbers."""
     return isinstance(value, Tensor)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Finding, TensorComparison
+from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.explain import DeviatingTensor
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
 from parity.common.external.process.pass_result import Arrays, PassResult
+from parity.common.parity.deviation import tensor_deviation
 
 
 class BufferSearch:
@@ -47,7 +48,57 @@ class BufferSearch:
             worst = max(tensor.deviation for tensor in mine)
             deviating = DeviatingTensor(self.search.bench, segment, suspects, measure, worst)
             self.search.trial = (deviating, False) if suspects else None
-            yield finding_of("buffers", mine)
+            why = None if suspects else self._by_share(layer, mine)
+            yield finding_of("buffers", mine, why=why)
+
+    def _by_share(self, layer: str, tensors: Sequence[TensorComparison]) -> Explanation | None:
+        """Torch moves what a layer keeps by another share of what is new; None where that is not all.
+
+        A moving mean m becomes m + s * (new - m): both sides see the same new one where their moves are multiples.
+        """
+        rows = len(next(iter(self.search.bench.inputs[0].values())))
+        counts = [rows, max(1, rows // 2)]
+        factors = [
+            factor
+            for count in counts
+            for factor in self._factors({place_of(t).removeprefix("buffers/") for t in tensors}, count)
+        ]
+        apart = tensor_deviation(np.full(len(factors), factors[0]), np.array(factors))
+        if rows < 2 or not apart <= limits.LIVE_FLOAT64:
+            return None
+        info = next((i for i in self.search.bench.outlines[0].layers if i.path == layer), None)
+        decay = info.settings.get("decay") if info is not None else None
+        text = f"torch moves the statistics of {layer} {factors[0]:.6g} times as far as Keras in a step"
+        fix = "in torch: the same share of the new statistics as in Keras"
+        if isinstance(decay, float):
+            share = factors[0] * (1 - decay)
+            text += f": by {share:.6g} of the way to those of the batch, in place of {1 - decay:.6g}"
+            if abs(share - decay) <= limits.LIVE_FLOAT64:
+                text += (
+                    ", which is Keras's momentum: that is the share of the old statistics, torch's of the new"
+                )
+            fix = f"in torch: momentum={1 - decay:.6g}, as a share of the new statistics"
+        evidence = f"by experiment: with {counts[0]} and with {counts[1]} samples the moves differ by this factor and by nothing else"
+        return Explanation(
+            "statistics:share", text, "confirmed", fix, evidence, defect="torch", layers=(layer,)
+        )
+
+    def _factors(self, names: Collection[str], count: int) -> list[float]:
+        """How many times as far torch's pass on some samples moves each buffer; NaN where it is no multiple."""
+        bench = self.search.bench
+        kept = bench.keras.read()
+        given = [{name: value[:count] for name, value in inputs.items()} for inputs in bench.inputs]
+        ours = bench.keras.forward(given[0], training=True, taps=False)
+        theirs = bench.torch.forward(given[1], training=True, taps=False)
+        after = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
+        found = []
+        for name in names:
+            due = np.subtract(ours.buffers.get(name, kept[name]), kept[name])
+            own = np.subtract(after[name], kept[name])
+            square = float(np.square(due).sum())
+            factor = float((due * own).sum()) / square if square else np.nan
+            found.append(factor if tensor_deviation(factor * due, own) <= limits.LIVE_FLOAT64 else np.nan)
+        return found
 
     def _apart(self, trace: PairTrace, names: set[str], more: Arrays) -> float:
         """The largest deviation of some buffers after a pass of the models as they are now."""

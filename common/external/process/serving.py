@@ -19,7 +19,7 @@ from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
 from parity.common.external.process.objective import batch_of, evaluated, step_of
-from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in
+from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in, with_tensors
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
 from parity.common.spec.external.target import Target
@@ -246,7 +246,10 @@ class Session(Service):
             weights = None if sample_weights is None else calling.tensor_of(sample_weights)
             step = step_of(loss or ())
             if step is None:
-                given = calling.call(model, inputs, training)
+                # What an output is made into besides is no part of what the loss sends back to it.
+                given = with_tensors(
+                    calling.call(model, inputs, training), calling.is_tensor, calling.as_given_to_loss
+                )
             else:
                 arrays = inputs if isinstance(inputs, dict) else {ALONE: inputs}
                 batch = batch_of({n: calling.tensor_of(a) for n, a in arrays.items()}, named, weights)
