@@ -153,6 +153,9 @@ EQUAL = {
     "weights of samples": replace(Case(), ours=("label=CrossEntropyLoss", "box=mae"), weights="weights"),
     "class weights": replace(Case(), ours=("label=CrossEntropyLoss,class_weights=[1,2,0.5]", "box=mse")),
     "own of all": replace(Case(), own=(("detection", "Detection"),)),
+    "an output that goes on": replace(
+        Case(("onward", "Onward")), ours=("label=CrossEntropyLoss",), own=(("box=squares",) * 2,)
+    ),
     "a list": replace(LISTED, ours=("label=CrossEntropyLoss", "box=mse")),
     "a list by place": replace(LISTED, ours=("1=mse", "0=CrossEntropyLoss"), targets=("column", "box")),
     "a list by layer, in any order": replace(

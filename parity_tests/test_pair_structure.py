@@ -193,6 +193,7 @@ WRONG = [
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "missing_layer")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
+    ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
 ]
 
 
@@ -252,6 +253,7 @@ def test_what_is_wired_otherwise_is_named(
             ("steps", "Steps"),
             ("step_dropout", "MaskedSteps"),
             ("last_steps", "LastSteps"),
+            ("moving", "Moving"),
         ]
     ),
 )

@@ -12,6 +12,13 @@ def heads():
     return keras.Model(x, outputs)
 
 
+def onward():
+    """The class is made of the box."""
+    x = keras.Input((6,), name="x")
+    box = layers.Dense(4, name="box")(layers.Dense(8, activation="tanh", name="trunk")(x))
+    return keras.Model(x, {"label": layers.Dense(3, name="label")(box), "box": box})
+
+
 def listed():
     """The same in a list."""
     model = heads()

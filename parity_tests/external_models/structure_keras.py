@@ -241,3 +241,10 @@ def attends() -> keras.Model:
     y = layers.LayerNormalization(epsilon=1e-5, name="norm")(layers.Add(name="sum")([x, y]))
     y = layers.SpatialDropout1D(0.2, name="whole")(y)
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(y)))
+
+
+def moving():
+    """A norm with moving statistics."""
+    x = keras.Input((6,))
+    y = layers.BatchNormalization(name="norm")(layers.Dense(4, name="hidden")(x))
+    return keras.Model(x, layers.Dense(3, name="head")(y))

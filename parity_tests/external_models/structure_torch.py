@@ -357,3 +357,35 @@ class Attends(nn.Module):
         else:
             y = self.norm(x + F.dropout(y, 0.2, self.training))
         return self.head(self.whole(y.transpose(1, 2)).mean(2))
+
+
+class MovingNorm(nn.Module):
+    """A batch norm that keeps the biased variance; share: of the new statistics."""
+
+    def __init__(self, channels: int, share: float) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=1e-3)
+        with torch.no_grad():
+            variance, mean = torch.var_mean(x, 0, correction=0)
+            self.running_mean.lerp_(mean, self.share)
+            self.running_var.lerp_(variance, self.share)
+        return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=1e-3)
+
+
+class Moving(nn.Module):
+    """A port of `moving`. wrong: 'share' where the statistics move by the other share."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.norm = MovingNorm(4, 0.99 if wrong else 0.01)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.hidden(x)))
