@@ -174,6 +174,7 @@ def mutated(name: str) -> Iterator[None]:
         for code in _codes(compile(ast.fix_missing_locations(tree), path, "exec"))
         if code.co_qualname == change.name
     )
+    gc.unfreeze()  # what is frozen is not listed
     for function in [f for f in gc.get_objects() if isinstance(f, FunctionType)]:
         if (function.__code__.co_filename, function.__code__.co_qualname) == (path, change.name):
             _CHANGED[function], function.__code__ = function.__code__, new

@@ -84,7 +84,47 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
     )
     penalties = {name: _penalty(variable) for _, _, name, variable in owned(model)}
     tensors = tuple(info.model_copy(update={"penalty": penalties[info.name]}) for info in found.tensors)
-    return found.model_copy(update={"output_names": _output_names(model), "tensors": tensors})
+    attributes = _attributes(model)
+    called = tuple(
+        info.model_copy(update={"attribute": attributes.get(id(layers[info.path]), "")})
+        for info in found.layers
+    )
+    return found.model_copy(
+        update={"output_names": _output_names(model), "tensors": tensors, "layers": called}
+    )
+
+
+def _attributes(model: keras.Model) -> dict[int, str]:
+    """By id of a layer, what the code of a subclassed model calls it; functional models have their layers' names for that."""
+    found: dict[int, str] = {}
+
+    def visit(value: Any, name: str) -> None:
+        if isinstance(value, keras.Layer):
+            if id(value) in found:
+                return
+            found[id(value)] = name
+            if isinstance(value, keras.Sequential):
+                inner: Any = list(enumerate(value.layers))
+            elif getattr(value, "_functional", None) is not None or hasattr(value, "_inputs_struct"):
+                names = {layer.name for layer in value.layers}
+                # The first of several that Keras itself names: dense, dense_1, ...
+                inner = [
+                    (f"{layer.name}_0" if f"{layer.name}_1" in names else layer.name, layer)
+                    for layer in value.layers
+                ]
+            else:
+                inner = [(key, each) for key, each in vars(value).items() if not key.startswith("_")]
+        elif isinstance(value, dict):
+            inner = list(value.items())
+        elif isinstance(value, list | tuple):
+            inner = list(enumerate(value))
+        else:
+            return
+        for key, each in inner:
+            visit(each, f"{name}.{key}" if name else str(key))
+
+    visit(model, "")
+    return found
 
 
 def _output_names(model: keras.Model) -> tuple[str, ...]:

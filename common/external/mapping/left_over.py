@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from parity.common.external.mapping.candidate_rules import arrangements
-from parity.common.external.mapping.parameter_groups import ParameterGroup
+from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
@@ -37,6 +37,12 @@ def fused(
         if any(fits_one(part, whole) for part in every):
             continue
         found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
+        numbers = [number_of(part) for part in found]
+        if found and None not in numbers:
+            # Branches of a functional model stand in no order of their own; they were made in one.
+            found = [
+                part for _, part in sorted(zip(numbers, found, strict=True), key=lambda each: each[0] or 0)
+            ]
         if found:
             sizes = [part.parts["main"].shape[-1] for part in found]
             doubt = f"{len(found)} layers of Keras's in one of torch's, by shapes and order"
@@ -51,6 +57,8 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
     for part in ours[:_MOST_FUSED]:
         one = part.parts["main"].shape
         same = len(one) > 1 and (*one[-2:-1], *one[:-2]) == shape[1:] and part.op == whole.op
+        # A convolution over one place is a dense layer.
+        same |= len(one) == 2 and (one[0], *_ones(part, whole)) == shape[1:] and whole.op in ("dense", "conv")
         if not same or part.parts.keys() != whole.parts.keys() or part.parts.keys() - {"main", "shift"}:
             break
         found.append(part)
@@ -58,6 +66,11 @@ def _run(ours: Sequence[ParameterGroup], whole: ParameterGroup) -> list[Paramete
             break
     whole_size = sum(each.parts["main"].shape[-1] for each in found)
     return found if len(found) > 1 and whole_size == shape[0] else []
+
+
+def _ones(part: ParameterGroup, whole: ParameterGroup) -> tuple[int, ...]:
+    """The axes of one place that a kernel of torch's has more than a dense kernel of Keras's."""
+    return (1,) * (len(whole.parts["main"].shape) - len(part.parts["main"].shape))
 
 
 def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
@@ -98,6 +111,8 @@ def _by_outputs(
 ) -> list[Pair]:
     """Kernels, and biases where there are some, of one layer whose outputs are those of several; sizes: how many each of these has."""
     joined = "+".join(map(str, sizes))
+    ones = _ones(keras[0], torch[0])
+    kernel = " ".join(["i o -> o i", *map(str, ones)]) if ones else "... i o -> o i ..."
     return [
         Pair(
             keras=tuple(group.parts[slot].info.name for group in keras),
@@ -106,7 +121,7 @@ def _by_outputs(
             source="order",
             doubt=doubt,
         )
-        for slot, rule in (("main", "... i o -> o i ..."), ("shift", "o -> o"))
+        for slot, rule in (("main", kernel), ("shift", "o -> o"))
         if slot in keras[0].parts
     ]
 

@@ -96,10 +96,29 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
     return found
 
 
+def number_of(group: ParameterGroup) -> int | None:
+    """Keras's own number of a layer; None where a person has named it."""
+    name, _, number = group.layer.path.rpartition("/")[2].rpartition("_")
+    stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
+    automatic = stem.replace("_", "") == group.layer.type.rpartition(".")[2].lower()
+    return int(number) if automatic else None
+
+
 def holds_several(outline: Outline) -> bool:
     """Whether any tensor's name says that it holds several."""
     separator = "/" if outline.framework == "tensorflow" else "."
-    return any(_holds(info, separator) for info in outline.tensors if len(info.shape) > 1)
+    layers = {layer.path: layer for layer in outline.layers}
+    return any(
+        _holds(info, layers.get(info.layer), separator) for info in outline.tensors if len(info.shape) > 1
+    )
+
+
+def _above(info: TensorInfo, layer: LayerInfo | None, separator: str) -> str:
+    """What a tensor's own name stands behind: its layer by the attribute that holds it, where there is one, else by its path."""
+    above = info.name.rpartition(separator)[0]
+    if layer is not None and layer.attribute and f"{above}{separator}".startswith(f"{layer.path}{separator}"):
+        return layer.attribute + above.removeprefix(layer.path).replace(separator, ".")
+    return above.replace(separator, ".")
 
 
 def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[str, TensorInfo]]:
@@ -156,14 +175,13 @@ def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
     return ""
 
 
-def _holds(info: TensorInfo, separator: str) -> tuple[str, ...]:
+def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[str, ...]:
     """What a tensor of several holds by its name; () where it is a tensor like others."""
     if info.role in ("in_kernel", "in_bias"):
         return ("query", "key", "value")
     # The words of what holds the tensor: of 'in_proj' in 'attn.in_proj_weight', of 'qkv' in 'attn.qkv.weight'.
-    before, _, last = info.name.rpartition(separator)
-    holder = _ROLE.fullmatch(last)
-    own = (holder[1] if holder else "") or before.rpartition(separator)[2]
+    holder = _ROLE.fullmatch(info.name.rpartition(separator)[2])
+    own = (holder[1] if holder else "") or _above(info, layer, separator).rpartition(".")[2]
     return _FUSED.get(frozenset(words_of(own)[0]), ())
 
 
@@ -173,9 +191,9 @@ def _groups(
     """The tensors of one stem: one group, or one for each of the parts that they hold."""
     op = _op(layer, stem, slots)
     first = slots.get("main") or next(iter(slots.values()))
-    names = _holds(first, separator) if split and "main" in slots else ()
+    names = _holds(first, layer, separator) if split and "main" in slots else ()
     sizes = _part_sizes(first.shape, len(names), layer, separator) if names else None
-    words, numbers = words_of(first.name.rpartition(separator)[0] + separator + stem)
+    words, numbers = words_of(f"{_above(first, layer, separator)}.{stem}")
     if sizes is None or "mean" in slots:
         parts = {slot: Part(info, info.shape) for slot, info in slots.items()}
         return [ParameterGroup(layer, op, parts, words, numbers)]

@@ -20,6 +20,7 @@ from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
     Part,
     holds_several,
+    number_of,
     parameter_groups_of,
 )
 from parity.common.spec.external.mapping import ALSO_FITS, Mapping, Names, Pair, Reasons, Source
@@ -229,20 +230,12 @@ def _orders(ours: Sequence[ParameterGroup]) -> list[Sequence[ParameterGroup]]:
     A model lists branches by their depth; torch's modules stand as they were made, and Keras numbers what has no
     name of its own as it is made: conv2d, conv2d_1, ...
     """
-    numbers = [_number(group) for group in ours]
+    numbers = [number_of(group) for group in ours]
     places = [place for place, number in enumerate(numbers) if number is not None]
     created = list(ours)
     for place, origin in zip(places, sorted(places, key=lambda place: numbers[place] or 0), strict=True):
         created[place] = ours[origin]
     return [ours, created] if created != list(ours) else [ours]
-
-
-def _number(group: ParameterGroup) -> int | None:
-    """Keras's own number of a layer; None where a person has named it."""
-    name, _, number = group.layer.path.rpartition("/")[2].rpartition("_")
-    stem, number = (name, number) if number.isdigit() else (f"{name}_{number}", "0")
-    automatic = stem.replace("_", "") == group.layer.type.rpartition(".")[2].lower()
-    return int(number) if automatic else None
 
 
 def _exchange(found: dict[int, int], fit: _Fit) -> None:

@@ -117,7 +117,7 @@ def use_masks(opened: LoadedPair, masks: Masks | Imported, seed: int) -> None:
 def paired(
     ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], batch: int, flat: Sequence[Shape]
 ) -> Masks:
-    """Pair the calls of two models that drop, in their order: by what they are given, then by shape and rate.
+    """Pair the calls of two models that drop: by what they are given, then in their order by shape and rate.
 
     Args:
         ours, theirs: of Keras's model and of torch's, as `ExternalWorker.dropped` has them.
@@ -153,6 +153,10 @@ def paired(
             if more + worth(i, j) > best[i][j][0]:
                 best[i][j] = more + worth(i, j), ((i, j), *pairs)
     partner = {j: i for i, j in best[0][0][1]}
+    # Branches may be computed in another order: what is given the same numbers is the same call.
+    for (i, j), (agrees, *_) in layouts.items():
+        if agrees and i not in partner.values() and j not in partner and ours[i]["rate"] == theirs[j]["rate"]:
+            partner[j] = i
     torch = []
     for j, site in enumerate(theirs):
         if j in partner:

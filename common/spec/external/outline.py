@@ -46,7 +46,8 @@ class LayerInfo(Spec):
         that we know. type: the class's own qualified name. settings: by canonical name, in canonical meaning
         (momentum as Keras means it, and so on). calls: how often one forward pass called it. inputs, outputs: shapes
         of its first call, with the batch. overridden: the class derives from the one that `kind` names and
-        computes in a way of its own.
+        computes in a way of its own. attribute: what the code of a subclassed Keras model calls it ('blocks.0.query',
+        where its path has 'block/dense'), '' where no attribute holds it; torch's paths are such names.
     """
 
     path: str
@@ -57,6 +58,7 @@ class LayerInfo(Spec):
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
     overridden: bool = False
+    attribute: str = ""
 
 
 class OperationInfo(LayerInfo):
