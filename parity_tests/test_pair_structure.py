@@ -29,6 +29,7 @@ DATA = (
     dict.fromkeys(("images", "drops", "grouped"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
+    | dict.fromkeys(("modulated", "states", "lstm_states"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
 )
 
@@ -193,6 +194,24 @@ WRONG = [
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "missing_layer")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
+    ("modulated", "Modulated", "scale", [("forward/second", "structure:mul 1 + operand 2")]),
+    ("modulated", "Modulated", "shortcut", [("forward/third", "structure:add relu behind, of 1")]),
+    ("modulated", "Modulated", "root", [("forward/mixed", "structure:add sqrt behind, of 1")]),
+    ("modulated", "Modulated", "broadcast", [("forward/narrow", "structure:mul operand 2 along axis 1")]),
+    ("modulated", "Modulated", "transpose", [("forward/narrow", "structure:linear transposed")]),
+    ("modulated", "Modulated", "repeat", [("forward/wide", "structure:repeat each")]),
+    ("modulated", "Modulated", "mean", [("forward/norm", "structure:layer_norm moved before mean")]),
+    ("states", "States", "zeros", [("forward/head", "structure:gru operand 2 from 2")]),
+    ("states", "States", "unit", [("forward/head", "structure:normalize axis 0")]),
+    (
+        "lstm_states",
+        "LstmStates",
+        "zeros",
+        [
+            ("forward/head", "structure:lstm operand 2 from 3"),
+            ("update/first/lstm_cell/bias", "rule:two_biases"),
+        ],
+    ),
     ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
 ]
 
@@ -254,6 +273,9 @@ def test_what_is_wired_otherwise_is_named(
             ("step_dropout", "MaskedSteps"),
             ("last_steps", "LastSteps"),
             ("moving", "Moving"),
+            ("modulated", "Modulated"),
+            ("states", "States"),
+            ("lstm_states", "LstmStates"),
         ]
     ),
 )

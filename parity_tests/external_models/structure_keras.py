@@ -248,3 +248,40 @@ def moving():
     x = keras.Input((6,))
     y = layers.BatchNormalization(name="norm")(layers.Dense(4, name="hidden")(x))
     return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
+def modulated() -> keras.Model:
+    """A scale that is learned as the difference from one, a shortcut, a norm of one's own, and a mean over time."""
+    x = keras.Input((7, 6))
+    scale = layers.Dense(6, name="scale")(x)
+    y = layers.Dense(6, name="second")(layers.Dense(6, name="first")(x) * (1 + scale))
+    y = layers.Dense(6, name="third")(ops.relu(y + x))
+    y = y / ops.sqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + 0.5)
+    y = layers.Dense(7, name="mixed")(y) * ops.reshape(ops.arange(7, dtype="float64") / 7, (1, 7, 1))
+    y = layers.Dense(4, name="narrow")(ops.transpose(y, (0, 2, 1)))
+    y = layers.Dense(5, name="wide")(ops.repeat(y, 2, axis=-1))
+    y = layers.LayerNormalization(epsilon=1e-5, name="norm")(y)
+    return keras.Model(x, layers.Dense(3, name="head")(ops.mean(y, axis=1)))
+
+
+class UnitKernel(layers.Layer):
+    """A product with kernels of length one."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 4), name="kernel")
+
+    def call(self, x):
+        return ops.matmul(x, ops.normalize(self.kernel, axis=0))
+
+
+def states(kind: str = "GRU") -> keras.Model:
+    """A recurrent layer that starts where another one ends."""
+    x = keras.Input((7, 6))
+    layer = getattr(layers, kind)
+    y, *ends = layer(5, return_sequences=True, return_state=True, name="first")(x)
+    y = layer(5, name="second")(y, initial_state=ends if kind == "LSTM" else ends[0])
+    return keras.Model(x, layers.Dense(3, name="head")(UnitKernel(name="unit")(y)))
+
+
+def lstm_states() -> keras.Model:
+    return states("LSTM")

@@ -389,3 +389,43 @@ class Moving(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.norm(self.hidden(x)))
+
+
+class Modulated(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.scale, self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.third, self.mixed, self.narrow = nn.Linear(6, 6), nn.Linear(6, 7), nn.Linear(7, 4)
+        self.wide, self.norm, self.head = nn.Linear(8, 5), nn.LayerNorm(5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale(x)
+        y = self.second(self.first(x) * (scale if "scale" in self.wrong else 1 + scale))
+        y = self.third(F.relu(y) + x if "shortcut" in self.wrong else F.relu(y + x))
+        square = y.pow(2).mean(-1, keepdim=True)
+        y = y / (square.sqrt() + 0.5 if "root" in self.wrong else torch.sqrt(square + 0.5))
+        weights = torch.arange(7, dtype=y.dtype) / 7
+        y = self.mixed(y) * (weights if "broadcast" in self.wrong else weights[:, None])
+        y = self.narrow(y if "transpose" in self.wrong else y.transpose(1, 2))
+        y = self.wide(y.repeat(1, 1, 2) if "repeat" in self.wrong else y.repeat_interleave(2, dim=-1))
+        return self.head(self.norm(y.mean(1)) if "mean" in self.wrong else self.norm(y).mean(1))
+
+
+class States(nn.Module):
+    def __init__(self, wrong: str = "", kind: str = "GRU") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first = getattr(nn, kind)(6, 5, batch_first=True)
+        self.second = getattr(nn, kind)(5, 5, batch_first=True)
+        self.unit, self.head = nn.Parameter(torch.ones(5, 4)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, ends = self.first(x)
+        y, _ = self.second(y, None if "zeros" in self.wrong else ends)
+        return self.head(y[:, -1] @ F.normalize(self.unit, dim=1 if "unit" in self.wrong else 0))
+
+
+class LstmStates(States):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__(wrong, "LSTM")

@@ -15,6 +15,8 @@ from torch.nn import Parameter
 from parity.common.external.process.altering import GRADIENT, MANY, Ways
 from parity.torch_impl.alterations.base import AXES_OF_SEQUENCES, Function, tensors_of
 
+RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
+
 # Calls of which an operand may be another tensor, and those of which weights may be those of another layer.
 TAKING = (
     "add",
@@ -30,6 +32,7 @@ TAKING = (
     "einsum",
     "cat",
     "stack",
+    *RECURRENT,
 )
 WEIGHTED = ("linear", "conv1d", "conv2d", "conv3d", "embedding")
 
@@ -68,12 +71,17 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def apart(func: Function, args: Any, kwargs: Any) -> Ways:
-    """With its input kept as it is, of a call that changes it in place."""
+def changes_in_place(func: Function, args: Any, kwargs: Any) -> bool:
+    """Return whether a call changes its first operand."""
     name = getattr(func, "__name__", "")
     in_place = kwargs.get("inplace") is True or (name in ACTIVATIONS and len(args) > 1 and args[-1] is True)
     in_place |= name.rstrip("_") != name and (not name.startswith("__") or name in _IN_PLACE)
-    if not in_place or not args or not isinstance(args[0], Tensor):
+    return in_place and bool(args) and isinstance(args[0], Tensor)
+
+
+def apart(func: Function, args: Any, kwargs: Any) -> Ways:
+    """With its input kept as it is, of a call that changes it in place."""
+    if not changes_in_place(func, args, kwargs):
         return {}
     text = "changes its input in place, which another call reads"
     return {"in place": (text, lambda: func(args[0].clone(), *args[1:], **kwargs))}
@@ -109,6 +117,7 @@ _OPPOSITES: dict[str, tuple[str, Function]] = {
     **dict.fromkeys(("mul", "multiply", "imul"), ("divides by the second operand", torch.div)),
     **dict.fromkeys(("div", "truediv", "true_divide", "itruediv"), ("multiplies the operands", torch.mul)),
 }
+_FACTORS = ("mul", "multiply", "imul")
 _SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
 
 
@@ -123,6 +132,33 @@ def _of_operands(name: str, func: Function, args: Any) -> Ways:
         text = "takes operand 2 as it is, and its {} is right"
         ways["root"] = (text.format("square root"), lambda: func(args[0], by**0.5))
         ways["square"] = (text.format("square"), lambda: func(args[0], by * by))
+    for place in range(2) if name in _FACTORS and len(tensors_of(args)) == 2 else ():
+        # Of a scale that is learned as the difference from one, and of a gate that lets the rest of one through.
+        for text, other in (("1 + operand", lambda x: 1 + x), ("1 - operand", lambda x: 1 - x)):
+            given = [other(each) if at == place else each for at, each in enumerate(args)]
+            told = f"takes operand {place + 1} as it is, and {text} {place + 1} is right"
+            ways[f"{MANY} {text} {place + 1}"] = (told, partial(func, *given))
+    return ways | _broadcast(func, args)
+
+
+def _broadcast(func: Function, args: Any) -> Ways:
+    """The smaller operand along another axis of the larger one that is as long."""
+    if len(tensors_of(args)) != 2 or args[0].shape == args[1].shape:
+        return {}
+    ways: Ways = {}
+    for place, small in enumerate(args):
+        large = args[1 - place]
+        axes = [axis for axis, size in enumerate(small.shape, large.dim() - small.dim()) if size != 1]
+        if small.dim() > large.dim() or len(axes) != 1:
+            continue
+        size = small.numel()
+        for axis in range(large.dim()):
+            if axis == axes[0] or large.shape[axis] != size:
+                continue
+            shape = [size if each == axis else 1 for each in range(large.dim())]
+            given = [small.reshape(shape) if each is small else each for each in args]
+            text = f"takes operand {place + 1} along axis {axes[0]}, and along axis {axis} is right"
+            ways[f"operand {place + 1} along axis {axis}"] = (text, partial(func, *given))
     return ways
 
 
@@ -135,8 +171,9 @@ def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tup
     first = 0 if args and isinstance(args[0], str) else 1
     for back, (name, result) in enumerate(reversed(list(results)), start=1):
         for place, operand in enumerate(operands):
-            plain = isinstance(operand, Tensor) and not isinstance(operand, Parameter)
-            same = plain and isinstance(result, Tensor) and result.shape == operand.shape
+            # The states of an LSTM are two.
+            shapes = [[each.shape for each in _states(both)] for both in (operand, result)]
+            same = bool(shapes[0]) and shapes[0] == shapes[1] and not isinstance(operand, Parameter)
             if not same or any(result is each for each in operands):
                 continue
             number = place + first
@@ -145,6 +182,12 @@ def other_operands(func: Function, args: Any, kwargs: Any, results: Iterable[tup
             given = (changed, *args[1:]) if joined else tuple(changed)
             ways[f"{MANY} operand {number} from {back}"] = (text, partial(func, *given, **kwargs))
     return ways
+
+
+def _states(operand: Any) -> list[Tensor]:
+    """The tensors of an operand that is one, or the two states of an LSTM."""
+    both = operand if isinstance(operand, tuple) and len(operand) == 2 else (operand,)
+    return [each for each in both if isinstance(each, Tensor)] if len(tensors_of(both)) == len(both) else []
 
 
 # A layer's path and its own parameters by name; and by a parameter's identity its layer, with those of the same kind and shapes.
@@ -181,6 +224,15 @@ def other_weights(func: Function, args: Any, kwargs: Any, layers: Alike, most: i
         text = f"uses the weights of {path}, and those of {other} are right"
         ways[f"{MANY} weights of {other}"] = (text, partial(func, *changed, **rest))
     return ways
+
+
+def transposed(func: Function, args: Any, kwargs: Any) -> Ways:
+    """Its input with the last two axes exchanged."""
+    given = args[0] if args else None
+    if not isinstance(given, Tensor) or given.dim() < AXES_OF_SEQUENCES or given.shape[-1] != given.shape[-2]:
+        return {}
+    text = "takes its input as it is, and with the last two axes exchanged is right"
+    return {f"{MANY} transposed": (text, lambda: func(given.transpose(-1, -2), *args[1:], **kwargs))}
 
 
 def followed(name: str, stock: Callable[[], Any]) -> Ways:

@@ -230,6 +230,63 @@ def _both_ends(given: Tensor, parts: tuple[Any, ...]) -> Ways:
     }
 
 
+def repeated(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Each element several times in place of all of them several times, or the other way round."""
+    given = args[0] if args else kwargs.get("input")
+    if name == "repeat_interleave":
+        told = dict(zip(("input", "repeats", "dim"), args, strict=False)) | kwargs
+        times, axis = told.get("repeats"), told.get("dim")
+        if not isinstance(given, Tensor) or not isinstance(times, int) or not isinstance(axis, int):
+            return {}
+        text = (
+            f"repeats each element of axis {axis} {times} times, and all of them one after another is right"
+        )
+        return {"one after another": (text, lambda: torch.cat([given] * times, dim=axis))}
+    sizes = args[1] if len(args) > 1 and isinstance(args[1], tuple | list) else args[1:]
+    several = [place for place, size in enumerate(sizes) if size != 1]
+    if kwargs or not isinstance(given, Tensor) or len(sizes) != given.dim() or len(several) != 1:
+        return {}
+    axis, times = several[0], sizes[several[0]]
+    if given.shape[axis] == 1:
+        return {}
+    text = f"repeats the elements of axis {axis} one after another, and each {times} times is right"
+    return {"each": (text, lambda: given.repeat_interleave(times, dim=axis))}
+
+
+def transposed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Axes in another order that gives the same shape."""
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, Tensor) or given.dim() < AXES_OF_SEQUENCES:
+        return {}
+    result = func(*args, **kwargs)
+    ways: Ways = {}
+    if result.shape == given.shape:
+        ways["absent"] = ("exchanges axes, and Keras does not", lambda: given.clone())
+    if name != "permute":
+        return ways
+    now = args[1] if len(args) > 1 and isinstance(args[1], tuple | list) else kwargs.get("dims", args[1:])
+    plain = tuple(range(given.dim()))
+    for order in itertools.permutations(plain):
+        fits = tuple(given.shape[axis] for axis in order) == tuple(result.shape) and order[0] == now[0]
+        if fits and order not in (plain, tuple(axis % given.dim() for axis in now)):
+            text = f"puts the axes in the order {tuple(now)}, and {order} is right"
+            ways[f"order {order}"] = (text, partial(torch.permute, given, order))
+    return ways
+
+
+def shuffled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Blocks of pixels from channels in the order in which TensorFlow's depth_to_space takes them."""
+    given, factor = args
+    batch, channels, *places = given.shape
+    text = "takes channels of one colour together, and those of one pixel together, as depth_to_space does, is right"
+
+    def of_pixels() -> Tensor:
+        parted = given.reshape(batch, factor * factor, channels // factor**2, *places)
+        return func(parted.transpose(1, 2).reshape(given.shape), factor)
+
+    return {} if kwargs or channels == factor**2 else {"by pixels": (text, of_pixels)}
+
+
 def rolled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Along the same axes the other way."""
     given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
@@ -246,6 +303,13 @@ def flipped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
 def recurrent(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """The state of the last layer of a recurrent net as it is at the other end of the sequence."""
+    ways: Ways = {}
+    states = args[1] if isinstance(args[1], tuple) else (args[1],)
+    if not isinstance(args[2], Tensor) and any(bool(state.any()) for state in states):
+        zeros = tuple(torch.zeros_like(state) for state in states)
+        start = zeros if isinstance(args[1], tuple) else zeros[0]
+        text = "starts from states that it is given, and zeros are right"
+        ways["from zeros"] = (text, partial(func, args[0], start, *args[2:], **kwargs))
     # Of packed sequences the second operand has their lengths.
     if (
         kwargs
@@ -253,7 +317,7 @@ def recurrent(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         or not isinstance(args[2], tuple | list)
         or args[0].dim() != AXES_OF_SEQUENCES
     ):
-        return {}
+        return ways
     both, axis = bool(args[7]), int(bool(args[8]))
 
     def ended(step: int) -> Any:
@@ -264,7 +328,6 @@ def recurrent(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
     if both:
         text = "gives the state of the direction that runs backward where it ends, at the first step, and the last step is right"
-        return {"last step": (text, partial(ended, -1))}
-    return {
-        "first step": ("gives the state at the last step, and the first step is right", partial(ended, 0))
-    }
+        return ways | {"last step": (text, partial(ended, -1))}
+    text = "gives the state at the last step, and the first step is right"
+    return ways | {"first step": (text, partial(ended, 0))}

@@ -38,6 +38,7 @@ def scored(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     if name in ("cross_entropy", "nll_loss") and "ignore_index" not in kwargs and len(args) < 5:
         text = "counts targets of class 0, and leaving them out (ignore_index=0) is right"
         ways["ignore 0"] = (text, partial(func, *args, **kwargs, ignore_index=0))
+    ways |= _element_by_element(func, args, kwargs)
     now = kwargs.get("reduction", "mean")
     for other in ("mean", "sum"):
         if len(args) < 4 and now in ("mean", "sum") and other != now:
@@ -52,12 +53,26 @@ def rounded_at_zero(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     key, other = ("beta", "delta") if name == "smooth_l1_loss" else ("delta", "beta")
     exchanged = F.huber_loss if name == "smooth_l1_loss" else F.smooth_l1_loss
     rest = {"reduction": given.get("reduction", "mean"), other: given.get(key, 1.0)}
+    ways = _element_by_element(func, args, kwargs)
     if len(args) > 2 or rest[other] == 1:
-        return {}
+        return ways
     text = (
         f"is there with {key} {rest[other]:g}, and {exchanged.__name__} with {other} {rest[other]:g} is right"
     )
-    return {"other": (text, partial(exchanged, given["input"], given["target"], **rest))}
+    return ways | {"other": (text, partial(exchanged, given["input"], given["target"], **rest))}
+
+
+def _element_by_element(func: Function, args: Any, kwargs: Any) -> Ways:
+    """What is broadcast although both have as many elements."""
+    given = dict(zip(("input", "target"), args, strict=False)) | kwargs
+    one, other = given.get("input"), given.get("target")
+    known = isinstance(one, Tensor) and isinstance(other, Tensor)
+    if not known or one.shape == other.shape or one.numel() != other.numel() or not other.is_floating_point():
+        return {}
+    text = f"broadcasts {tuple(one.shape)} and {tuple(other.shape)}, and element by element is right"
+    call = partial(func, one, other.reshape(one.shape), *args[2:])
+    rest = {key: value for key, value in kwargs.items() if key not in ("input", "target")}
+    return {"element by element": (text, partial(call, **rest))}
 
 
 def counted(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from parity.common.external.process.altering import Ways
 from parity.torch_impl.alterations.base import Function
@@ -29,7 +30,7 @@ _MOST_MASKS = 6
 def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Along another axis than that of the batch; `place` of its argument."""
     key = "dim" if "dim" in kwargs or "axis" not in kwargs else "axis"
-    axis = kwargs.get(key, args[place] if len(args) > place else None)
+    axis = kwargs.get(key, args[place] if len(args) > place else 1 if name == "normalize" else None)
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, Tensor):
         return {}
@@ -56,10 +57,11 @@ def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> 
                 ways[other] = (text, partial(reduced, given, axis, keep))
     if several:
         return ways
-    for other in range(1, given.dim()):
+    # A parameter has no axis of the batch.
+    for other in range(0 if isinstance(given, Parameter) else 1, given.dim()):
         if other == axis % given.dim():
             continue
-        if key in kwargs:
+        if key in kwargs or len(args) <= place:
             call = partial(func, *args, **{**kwargs, key: other})
         else:
             call = partial(func, *args[:place], other, *args[place + 1 :], **kwargs)

@@ -12,12 +12,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from parity.common.external.process.altering import Altering, Ways
-from parity.torch_impl.alterations import arithmetic, arrangement, constants, losses, masks, reductions
+from parity.torch_impl.alterations import arithmetic, arrangement, constants, losses, masks, order, reductions
 from parity.torch_impl.alterations.base import Function, same, tensors_of
 from parity.torch_impl.external.dropped import DROPPING, Drops
 
 # They compute nothing; taps make some, too.
 _COPIES = ("clone", "detach", "to", "requires_grad", "contiguous", "get", "from_numpy")
+
+# What a norm may stand before or behind.
+_BESIDE_NORMS = (*arithmetic.ACTIVATIONS, "mean", "amax")
 
 # What padding takes no part in, where a mask says so: reductions, and the weights of attention.
 _MASKED = ("mean", "sum", "amax", "max", "softmax", "log_softmax")
@@ -35,7 +38,7 @@ class _Functions(TorchFunctionMode):
     def __init__(self, altering: Altering, model: Any) -> None:
         super().__init__()
         self._altering, self._model = altering, model
-        self._drops, self._masks = Drops(), reductions.Masks()
+        self._drops, self._masks, self._order = Drops(), reductions.Masks(), order.Order()
         self._alike = arithmetic.alike(model)
         # What was padded with zeros last, and ones where it is no padding.
         self._padding: tuple[Tensor, Tensor] | None = None
@@ -70,13 +73,18 @@ class _Functions(TorchFunctionMode):
         given = tensors_of(args[:1])
         if name in arithmetic.NORMS and given:
             ways |= self._moved(partial(func, **kwargs), args)
-        before = given[0].clone() if name in arithmetic.ACTIVATIONS and given else None
+        ways |= self._order.ways(name, func, args, kwargs)
+        changed = arithmetic.changes_in_place(func, args, kwargs)
+        before = given[0].clone() if given and (changed or name in _BESIDE_NORMS) else None
         numbers = constants.numbers_of(name, args, kwargs)
         other = partial(constants.with_number, name, func, args, kwargs)
         result = altering.call(name, ways, stock, numbers, other) if ways or numbers else stock()
         if name == "pad":
             self._padding = _zeros_around(result, args, kwargs)
-        if before is not None:
+        self._order.keep(name, func, args if before is None else (before, *args[1:]), kwargs, result)
+        if name in arithmetic.RECURRENT:
+            altering.results.append((f"{name} (its last states)", result[1] if name != "lstm" else tuple(result[1:])))
+        if before is not None and name in _BESIDE_NORMS:
             if self._due is not None and same(before, self._due[0]):
                 result = self._due[1](result)
             self._function = result, name, before, lambda x: func(x, *args[1:], **kwargs)
@@ -92,6 +100,8 @@ class _Functions(TorchFunctionMode):
             ways |= arithmetic.other_operands(func, args, kwargs, self._altering.results)
         if name in arithmetic.WEIGHTED and not self._altering.in_loss:
             ways |= arithmetic.other_weights(func, args, kwargs, self._alike)
+        if name == "linear":
+            ways |= arithmetic.transposed(func, args, kwargs)
         if name in (*arithmetic.WEIGHTED, *arithmetic.NORMS) and name != "embedding":
             ways |= arithmetic.followed(name, stock)
         if name in (
@@ -165,11 +175,14 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(arithmetic.ACTIVATIONS, arithmetic.activated),
     **dict.fromkeys(arithmetic.NORMS, arithmetic.normalized),
     "flip": arrangement.flipped,
+    **dict.fromkeys(("repeat", "repeat_interleave"), arrangement.repeated),
+    **dict.fromkeys(("transpose", "swapaxes", "permute"), arrangement.transposed),
+    "pixel_shuffle": arrangement.shuffled,
     "roll": arrangement.rolled,
     **dict.fromkeys(("matmul", "bmm"), arithmetic.multiplied),
     **dict.fromkeys(("chunk", "split", "tensor_split", "unbind"), arrangement.divided),
     **dict.fromkeys(("max", "min"), reductions.extreme),
-    **dict.fromkeys(("gru", "lstm", "rnn_tanh", "rnn_relu"), arrangement.recurrent),
+    **dict.fromkeys(arithmetic.RECURRENT, arrangement.recurrent),
     "detach": arithmetic.attached,
     "embedding": arithmetic.embedded,
 }

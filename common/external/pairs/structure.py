@@ -54,6 +54,8 @@ class Structure:
         self._bench = bench
         self._right: set[tuple[str, str | None]] = set()
         self._made: set[tuple[str, int]] = set()
+        # The share of the time of a search that the next one has.
+        self._patience = 1.0
 
     def causes(
         self,
@@ -86,7 +88,8 @@ class Structure:
             return deviation <= limits.LIVE_FLOAT64 and keeps(alterations)
 
         # A search in a large model ends, too.
-        left = limits.SECONDS_OF_TRIALS / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
+        seconds = limits.SECONDS_OF_TRIALS * self._patience
+        left = seconds / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
         singles, pairs = (min(most, int(left) + 1) for most in (limits.ALTERATIONS_TRIED, limits.PAIRS_TRIED))
         torch = [
             each
@@ -125,7 +128,7 @@ class Structure:
             )
             found = next((each for each in tried if agrees(each, tensor)), None)
         if found is None and math.isfinite(tensor.deviation):
-            numbers = _by_numbers(self._calls("torch", tensor, training), around.deviation_with)
+            numbers = _by_numbers(self._calls("torch", tensor, training), around.deviation_with, seconds)
             numbers = numbers if numbers and keeps(numbers) else []
             found = numbers if numbers and numbers[0].is_written else None
         # Of what another shape hides, two at once could be anything.
@@ -137,6 +140,8 @@ class Structure:
                 next((each for each in itertools.chain(some, more) if agrees(each)), None) or numbers or None
             )
         if found is None:
+            # Where many places deviate by what is not known here, all of them together end in a minute or two.
+            self._patience /= 2
             return []
         found = _needed(found, agrees)
         if {(each.side, each.way) for each in found} == {("torch", "absent"), ("keras", "absent")}:
@@ -199,7 +204,7 @@ class Structure:
                 yield from [alike[each]] if each in alike else []
                 yield [each]
             own = ((number, call, "") for number, call in enumerate(calls) if call["in_loss"])
-            numbers = _by_numbers(own, tensor.deviation_with)
+            numbers = _by_numbers(own, tensor.deviation_with, limits.SECONDS_OF_TRIALS)
             numbers = [replace(each, text=f"loss: {each.text}") for each in numbers]
             # A number that nobody would write stands for something else.
             yield from [numbers] if numbers and numbers[0].is_written else []
@@ -241,13 +246,16 @@ class Structure:
 
 
 def _by_numbers(
-    calls: Iterable[tuple[int, dict[str, Any], str]], deviation: Callable[[Sequence[Alteration]], float]
+    calls: Iterable[tuple[int, dict[str, Any], str]],
+    deviation: Callable[[Sequence[Alteration]], float],
+    seconds: float,
 ) -> list[Alteration]:
     """Calls of torch's in which another number makes a deviation vanish, one or all that have the same number; [] where none does.
 
     Args:
         calls: as `Structure._calls` gives them.
         deviation: with some alterations.
+        seconds: that this may take.
     """
     groups: dict[tuple[str, str, float], list[tuple[int, str]]] = {}
     for call, facts, where in calls:
@@ -257,7 +265,7 @@ def _by_numbers(
     every += [_Constant(*key, tuple(members)) for key, members in groups.items() if len(members) > 1]
     began = time.monotonic()
     for constant in every[: limits.CONSTANTS_TRIED]:
-        if time.monotonic() - began > limits.SECONDS_OF_TRIALS:
+        if time.monotonic() - began > seconds:
             break
         found = fitted(partial(_deviation_at, constant, deviation), constant.value)
         if found is not None:
