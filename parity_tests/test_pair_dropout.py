@@ -68,6 +68,9 @@ def test_where_no_numbers_agree_the_plainest_layout_is_taken(layout: str) -> Non
         # One too many on either side, of the same shape: what they are given tells.
         ([site(X), site(X + 1)], [site(X + 1)], (["0", "1"], ["1"])),
         ([site(X + 1)], [site(X), site(X + 1)], (["0"], ["torch 0", "0"])),
+        # Branches in another order: what is given the same is the same call.
+        ([site(X), site(X + 1)], [site(X + 1), site(X)], (["0", "1"], ["1", "0"])),
+        ([site(X, 0.1), site(X + 1, 0.2)], [site(X + 1, 0.1), site(X, 0.2)], (["0", "1"], ["1", "torch 1"])),
         # Nothing is given the same: rates and kinds tell, in the order of the pass.
         ([site(X, 0.1), site(X, 0.2)], [site(X + 9, 0.2)], (["0", "1"], ["1"])),
         ([site(X), site(X, shared=(1, 2))], [site(X + 9, shared=(1, 2))], (["0", "1"], ["1"])),

@@ -119,3 +119,29 @@ def custom() -> keras.Model:
     inputs = keras.Input((6,), dtype="int32")
     x = Custom(name="custom")(layers.Embedding(11, 8, name="table")(inputs))
     return keras.Model(inputs, layers.Dense(11, name="top")(x))
+
+
+class Experts(keras.Model):
+    """Layers of one shape that their attributes alone tell apart: Keras numbers them dense, dense_1, ..."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (layers.Dense(16, use_bias=False) for _ in range(3))
+        self.experts = [{"gate": layers.Dense(16), "up": layers.Dense(16)} for _ in range(3)]
+        self.top = keras.Sequential([layers.Dense(16, activation="relu"), layers.Dense(3)])
+
+    def call(self, x):
+        scores = ops.softmax(ops.matmul(self.query(x), ops.transpose(self.key(x), (0, 2, 1))))
+        y = ops.matmul(scores, self.value(x))
+        for number, each in enumerate(self.experts):
+            y = y + (number + 1) * ops.silu(each["gate"](y)) * each["up"](y)
+        return self.top(y)
+
+
+def fused() -> keras.Model:
+    """Three dense layers over places, computed in another order than they were made in."""
+    inputs = keras.Input((6, 16))
+    query, key, value = layers.Dense(8), layers.Dense(8), layers.Dense(8)
+    keys = key(inputs)
+    scores = ops.softmax(ops.matmul(query(inputs), ops.transpose(keys, (0, 2, 1))))
+    return keras.Model(inputs, layers.Dense(3, name="top")(ops.matmul(scores, value(inputs))))

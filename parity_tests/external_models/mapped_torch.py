@@ -231,3 +231,39 @@ class Custom(nn.Module):
 
     def forward(self, tokens):
         return self.out(self.body(self.emb(tokens)))
+
+
+class Expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up_proj, self.gate_proj = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return F.silu(self.gate_proj(x)) * self.up_proj(x)
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.v_proj, self.k_proj, self.q_proj = (nn.Linear(16, 16, bias=False) for _ in range(3))
+        self.experts = nn.ModuleList(Expert() for _ in range(3))
+        self.top = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        value, key, query = self.v_proj(x), self.k_proj(x), self.q_proj(x)
+        y = (query @ key.transpose(1, 2)).softmax(-1) @ value
+        for number, each in enumerate(self.experts):
+            y = y + (number + 1) * each(y)
+        return self.top(y)
+
+
+class Fused(nn.Module):
+    """One convolution of one place makes query, key and value."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Conv1d(16, 24, 1), nn.Linear(8, 3)
+
+    def forward(self, x):
+        query, key, value = self.qkv(x.transpose(1, 2)).transpose(1, 2).chunk(3, -1)
+        return self.out((query @ key.transpose(1, 2)).softmax(-1) @ value)

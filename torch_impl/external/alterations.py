@@ -83,7 +83,9 @@ class _Functions(TorchFunctionMode):
             self._padding = _zeros_around(result, args, kwargs)
         self._order.keep(name, func, args if before is None else (before, *args[1:]), kwargs, result)
         if name in arithmetic.RECURRENT:
-            altering.results.append((f"{name} (its last states)", result[1] if name != "lstm" else tuple(result[1:])))
+            altering.results.append(
+                (f"{name} (its last states)", result[1] if name != "lstm" else tuple(result[1:]))
+            )
         if before is not None and name in _BESIDE_NORMS:
             if self._due is not None and same(before, self._due[0]):
                 result = self._due[1](result)
