@@ -438,7 +438,7 @@ FRAMEWORKS = {
     "custom": (WORDS, "Custom", {}),
     "sequences": (STEPS, "Sequences", {}),
     "Experts": (TOKENS, "Experts", {}),
-    "fused": (TOKENS, "Fused", {}),
+    "projections": (TOKENS, "Projections", {}),
 }
 # What only the right layouts give, for the cases where several fit the shapes.
 RULES = {
@@ -453,7 +453,7 @@ RULES = {
     "attention, by head": {"attend_0/query/kernel": "n i h k -> (h n k) i; h=4"},
     "recurrent": {"gated/gru_cell/kernel": "gru", "gated/gru_cell/bias": "gru_bias"},
     "custom": {"custom/mix": "transpose", "custom/cls_token": "same"},
-    "fused": {"dense/kernel": "i o -> o i 1; o=8+8+8"},
+    "projections": {"dense/kernel": "i o -> o i 1; o=8+8+8"},
 }
 PARTNERS = {
     "branches": {"l1/kernel": "m.0.x.2.weight", "l2/kernel": "m.0.x.4.weight", "l3/kernel": "m.0.x.1.weight"}
@@ -464,7 +464,7 @@ PARTNERS = {
 }
 
 
-IN_CI = ("branches", "unnamed", "Experts", "fused", "attention, nn.MultiheadAttention")
+IN_CI = ("branches", "unnamed", "Experts", "projections", "attention, nn.MultiheadAttention")
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class Experts(keras.Model):
         return self.top(y)
 
 
-def fused() -> keras.Model:
+def projections() -> keras.Model:
     """Three dense layers over places, computed in another order than they were made in."""
     inputs = keras.Input((6, 16))
     query, key, value = layers.Dense(8), layers.Dense(8), layers.Dense(8)

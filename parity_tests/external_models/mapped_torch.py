@@ -257,7 +257,7 @@ class Experts(nn.Module):
         return self.top(y)
 
 
-class Fused(nn.Module):
+class Projections(nn.Module):
     """One convolution of one place makes query, key and value."""
 
     def __init__(self):

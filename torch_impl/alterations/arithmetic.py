@@ -132,13 +132,29 @@ def _of_operands(name: str, func: Function, args: Any) -> Ways:
         text = "takes operand 2 as it is, and its {} is right"
         ways["root"] = (text.format("square root"), lambda: func(args[0], by**0.5))
         ways["square"] = (text.format("square"), lambda: func(args[0], by * by))
-    for place in range(2) if name in _FACTORS and len(tensors_of(args)) == 2 else ():
+    floating = name in _FACTORS and all(
+        isinstance(each, Tensor) and each.is_floating_point() for each in args
+    )
+    for place in range(2) if floating else ():
         # Of a scale that is learned as the difference from one, and of a gate that lets the rest of one through.
-        for text, other in (("1 + operand", lambda x: 1 + x), ("1 - operand", lambda x: 1 - x)):
-            given = [other(each) if at == place else each for at, each in enumerate(args)]
+        for text, function in (("1 + operand", _one_plus), ("1 - operand", _one_minus)):
             told = f"takes operand {place + 1} as it is, and {text} {place + 1} is right"
-            ways[f"{MANY} {text} {place + 1}"] = (told, partial(func, *given))
+            call = partial(with_operand, place, function, func, args)
+            ways[f"{MANY} {text} {place + 1}"] = (told, call)
     return ways | _broadcast(func, args)
+
+
+def _one_plus(factor: Tensor) -> Tensor:
+    return 1 + factor
+
+
+def _one_minus(factor: Tensor) -> Tensor:
+    return 1 - factor
+
+
+def with_operand(place: int, function: Function, func: Function, args: Any) -> Any:
+    """Call a function with another function of one of its operands in that operand's place."""
+    return func(*[function(each) if at == place else each for at, each in enumerate(args)])
 
 
 def _broadcast(func: Function, args: Any) -> Ways:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from parity.common.external.process.altering import Ways
-from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN
+from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN, with_operand
 from parity.torch_impl.alterations.base import Function, same
 
 _SUMS = ("add", "radd", "iadd", "sub", "isub", "subtract", "rsub")
@@ -65,7 +65,7 @@ class Order:
         return {
             f"of operand {place + 1}": (
                 f"is of a sum, and {name} of the sum's operand {place + 1} alone, before the other is added, is right",
-                partial(_summed, func, operands, place, function),
+                partial(with_operand, place, function, func, operands),
             )
             for place, operand in enumerate(operands)
             if isinstance(operand, Tensor) and operand.is_floating_point()
@@ -83,7 +83,3 @@ def _of_one(name: str, func: Function, args: Any, kwargs: Any) -> Function | Non
 
 def _then(function: Function, func: Function, args: Any) -> Any:
     return function(func(*[each.clone() if isinstance(each, Tensor) else each for each in args]))
-
-
-def _summed(func: Function, operands: Any, place: int, function: Function) -> Any:
-    return func(*[function(each) if at == place else each for at, each in enumerate(operands)])
