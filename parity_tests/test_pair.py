@@ -510,7 +510,7 @@ UPDATES: dict[str, tuple[float, str, str, list[str], bool]] = {
     "AdamW and Adam": (0.0, "adamw", "coupled_adam", ["epsilon_place", "weight_decay_mode"], False),
     "AdamW of another decay": (0.0, "adamw_default", "adamw", ["epsilon_place", "weight_decay"], False),
     "L2 and Adam": (0.01, "adam", "coupled_adam", ["epsilon_place"], True),
-    "L2 and half of it": (0.005, "adam", "coupled_adam", ["epsilon_place", "weight_decay"], False),
+    "L2 and half of it": (0.005, "adam", "coupled_adam", ["epsilon_place", "weight_decay"], True),
     "L2 and SGD": (0.01, "sgd", "decaying_sgd", [], True),
     "L2 and SGD without biases": (0.01, "sgd", "sgd_of_kernels", ["decay_mask"], True),
     # Classes of one's own, told from what they do.
@@ -548,6 +548,8 @@ def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFac
             named = sorted(each.cause.removeprefix("setting:") if each is not None else "" for each in told)
             assert named == causes, (name, updates.findings)
             assert {each.confidence for each in told if each is not None} <= {"confirmed"}
+            if name == "L2 and half of it":
+                assert any("weight_decay=0.01" in each.fix for each in told if each is not None)
             assert bool(bench.decayed) == decayed, name
 
 

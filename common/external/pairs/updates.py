@@ -147,6 +147,8 @@ def compare_updates(
         if rules[0] is not None and rules[1] is not None:
             formula = _Formula(rules[0], rules[1], before, seen)
             own = any(info is not None and info.base for info in (each.optimizer for each in bench.outlines))
+            if decaying is not None:
+                suspects = _of_penalty(suspects, rules[0].weight_decay or 0.0, rules[1].weight_decay or 0.0)
             causes = formula.causes(_differences(rules[0], rules[1]) if own else suspects)
             notes += formula.notes
     finding = Finding(0, "update", off[0].name, (), tuple(off), ())
@@ -226,14 +228,36 @@ def _as_adam(spec: OptimizerBase | None) -> OptimizerBase | None:
 def _decaying(
     ours: OptimizerBase, theirs: OptimizerBase, penalties: Penalties, state: Arrays
 ) -> OptimizerBase | None:
-    """Keras's optimizer with the L2 penalty as torch's coupled weight decay; None where it is none, or another."""
-    decay = theirs.weight_decay
-    coupled = not ours.weight_decay and decay and theirs.weight_decay_mode == "coupled"
-    if not coupled or any(l1 or 2 * l2 != decay for l1, l2 in penalties.values()):
+    """Keras's optimizer with the L2 penalty as a coupled weight decay; None where it is none, or torch's has none."""
+    coupled = not ours.weight_decay and theirs.weight_decay and theirs.weight_decay_mode == "coupled"
+    factors = set(penalties.values())
+    if not coupled or len(factors) > 1:
+        return None
+    ((l1, l2),) = factors
+    decay = 2 * l2
+    if l1:
         return None
     spared = sorted(glob.escape(name) for name in state.keys() - penalties.keys())
     mask = {"decay_mask": spared} if spared else {}
     return with_fields(ours, {"weight_decay": decay, "weight_decay_mode": "coupled", **mask})
+
+
+def _of_penalty(suspects: Sequence[Difference], due: float, decay: float) -> list[Difference]:
+    """Differences of settings where an L2 penalty of Keras's is its weight decay."""
+    penalty = f"{due:g} (an L2 penalty of {due / 2:g})"
+    return [
+        suspect
+        if suspect.setting != "weight_decay"
+        else suspect.model_copy(
+            update={
+                "keras_value": penalty,
+                "torch_value": decay,
+                "fix_torch": f"weight_decay={due:g}",
+                "fix_keras": f"L2({decay / 2:g})",
+            }
+        )
+        for suspect in suspects
+    ]
 
 
 def _mapped(bench: Bench, state: Arrays) -> Arrays:
