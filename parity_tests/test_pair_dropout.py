@@ -86,6 +86,13 @@ def test_calls_that_drop_are_paired_by_what_they_are_given(keras: Any, torch: An
     )
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_axes_of_one_length_are_those_of_pictures_where_torch_has_convolutions(first: bool) -> None:
+    keras, other = np.random.default_rng(1).normal(size=(2, BATCH, 4, 4, 4))
+    (planned,) = paired([site(keras)], [site(other)], BATCH, [], first).torch
+    assert planned.order == ((0, 3, 1, 2) if first else (0, 1, 2, 3))
+
+
 def test_what_belongs_to_no_sample_is_refused() -> None:
     with pytest.raises(ExternalModelError, match="first axis is not that of the 6 samples"):
         paired([], [site(X[:5])], BATCH, [])

@@ -90,8 +90,10 @@ def parameter_groups_of(outline: Outline, left_out: Iterable[str], split: bool) 
         contains = any(other != path and other.startswith(inside) for other in owned)
         # A list of parameters is not called itself.
         contains |= passed and not layer.calls
-        for stem, members in _stems(layer, owned[path]).items():
-            new = _groups(layer, stem, members, separator, split)
+        stems = _stems(layer, owned[path])
+        for stem, members in stems.items():
+            op = _op(layer, stem, members, [slots for other, slots in stems.items() if other != stem])
+            new = _groups(layer, op, stem, members, separator, split)
             found += [replace(group, contains=contains) for group in new]
     return found
 
@@ -160,8 +162,13 @@ def _is_norm(slots: dict[str, TensorInfo], shape: Shape) -> bool:
     return all(slot in ("main", "shift") and info.shape == shape for slot, info in slots.items())
 
 
-def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
-    kind = layer.kind
+def _op(
+    layer: LayerInfo, stem: str, slots: dict[str, TensorInfo], beside: Sequence[dict[str, TensorInfo]]
+) -> str:
+    kind, main = layer.kind, slots.get("main")
+    kernels = [each["main"] for each in beside if "main" in each]
+    if main is not None and "mean" not in slots and _axes(main) < 2 <= max(map(_axes, kernels), default=0):
+        return ""  # a gain of a layer with a kernel: neither a norm nor such a layer by itself
     if any(name in kind for name in _RECURRENT) or "recurrent" in slots:
         return "recurrent"
     op = next((op for op in ("norm", "conv", "embedding") if op in kind), None)
@@ -169,10 +176,14 @@ def _op(layer: LayerInfo, stem: str, slots: dict[str, TensorInfo]) -> str:
         return op
     if kind in ("dense", "attention", "self_attention", "cross_attention", "einsum_dense"):
         return "dense"
-    main = slots.get("main")
     if main is not None and main.role in ("gamma", "scale", "gain") and len(main.shape) == 1:
         return "norm"
     return ""
+
+
+def _axes(info: TensorInfo) -> int:
+    """How many axes a tensor has along which there are several elements."""
+    return sum(size != 1 for size in info.shape)
 
 
 def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[str, ...]:
@@ -186,10 +197,9 @@ def _holds(info: TensorInfo, layer: LayerInfo | None, separator: str) -> tuple[s
 
 
 def _groups(
-    layer: LayerInfo, stem: str, slots: dict[str, TensorInfo], separator: str, split: bool
+    layer: LayerInfo, op: str, stem: str, slots: dict[str, TensorInfo], separator: str, split: bool
 ) -> list[ParameterGroup]:
     """The tensors of one stem: one group, or one for each of the parts that they hold."""
-    op = _op(layer, stem, slots)
     first = slots.get("main") or next(iter(slots.values()))
     names = _holds(first, layer, separator) if split and "main" in slots else ()
     sizes = _part_sizes(first.shape, len(names), layer, separator) if names else None

@@ -98,7 +98,8 @@ def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
         for info in opened.outlines[0].layers
         if info.kind == "flatten" and info.inputs
     ]
-    masks = paired(ours, theirs, batch, flat)
+    first = any(re.search("conv[23]d", info.kind) for info in opened.outlines[1].layers)
+    masks = paired(ours, theirs, batch, flat, first)
     use_masks(opened, masks, asked.seed)
     return masks
 
@@ -115,7 +116,11 @@ def use_masks(opened: LoadedPair, masks: Masks | Imported, seed: int) -> None:
 
 
 def paired(
-    ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], batch: int, flat: Sequence[Shape]
+    ours: Sequence[dict[str, Any]],
+    theirs: Sequence[dict[str, Any]],
+    batch: int,
+    flat: Sequence[Shape],
+    first: bool = False,
 ) -> Masks:
     """Pair the calls of two models that drop: by what they are given, then in their order by shape and rate.
 
@@ -123,6 +128,7 @@ def paired(
         ours, theirs: of Keras's model and of torch's, as `ExternalWorker.dropped` has them.
         batch: how many samples they were given.
         flat: shapes of one sample that Keras flattens; torch may flatten the same in its own layout.
+        first: whether torch's model is one of pictures with their channels first.
 
     Raises:
         ExternalModelError: a call has no samples along any axis.
@@ -134,7 +140,7 @@ def paired(
         (i, j): layout
         for i, left in enumerate(ours)
         for j, right in enumerate(theirs)
-        if (layout := _layout(left["value"], right["value"], batch, flat)) is not None
+        if (layout := _layout(left["value"], right["value"], batch, flat, first)) is not None
     }
 
     def worth(i: int, j: int) -> float:
@@ -190,11 +196,12 @@ def _sample(site: dict[str, Any], batch: int, framework: str) -> Shape:
 
 
 def _layout(
-    keras: Array, torch: Array, batch: int, flat: Sequence[Shape]
+    keras: Array, torch: Array, batch: int, flat: Sequence[Shape], first: bool
 ) -> tuple[bool, Shape, tuple[int, ...]] | None:
     """How torch holds the samples that Keras does: whether the numbers agree, a sample's shape, the order of the axes.
 
-    Where no numbers agree, for what comes before differs, the plainest that fits: which of many is nearest is chance then.
+    Where no numbers agree, for what comes before differs, the plainest that fits, of pictures as torch's convolutions have
+    them: which of many is nearest is chance then.
     None where no order of axes fits the shapes.
     """
     if keras.size != torch.size:
@@ -213,6 +220,9 @@ def _layout(
     nearest = min(found, key=lambda one: one[0])
     agrees = nearest[0] <= _SAME
     _, shape, order = nearest if agrees else found[0]
+    pictures = (0, len(shape), *range(1, len(shape)))
+    if not agrees and first and len(shape) > 2 and any(each[1:] == (shape, pictures) for each in found):
+        order = pictures
     return agrees, shape, order
 
 
