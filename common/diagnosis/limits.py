@@ -81,6 +81,7 @@ WIDENED = 4  # times that a place which deviates is tried without, together with
 ALTERATIONS_TRIED = 150  # ways to make one call of a live model otherwise, tried one at a time
 SHORTEST_TRIAL = 0.001  # seconds: no pass is faster
 SECONDS_OF_TRIALS = 15.0  # about as long may each of these searches take, however large the model
+LONGEST_SEARCH = 45.0  # seconds: all of them together, at one place; half of it after each that was in vain
 PAIRS_TRIED = 600  # of them two at a time
 CONSTANTS_TRIED = 40  # numbers in calls of a live model that are fitted, each by up to some thirty passes
 SAME_CONSTANT = 1e-8  # relative: a number that was fitted is taken for one that a person would write

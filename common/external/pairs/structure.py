@@ -105,6 +105,7 @@ class Structure:
         likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
         tried: Iterator[Sequence[Alteration]] = itertools.chain(
             [likely] if likely else [],
+            ([each] for each in likely if len(likely) > 1),
             # One cause, where with the function left out there would be a second.
             ([each] for each in moved),
             ([each] for each in torch[:singles]),
@@ -113,7 +114,9 @@ class Structure:
             ([each] for each in many[:singles]),
             _alike(many[:singles]),
         )
-        found = next((each for each in tried if agrees(each)), None)
+        # What agrees without keeping the rest costs more than what does not agree.
+        ends = began + limits.LONGEST_SEARCH * self._patience
+        found = next((each for each in _until(ends, tried) if agrees(each)), None)
         if found is None and moved_only:
             return []
         if found is None:
@@ -126,7 +129,7 @@ class Structure:
             tried = itertools.chain(
                 ([each] for each in keras), itertools.islice(itertools.product(*dropped), pairs)
             )
-            found = next((each for each in tried if agrees(each, tensor)), None)
+            found = next((each for each in _until(ends, tried) if agrees(each, tensor)), None)
         if found is None and math.isfinite(tensor.deviation):
             numbers = _by_numbers(self._calls("torch", tensor, training), around.deviation_with, seconds)
             numbers = numbers if numbers and keeps(numbers) else []
@@ -136,9 +139,8 @@ class Structure:
             # Of those with many ways a few, since each would be tried with each.
             some = itertools.islice(_two(torch, left_with), pairs)
             more = itertools.islice(_two((*torch, *many), left_with), pairs)
-            found = (
-                next((each for each in itertools.chain(some, more) if agrees(each)), None) or numbers or None
-            )
+            both = _until(ends, itertools.chain(some, more))
+            found = next((each for each in both if agrees(each)), None) or numbers or None
         if found is None:
             # Where many places deviate by what is not known here, all of them together end in a minute or two.
             self._patience /= 2
@@ -243,6 +245,11 @@ class Structure:
             after = place > last and math.isfinite(tensor.deviation)
             if not after and (side, number) not in self._made:
                 yield number, call, f" behind {taps[place - 1]}" if place and side == "torch" else ""
+
+
+def _until(ends: float, tried: Iterable[Sequence[Alteration]]) -> Iterator[Sequence[Alteration]]:
+    """What is tried until a time of the monotonic clock."""
+    return itertools.takewhile(lambda each: time.monotonic() < ends, tried)
 
 
 def _by_numbers(
