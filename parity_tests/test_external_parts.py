@@ -58,6 +58,16 @@ def test_axes_of_one_element_make_no_difference(
     assert layouts.aligned(np.zeros((4, 6)), theirs) is None
 
 
+def test_the_batch_may_be_joined_with_the_axis_behind_it() -> None:
+    whole = normal(4, 7, 5)
+    joined = whole.reshape(28, 5)
+    for keras, torch, how in ((joined, whole, "joined 4,7"), (whole, joined, "divided")):
+        found = layouts.aligned(keras, torch)
+        assert found is not None and found.how == how
+        assert np.array_equal(found.array, keras) and np.array_equal(layouts.back(keras, how), torch)
+    assert layouts.aligned(joined, normal(4, 5, 7)) is None
+
+
 def test_equal_sides_are_told_apart_by_their_numbers() -> None:
     keras = normal(3, 3, 3, 3)
     for how in ("same", "channels_first", "time_first"):

@@ -29,7 +29,7 @@ DATA = (
     dict.fromkeys(("images", "drops", "grouped"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
-    | dict.fromkeys(("modulated", "states", "lstm_states"), "texts")
+    | dict.fromkeys(("modulated", "encoded", "states", "lstm_states"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
 )
 
@@ -212,6 +212,11 @@ WRONG = [
             ("update/first/lstm_cell/bias", "rule:two_biases"),
         ],
     ),
+    ("encoded", "Encoded", "blocks", [("forward/second", "structure:cat by turns of 1, 2 to 3")]),
+    ("encoded", "Encoded", "inclusive", [("forward/third", "structure:cumsum exclusive")]),
+    ("encoded", "Encoded", "pairs", [("forward/fourth", "structure:view parts exchanged")]),
+    ("encoded", "Encoded", "late", [("forward/fifth", "structure:getitem one before")]),
+    ("encoded", "Encoded", "bins", [("forward/head", "structure:bucketize other side")]),
     ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
 ]
 
@@ -274,6 +279,7 @@ def test_what_is_wired_otherwise_is_named(
             ("last_steps", "LastSteps"),
             ("moving", "Moving"),
             ("modulated", "Modulated"),
+            ("encoded", "Encoded"),
             ("states", "States"),
             ("lstm_states", "LstmStates"),
         ]

@@ -285,3 +285,19 @@ def states(kind: str = "GRU") -> keras.Model:
 
 def lstm_states() -> keras.Model:
     return states("LSTM")
+
+
+def encoded() -> keras.Model:
+    """Waves by turns, sums of what comes before, halves of the channels, the last step of each sequence, bins of a number."""
+    x = keras.Input((7, 6))
+    y = layers.Dense(4, name="first")(x)
+    waves = ops.reshape(ops.stack([ops.sin(y), ops.cos(y)], axis=-1), (-1, 7, 8))
+    y = layers.Dense(6, name="second")(ops.concatenate([y, waves], axis=-1))
+    y = layers.Dense(8, name="third")(ops.cumsum(y, axis=1) - y)
+    halves = ops.reshape(y, (-1, 7, 2, 4))
+    y = layers.Dense(5, name="fourth")(halves[:, :, 0] * halves[:, :, 1])
+    lengths = ops.sum(ops.cast(ops.any(ops.not_equal(x, 0.0), axis=-1), "int32"), axis=1)
+    y = ops.take_along_axis(y, (lengths - 1)[:, None, None], axis=1)[:, 0]
+    y = layers.Dense(6, name="fifth")(y)
+    bins = layers.Discretization([3, 4, 5, 6], name="bins")(lengths)
+    return keras.Model(x, layers.Dense(3, name="head")(y * (1.0 + ops.cast(bins, "float64"))[:, None]))

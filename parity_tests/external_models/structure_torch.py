@@ -429,3 +429,26 @@ class States(nn.Module):
 class LstmStates(States):
     def __init__(self, wrong: str = "") -> None:
         super().__init__(wrong, "LSTM")
+
+
+class Encoded(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.first, self.second, self.third = nn.Linear(6, 4), nn.Linear(12, 6), nn.Linear(6, 8)
+        self.fourth, self.fifth, self.head = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        waves = [y.sin(), y.cos()]
+        y = torch.cat([y, *waves] if "blocks" in self.wrong else [y, torch.stack(waves, -1).flatten(2)], -1)
+        y = self.second(y)
+        y = self.third(y.cumsum(1) if "inclusive" in self.wrong else y.cumsum(1) - y)
+        pairs = y.view(-1, 7, 4, 2) if "pairs" in self.wrong else y.view(-1, 7, 2, 4).transpose(2, 3)
+        y = self.fourth(pairs[..., 0] * pairs[..., 1])
+        lengths = (x != 0).any(-1).sum(1)
+        last = lengths.clamp(max=6) if "late" in self.wrong else lengths - 1
+        y = self.fifth(y[torch.arange(len(x)), last])
+        edges = torch.tensor([3.0, 4.0, 5.0, 6.0])
+        bins = torch.bucketize(lengths.float(), edges, right="bins" not in self.wrong)
+        return self.head(y * (1.0 + bins)[:, None])

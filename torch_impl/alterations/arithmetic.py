@@ -291,6 +291,9 @@ def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     if not isinstance(given, Tensor) or not given.is_floating_point():
         return {}
     ways: Ways = {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
+    if name in ("sqrt", "rsqrt", "log", "clamp"):
+        call = partial(func, 1 + given, *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
+        ways["of one more"] = ("is of its operand, and of 1 + its operand is right", call)
     if name in ("sin", "cos"):
         other = torch.cos if name == "sin" else torch.sin
         ways[other.__name__] = (f"is there, and {other.__name__} is right", lambda: other(given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -45,13 +46,43 @@ def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         for number, tensor in enumerate(tensors)
         if tensor.dim() == AXES_OF_SEQUENCES
     }
-    return reversed_in_time | {
-        f"order {order}": (
-            f"takes its operands in another order: {tuple(number + 1 for number in order)} is right",
-            partial(func, [tensors[number] for number in order], *args[1:], **rest),
-        )
-        for order in orders
-    }
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    last = isinstance(dim, int) and count > 1 and dim % tensors[0].dim() == tensors[0].dim() - 1
+    interleaved = _interleaved(tensors) if name != "stack" and last else {}
+    return (
+        reversed_in_time
+        | interleaved
+        | {
+            f"order {order}": (
+                f"takes its operands in another order: {tuple(number + 1 for number in order)} is right",
+                partial(func, [tensors[number] for number in order], *args[1:], **rest),
+            )
+            for order in orders
+        }
+    )
+
+
+def _interleaved(tensors: Sequence[Tensor]) -> Ways:
+    """Neighbours of one length along the last axis by turns, element by element or some at a time."""
+
+    def by_turns(start: int, end: int, block: int) -> Tensor:
+        parts = [each.unflatten(-1, (each.shape[-1] // block, block)) for each in tensors[start:end]]
+        joined = torch.stack(parts, dim=-2).flatten(-3)
+        return torch.cat([*tensors[:start], joined, *tensors[end:]], dim=-1)
+
+    ways: Ways = {}
+    for start, end in itertools.combinations(range(len(tensors) + 1), 2):
+        lengths = {each.shape[-1] for each in tensors[start:end]}
+        (length, *others) = lengths
+        if others or not 1 < end - start <= _MOST_PARTS:
+            continue
+        which = f"{start + 1} to {end}"
+        for block in (each for each in range(1, length) if length % each == 0):
+            text = (
+                f"puts its operands one behind the other, and {which} by turns, {block} at a time, are right"
+            )
+            ways[f"by turns of {block}, {which}"] = (text, partial(by_turns, start, end, block))
+    return ways
 
 
 def divided(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
@@ -88,6 +119,7 @@ def reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
             )
     result = func(*args, **kwargs)
     ways |= _with_heads(given, tuple(result.shape))
+    ways |= _parts_of_the_last(given, tuple(result.shape))
     if result.dim() > max(2, given.dim()):
         shape = tuple(result.shape)
         for text, wanted, source, target in (
@@ -101,6 +133,18 @@ def reshaped(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 ),
             )
     return ways
+
+
+def _parts_of_the_last(given: Tensor, result: tuple[int, ...]) -> Ways:
+    """The last axis split in two, or two joined to it, with the two exchanged: pairs side by side, or halves."""
+    shape = tuple(given.shape)
+    text = f"reshapes {shape} to {result}, and with the two parts of the last axis exchanged is right"
+    if len(result) == len(shape) + 1 and shape[:-1] == result[:-2] and min(result[-2:]) > 1:
+        split = (*result[:-2], result[-1], result[-2])
+        return {"parts exchanged": (text, lambda: given.reshape(split).transpose(-1, -2).contiguous())}
+    if len(shape) == len(result) + 1 and result[:-1] == shape[:-2] and min(shape[-2:]) > 1:
+        return {"parts exchanged": (text, lambda: given.transpose(-1, -2).reshape(result))}
+    return {}
 
 
 def _with_heads(given: Tensor, result: tuple[int, ...]) -> Ways:
@@ -160,7 +204,7 @@ def indexed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     given, index = args
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, Tensor) for part in parts):
-        return {}
+        return _beside(given, parts)
     axes = given.dim()
     other, axis = [], 0
     for number, part in enumerate(parts):
@@ -201,6 +245,21 @@ def indexed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 f"takes one element of axis {chosen[0]}, and the {reduction} over it is right",
                 lambda reduction=reduction: REDUCTIONS[reduction](func(given, kept), chosen[0], False),
             )
+    return ways
+
+
+def _beside(given: Tensor, parts: tuple[Any, ...]) -> Ways:
+    """The elements beside those that a tensor of indices names."""
+    ways: Ways = {}
+    for place, part in enumerate(parts):
+        whole = isinstance(part, Tensor) and not part.is_floating_point() and part.dtype != torch.bool
+        if not place or not whole or any(each is Ellipsis or each is None for each in parts[:place]):
+            continue
+        size = given.shape[place]
+        for by, text in ((-1, "before"), (1, "behind")):
+            moved = (*parts[:place], (part + by).clamp(0, size - 1), *parts[place + 1 :])
+            told = f"takes elements of axis {place} by their indices, and those one {text} are right"
+            ways[f"one {text}"] = (told, partial(operator.getitem, given, moved))
     return ways
 
 
@@ -285,6 +344,28 @@ def shuffled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         return func(parted.transpose(1, 2).reshape(given.shape), factor)
 
     return {} if kwargs or channels == factor**2 else {"by pixels": (text, of_pixels)}
+
+
+def crossed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A grid of coordinates with its first two axes in the other order."""
+    indexing = kwargs.get("indexing", "ij")
+    other = "xy" if indexing == "ij" else "ij"
+    text = f"makes a grid with indexing {indexing!r}, and {other!r} is right"
+    call = partial(torch.meshgrid, *args, indexing=other)
+    alike = [each.shape for each in call()] == [each.shape for each in func(*args, **kwargs)]
+    exchanged = "makes grids in an order that is not Keras's: the reverse is right"
+    reverse: Ways = {"reverse": (exchanged, lambda: tuple(reversed(func(*args, **kwargs))))}
+    return reverse | ({f"indexing {other}": (text, call)} if alike else {})
+
+
+def bucketed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """Which bin a value on a boundary belongs to."""
+    if len(args) > 2 or "side" in kwargs:
+        return {}
+    right = not kwargs.get("right", False)
+    upper = "upper" if right else "lower"
+    text = f"puts what equals a boundary into one bin, and the {upper} one is right"
+    return {"other side": (text, partial(func, *args, **{**kwargs, "right": right}))}
 
 
 def rolled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:

@@ -69,6 +69,29 @@ def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> 
     return ways
 
 
+def running(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
+    """A sum or a product of what comes before each element alone, or from the other end; or along another axis."""
+    ways = with_axis(1, name, func, args, kwargs)
+    given = args[0] if args else kwargs["input"]
+    axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if not isinstance(axis, int) or not given.is_floating_point():
+        return ways
+    start = torch.zeros_like if name == "cumsum" else torch.ones_like
+
+    def of_those_before(given: Tensor) -> Tensor:
+        moved = torch.cat(
+            [start(given.narrow(axis, 0, 1)), given.narrow(axis, 0, given.shape[axis] - 1)], axis
+        )
+        result: Tensor = func(moved, axis)
+        return result
+
+    text = "counts each element itself, and those before it alone are right"
+    ways["exclusive"] = (text, lambda: of_those_before(given))
+    back = "runs from the first element, and from the last one is right"
+    ways["reverse"] = (back, lambda: func(given.flip(axis), axis).flip(axis))
+    return ways
+
+
 def _over_other_axes(
     name: str, func: Function, given: Tensor, axis: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> Ways:

@@ -154,7 +154,7 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     ),
     **dict.fromkeys(("add", "mul", "radd", "rmul", "iadd", "imul", "multiply"), arithmetic.computed),
     **dict.fromkeys(
-        ("softmax", "log_softmax", "mean", "sum", "amax", "amin", "cumsum", "logsumexp"),
+        ("softmax", "log_softmax", "mean", "sum", "amax", "amin", "logsumexp"),
         partial(reductions.with_axis, 1),
     ),
     "normalize": partial(reductions.with_axis, 2),
@@ -177,6 +177,9 @@ _FAMILIES: dict[str, Callable[[str, Function, Any, Any], Ways]] = {
     **dict.fromkeys(arithmetic.ACTIVATIONS, arithmetic.activated),
     **dict.fromkeys(arithmetic.NORMS, arithmetic.normalized),
     "flip": arrangement.flipped,
+    **dict.fromkeys(("cumsum", "cumprod"), reductions.running),
+    "meshgrid": arrangement.crossed,
+    **dict.fromkeys(("bucketize", "searchsorted"), arrangement.bucketed),
     **dict.fromkeys(("repeat", "repeat_interleave"), arrangement.repeated),
     **dict.fromkeys(("transpose", "swapaxes", "permute"), arrangement.transposed),
     "pixel_shuffle": arrangement.shuffled,

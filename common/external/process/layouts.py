@@ -14,7 +14,8 @@ class InKerasLayout(NamedTuple):
     """A torch array in the layout of its Keras partner.
 
     how: 'same', 'channels_first' (axis 1 has become the last), 'time_first' (the first two axes are exchanged),
-        'with 1,2' or 'without 2,3' (axes of one element, that only one of the two has, were added or removed).
+        'with 1,2' or 'without 2,3' (axes of one element, that only one of the two has, were added or removed), 'joined 32,7'
+        (torch's first two axes, of these sizes, are Keras's first one), 'divided' (the reverse).
     """
 
     array: Array
@@ -54,6 +55,11 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
         return min(found, key=lambda one: _distance(keras, one.array))
     if found:
         return found[0]
+    # One of the two may have joined the batch with the axis behind it: nodes of all graphs, steps of all sequences.
+    if torch.ndim > 2 and keras.shape == (torch.shape[0] * torch.shape[1], *torch.shape[2:]):
+        return InKerasLayout(torch.reshape(keras.shape), f"joined {torch.shape[0]},{torch.shape[1]}")
+    if keras.ndim > 2 and torch.shape == (keras.shape[0] * keras.shape[1], *keras.shape[2:]):
+        return InKerasLayout(torch.reshape(keras.shape), "divided")
     # The shapes may be equal but for axes of one element behind the batch, if only one of the two has such.
     here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))
     if bool(here) == bool(there):
@@ -76,6 +82,10 @@ def back(keras: Array, how: str) -> Array:
     """Return a Keras array (batch, ..., channels) in the layout of its torch partner that `aligned` found."""
     kind, _, axes = how.partition(" ")
     ones = tuple(map(int, axes.split(","))) if axes else ()
+    if kind == "joined":
+        return keras.reshape(*ones, *keras.shape[1:])
+    if kind == "divided":
+        return keras.reshape(-1, *keras.shape[2:])
     if kind == "with":
         return np.squeeze(keras, ones)
     if kind == "without":
