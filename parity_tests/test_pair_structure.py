@@ -194,6 +194,7 @@ WRONG = [
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "missing_layer")]),
     ("penalized", "Plain", None, [("penalty", "penalty")]),
+    ("constrained", "Plain", None, [("update/first/kernel", "constraint")]),
     ("modulated", "Modulated", "scale", [("forward/second", "structure:mul 1 + operand 2")]),
     ("modulated", "Modulated", "shortcut", [("forward/third", "structure:add relu behind, of 1")]),
     ("modulated", "Modulated", "root", [("forward/mixed", "structure:add sqrt behind, of 1")]),

@@ -187,6 +187,13 @@ def penalized() -> keras.Model:
     return keras.Model(x, layers.Dense(3, name="head")(y))
 
 
+def constrained() -> keras.Model:
+    """Kernels of unit norm, which torch's does not have."""
+    x = keras.Input((6,))
+    y = layers.Dense(4, kernel_constraint="unit_norm", name="first")(x)
+    return keras.Model(x, layers.Dense(3, name="head")(y))
+
+
 def scaled() -> keras.Model:
     """It scales its input, which torch's leaves to the samples."""
     x = keras.Input((6,))

@@ -82,8 +82,11 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         optimizer=None if optimizer is None else describe(optimizer, model),
         seconds=time.perf_counter() - began,
     )
-    penalties = {name: _penalty(variable) for _, _, name, variable in owned(model)}
-    tensors = tuple(info.model_copy(update={"penalty": penalties[info.name]}) for info in found.tensors)
+    also = {
+        name: {"penalty": _penalty(variable), "constraint": _constraint(variable)}
+        for _, _, name, variable in owned(model)
+    }
+    tensors = tuple(info.model_copy(update=also[info.name]) for info in found.tensors)
     attributes = _attributes(model)
     called = tuple(
         info.model_copy(update={"attribute": attributes.get(id(layers[info.path]), "")})
@@ -199,6 +202,16 @@ def _penalty(variable: Any) -> tuple[float, float] | None:
         return None
     l1, l2 = (_number(getattr(regularizer, name, 0.0)) or 0.0 for name in ("l1", "l2"))
     return l1, l2
+
+
+def _constraint(variable: Any) -> str:
+    """A variable's constraint with its settings, '' where it has none."""
+    constraint = variable.constraint
+    if constraint is None:
+        return ""
+    settings = constraint.get_config() if isinstance(constraint, keras.constraints.Constraint) else {}
+    name = getattr(constraint, "__name__", type(constraint).__name__)
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
 
 
 @contextmanager

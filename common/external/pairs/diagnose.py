@@ -33,7 +33,7 @@ from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import unequal_tensors, unshared_layer
-from parity.common.external.pairs.updates import Updates
+from parity.common.external.pairs.updates import Updates, unshared_constraints
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
@@ -142,8 +142,13 @@ class PairSource(core.ObservationSource):
         if updates is not None:
             self.search.injected += updates.tensors
             self.as_trained += updates.tensors
-            findings += updates.findings
             self.notes += updates.notes
+        constraints = list(unshared_constraints(self.bench, updates))
+        known = {tensor.name for finding in constraints for tensor in finding.tensors}
+        findings += constraints
+        for finding in updates.findings if updates is not None else ():
+            if finding.explanation is not None or {tensor.name for tensor in finding.tensors} - known:
+                findings.append(finding)
         if when is not None or findings or taken_apart(self.bench):
             findings += unequal_tensors(self.bench)
         findings = grouped(findings)

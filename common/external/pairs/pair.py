@@ -50,7 +50,7 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
-from parity.common.external.pairs.updates import Updates, settled_updates
+from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
@@ -190,9 +190,14 @@ class _Flow:
             self._tell(self.bench.rounded_constants)
         penalized = bool(self.bench.penalty) and not self.bench.decayed
         alike = self._forward() and not penalized and not taken_apart(self.bench)
-        alike = alike and not self.bench.frozen and self._loss()
+        alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
+        alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
             return Outcome(opened.outlines, None, self._diagnosed(None))
+        if any(info.constraint and info.trainable for info in opened.outlines[0].tensors):
+            self._tell(
+                "constraints of Keras's weights: torch's optimizer makes the same of three updates; training goes without"
+            )
         spec = self._spec()
         placements = list(self.way.placements or self._placements(spec))
         session.check(spec, placements)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,6 +79,38 @@ def settled_updates(
             )
             return updates
     return compare_updates(bench, optimizers, reference.gradients, suspects)
+
+
+def constrained_apart(bench: Bench, updates: Updates | None) -> dict[str, list[str]]:
+    """Keras's tensors that it constrains after each update, and torch's optimizer does not so, by their constraint.
+
+    Args:
+        bench: both models.
+        updates: of the user's own optimizers; None where there are none, which could.
+    """
+    agreed = {one.name for one in updates.tensors if one.agrees} if updates is not None else set()
+    found: dict[str, list[str]] = {}
+    for info in bench.outlines[0].tensors:
+        if info.constraint and info.trainable and f"update/{info.name}" not in agreed:
+            found.setdefault(info.constraint, []).append(info.name)
+    return found
+
+
+def unshared_constraints(bench: Bench, updates: Updates | None) -> Iterable[Finding]:
+    """Yield each constraint of Keras's that torch does not have, as one finding."""
+    for constraint, names in constrained_apart(bench, updates).items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        text = f"Keras brings {names[0]}{more} to {constraint} after each update, and torch does nothing of the kind"
+        fix = (
+            "do the same after each step in torch, in an optimizer of your own that --torch-optimizer names, or take the"
+            " constraint out of Keras"
+        )
+        evidence = "read from the live models: the constraint of Keras's variable; torch is given none"
+        why = Explanation("constraint", text, "confirmed", fix, evidence)
+        tensors = tuple(
+            TensorComparison(f"update/{name}", None, math.inf, limits.LIVE_FLOAT64) for name in names
+        )
+        yield Finding(0, "update", tensors[0].name, (), tensors, (), explanation=why)
 
 
 def compare_updates(

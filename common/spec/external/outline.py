@@ -26,6 +26,7 @@ class TensorInfo(Spec):
     tied_to: the name of the tensor that it is the same object as; that one comes first.
     penalty: the factors of its absolute values and of its squares in the loss (Keras: the regularizer of a variable);
         None: there is none, or one of another form.
+    constraint: what it is brought to after each update (Keras: the constraint of a variable), '' for nothing.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TensorInfo(Spec):
     buffer: bool = False
     tied_to: str | None = None
     penalty: tuple[float, float] | None = None
+    constraint: str = ""
 
 
 class LayerInfo(Spec):
