@@ -22,6 +22,8 @@ def selected(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     for kept in (1, 2) if name == "where" else (0,):
         if isinstance(args[kept], Tensor):
             text = "applies a mask that Keras does not"
+            if name == "where":
+                text = f"takes operand {kept + 1} for some elements alone, and for all in these samples is right"
             ways[f"unmasked {kept}"] = (text, lambda kept=kept: args[kept] + torch.zeros_like(func(*args)))
     return ways
 
