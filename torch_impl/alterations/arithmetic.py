@@ -292,8 +292,9 @@ def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         return {}
     ways: Ways = {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
     if name in ("sqrt", "rsqrt", "log", "clamp"):
-        call = partial(func, 1 + given, *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
-        ways["of one more"] = ("is of its operand, and of 1 + its operand is right", call)
+        rest = {key: value for key, value in kwargs.items() if key != "input"}
+        text = "is of its operand, and of 1 + its operand is right"
+        ways["of one more"] = (text, lambda: func(1 + given, *args[1:], **rest))
     if name in ("sin", "cos"):
         other = torch.cos if name == "sin" else torch.sin
         ways[other.__name__] = (f"is there, and {other.__name__} is right", lambda: other(given))

@@ -47,8 +47,9 @@ def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         if tensor.dim() == AXES_OF_SEQUENCES
     }
     dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-    last = isinstance(dim, int) and count > 1 and dim % tensors[0].dim() == tensors[0].dim() - 1
-    interleaved = _interleaved(tensors) if name != "stack" and last else {}
+    rank = tensors[0].dim() if tensors and name != "stack" else 0
+    last = rank > 0 and isinstance(dim, int) and dim % rank == rank - 1
+    interleaved = _interleaved(tensors) if last else {}
     return (
         reversed_in_time
         | interleaved
@@ -315,7 +316,7 @@ def repeated(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 def transposed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Axes in another order that gives the same shape."""
     given = args[0] if args else kwargs.get("input")
-    if not isinstance(given, Tensor) or given.dim() < AXES_OF_SEQUENCES:
+    if not isinstance(given, Tensor) or given.dim() < AXES_OF_SEQUENCES or func.__name__.endswith("_"):
         return {}
     result = func(*args, **kwargs)
     ways: Ways = {}
@@ -335,15 +336,17 @@ def transposed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
 def shuffled(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Blocks of pixels from channels in the order in which TensorFlow's depth_to_space takes them."""
+    if kwargs or len(args) != 2:
+        return {}
     given, factor = args
-    batch, channels, *places = given.shape
+    channels = given.shape[-3]
     text = "takes channels of one colour together, and those of one pixel together, as depth_to_space does, is right"
 
     def of_pixels() -> Tensor:
-        parted = given.reshape(batch, factor * factor, channels // factor**2, *places)
-        return func(parted.transpose(1, 2).reshape(given.shape), factor)
+        parted = given.unflatten(-3, (factor * factor, channels // factor**2))
+        return func(parted.transpose(-3, -4).reshape(given.shape), factor)
 
-    return {} if kwargs or channels == factor**2 else {"by pixels": (text, of_pixels)}
+    return {} if channels == factor**2 else {"by pixels": (text, of_pixels)}
 
 
 def crossed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
@@ -386,12 +389,12 @@ def recurrent(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """The state of the last layer of a recurrent net as it is at the other end of the sequence."""
     ways: Ways = {}
     states = args[1] if isinstance(args[1], tuple) else (args[1],)
-    if not isinstance(args[2], Tensor) and any(bool(state.any()) for state in states):
+    # Of packed sequences the second operand has their lengths.
+    if states[0].is_floating_point() and any(bool(state.any()) for state in states):
         zeros = tuple(torch.zeros_like(state) for state in states)
         start = zeros if isinstance(args[1], tuple) else zeros[0]
         text = "starts from states that it is given, and zeros are right"
         ways["from zeros"] = (text, partial(func, args[0], start, *args[2:], **kwargs))
-    # Of packed sequences the second operand has their lengths.
     if (
         kwargs
         or len(args) != 9

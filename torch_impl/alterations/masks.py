@@ -23,7 +23,9 @@ def selected(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
         if isinstance(args[kept], Tensor):
             text = "applies a mask that Keras does not"
             if name == "where":
-                text = f"takes operand {kept + 1} for some elements alone, and for all in these samples is right"
+                text = (
+                    f"takes operand {kept + 1} for some elements alone, and for all in these samples is right"
+                )
             ways[f"unmasked {kept}"] = (text, lambda kept=kept: args[kept] + torch.zeros_like(func(*args)))
     return ways
 
