@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context, executor
 
 from parity.common import reference
 from parity.common.data.plan import BatchPlan
@@ -157,15 +158,21 @@ def launching_ahead(steps: int) -> Iterator[None]:
     if not steps:
         yield
         return
-    tf.config.experimental.set_synchronous_execution(False)
+    here = context.context()
+    own, here.executor = here.executor, executor.new_executor(enable_async=True)
     try:
         yield
+        here.executor.wait()
     except BaseException:
-        # It would be raised again by whatever this process does next.
-        tf.experimental.async_clear_error()
+        # Its error would be raised again by whatever this process does next with it.
+        _FAILED.append(here.executor)
         raise
     finally:
-        tf.config.experimental.set_synchronous_execution(True)
+        here.executor = own
+
+
+# What launched calls of which one failed; something of them may still run, and must not outlive it.
+_FAILED: list[Any] = []
 
 
 def _local_batch(spec: TrainSpec) -> list[tf.TensorSpec]:
