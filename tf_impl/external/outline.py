@@ -108,7 +108,7 @@ def _attributes(model: keras.Model) -> dict[int, str]:
             found[id(value)] = name
             if isinstance(value, keras.Sequential):
                 inner: Any = list(enumerate(value.layers))
-            elif getattr(value, "_functional", None) is not None or hasattr(value, "_inputs_struct"):
+            elif getattr(value, "_inputs_struct", None) is not None:
                 names = {layer.name for layer in value.layers}
                 # The first of several that Keras itself names: dense, dense_1, ...
                 inner = [

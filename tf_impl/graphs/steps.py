@@ -152,6 +152,10 @@ def apart(result: StepResult) -> list[StepResult]:
     return [result._replace(numbers=numbers, ids=ids) for numbers, *ids in steps]
 
 
+# What launched calls of which one failed; something of them may still run, and must not outlive it.
+_FAILED: list[Any] = []
+
+
 @contextmanager
 def launching_ahead(steps: int) -> Iterator[None]:
     """Within it calls return before they are done, on CPU as on a GPU, where `steps` are to be launched ahead."""
@@ -169,10 +173,6 @@ def launching_ahead(steps: int) -> Iterator[None]:
         raise
     finally:
         here.executor = own
-
-
-# What launched calls of which one failed; something of them may still run, and must not outlive it.
-_FAILED: list[Any] = []
 
 
 def _local_batch(spec: TrainSpec) -> list[tf.TensorSpec]:

@@ -118,7 +118,7 @@ _OPPOSITES: dict[str, tuple[str, Function]] = {
     **dict.fromkeys(("div", "truediv", "true_divide", "itruediv"), ("multiplies the operands", torch.mul)),
 }
 _FACTORS = ("mul", "multiply", "imul")
-_SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
+SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
 
 
 def _of_operands(name: str, func: Function, args: Any) -> Ways:
@@ -128,7 +128,7 @@ def _of_operands(name: str, func: Function, args: Any) -> Ways:
         text, opposite = _OPPOSITES[name]
         ways["opposite"] = (f"does the opposite of what Keras does, which {text}", partial(opposite, *args))
     by = args[1]
-    if name in _SCALES and isinstance(args[0], Tensor) and (isinstance(by, Tensor) or by > 0):
+    if name in SCALES and isinstance(args[0], Tensor) and (isinstance(by, Tensor) or by > 0):
         text = "takes operand 2 as it is, and its {} is right"
         ways["root"] = (text.format("square root"), lambda: func(args[0], by**0.5))
         ways["square"] = (text.format("square"), lambda: func(args[0], by * by))
@@ -293,7 +293,7 @@ def left_out(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     ways: Ways = {"absent": (f"{name} is left out by Keras", lambda: given.clone())}
     if name in ("sqrt", "rsqrt", "log", "clamp"):
         rest = {key: value for key, value in kwargs.items() if key != "input"}
-        text = "is of its operand, and of 1 + its operand is right"
+        text = "takes its operand as it is, and 1 + the operand is right"
         ways["of one more"] = (text, lambda: func(1 + given, *args[1:], **rest))
     if name in ("sin", "cos"):
         other = torch.cos if name == "sin" else torch.sin

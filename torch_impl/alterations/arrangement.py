@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from parity.common.external.process.altering import HEADS, MANY, Ways
+from parity.torch_impl.alterations.arithmetic import changes_in_place
 from parity.torch_impl.alterations.base import AXES_OF_SEQUENCES, Function
 from parity.torch_impl.alterations.reductions import REDUCTIONS
 
@@ -64,7 +65,7 @@ def joined(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 
 
 def _interleaved(tensors: Sequence[Tensor]) -> Ways:
-    """Neighbours of one length along the last axis by turns, element by element or some at a time."""
+    """Neighbours of one length interleaved along the last axis, element by element or some at a time."""
 
     def by_turns(start: int, end: int, block: int) -> Tensor:
         parts = [each.unflatten(-1, (each.shape[-1] // block, block)) for each in tensors[start:end]]
@@ -79,9 +80,7 @@ def _interleaved(tensors: Sequence[Tensor]) -> Ways:
             continue
         which = f"{start + 1} to {end}"
         for block in (each for each in range(1, length) if length % each == 0):
-            text = (
-                f"puts its operands one behind the other, and {which} by turns, {block} at a time, are right"
-            )
+            text = f"puts its operands one behind the other, and {which} interleaved, {block} at a time, are right"
             ways[f"by turns of {block}, {which}"] = (text, partial(by_turns, start, end, block))
     return ways
 
@@ -316,7 +315,11 @@ def repeated(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
 def transposed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     """Axes in another order that gives the same shape."""
     given = args[0] if args else kwargs.get("input")
-    if not isinstance(given, Tensor) or given.dim() < AXES_OF_SEQUENCES or func.__name__.endswith("_"):
+    if (
+        not isinstance(given, Tensor)
+        or given.dim() < AXES_OF_SEQUENCES
+        or changes_in_place(func, args, kwargs)
+    ):
         return {}
     result = func(*args, **kwargs)
     ways: Ways = {}
@@ -366,8 +369,8 @@ def bucketed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
     if len(args) > 2 or "side" in kwargs:
         return {}
     right = not kwargs.get("right", False)
-    upper = "upper" if right else "lower"
-    text = f"puts what equals a boundary into one bin, and the {upper} one is right"
+    now, due = ("lower", "upper") if right else ("upper", "lower")
+    text = f"puts what equals a boundary into the {now} bin, and the {due} one is right"
     return {"other side": (text, partial(func, *args, **{**kwargs, "right": right}))}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from parity.common.external.process.altering import Ways
-from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN, with_operand
+from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN, SCALES, with_operand
 from parity.torch_impl.alterations.base import Function, same
 
 _SUMS = ("add", "radd", "iadd", "sub", "isub", "subtract", "rsub")
-_SCALES = ("mul", "rmul", "imul", "multiply", "div", "truediv", "itruediv")
+_SCALES = (*SCALES, "rmul")
 
 # So many functions and sums are known at a time: a shortcut may be computed between a function and its sum.
 _KEPT = 6
@@ -52,7 +52,7 @@ class Order:
                 continue
             name, function, before, _ = known
             given = tuple(before if at == place else each for at, each in enumerate(args))
-            text = f"has {name} of operand {place + 1} alone, and {name} of the result is right"
+            text = f"takes {name} of operand {place + 1} alone, and {name} of the result is right"
             ways[f"{name} behind, of {place + 1}"] = text, partial(_then, function, func, given)
         return ways
 
@@ -64,7 +64,7 @@ class Order:
         func, operands, _ = known
         return {
             f"of operand {place + 1}": (
-                f"is of a sum, and {name} of the sum's operand {place + 1} alone, before the other is added, is right",
+                f"is applied to a sum, and to its operand {place + 1} alone, before the other is added, is right",
                 partial(with_operand, place, function, func, operands),
             )
             for place, operand in enumerate(operands)

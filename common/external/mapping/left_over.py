@@ -37,12 +37,9 @@ def fused(
         if any(fits_one(part, whole) for part in every):
             continue
         found = next((run for start in range(len(ours)) if (run := _run(ours[start:], whole))), [])
-        numbers = [number_of(part) for part in found]
-        if found and None not in numbers:
+        if all(number_of(part) is not None for part in found):
             # Branches of a functional model stand in no order of their own; they were made in one.
-            found = [
-                part for _, part in sorted(zip(numbers, found, strict=True), key=lambda each: each[0] or 0)
-            ]
+            found.sort(key=lambda part: number_of(part) or 0)
         if found:
             sizes = [part.parts["main"].shape[-1] for part in found]
             doubt = f"{len(found)} layers of Keras's in one of torch's, by shapes and order"

@@ -33,7 +33,7 @@ from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import unequal_tensors, unshared_layer
-from parity.common.external.pairs.updates import Updates, unshared_constraints
+from parity.common.external.pairs.updates import Updates, update_findings
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
@@ -143,12 +143,7 @@ class PairSource(core.ObservationSource):
             self.search.injected += updates.tensors
             self.as_trained += updates.tensors
             self.notes += updates.notes
-        constraints = list(unshared_constraints(self.bench, updates))
-        known = {tensor.name for finding in constraints for tensor in finding.tensors}
-        findings += constraints
-        for finding in updates.findings if updates is not None else ():
-            if finding.explanation is not None or {tensor.name for tensor in finding.tensors} - known:
-                findings.append(finding)
+        findings += update_findings(self.bench, updates)
         if when is not None or findings or taken_apart(self.bench):
             findings += unequal_tensors(self.bench)
         findings = grouped(findings)

@@ -200,8 +200,8 @@ def _layout(
 ) -> tuple[bool, Shape, tuple[int, ...]] | None:
     """How torch holds the samples that Keras does: whether the numbers agree, a sample's shape, the order of the axes.
 
-    Where no numbers agree, for what comes before differs, the plainest that fits, of pictures as torch's convolutions have
-    them: which of many is nearest is chance then.
+    Where no numbers agree, since what comes before differs, the plainest that fits is taken, of pictures channels first:
+    which of many is nearest would be chance.
     None where no order of axes fits the shapes.
     """
     if keras.size != torch.size:

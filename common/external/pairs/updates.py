@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import glob
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,7 +86,7 @@ def constrained_apart(bench: Bench, updates: Updates | None) -> dict[str, list[s
 
     Args:
         bench: both models.
-        updates: of the user's own optimizers; None where there are none, which could.
+        updates: of the user's own optimizers; None where none are given.
     """
     agreed = {one.name for one in updates.tensors if one.agrees} if updates is not None else set()
     found: dict[str, list[str]] = {}
@@ -96,8 +96,19 @@ def constrained_apart(bench: Bench, updates: Updates | None) -> dict[str, list[s
     return found
 
 
-def unshared_constraints(bench: Bench, updates: Updates | None) -> Iterable[Finding]:
-    """Yield each constraint of Keras's that torch does not have, as one finding."""
+def update_findings(bench: Bench, updates: Updates | None) -> list[Finding]:
+    """Each constraint of Keras's that torch does not have, and of the updates what that leaves unexplained."""
+    constraints = list(_unshared_constraints(bench, updates))
+    known = {tensor.name for finding in constraints for tensor in finding.tensors}
+    rest = [
+        finding
+        for finding in (updates.findings if updates is not None else ())
+        if finding.explanation is not None or {tensor.name for tensor in finding.tensors} - known
+    ]
+    return constraints + rest
+
+
+def _unshared_constraints(bench: Bench, updates: Updates | None) -> Iterator[Finding]:
     for constraint, names in constrained_apart(bench, updates).items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         text = f"Keras brings {names[0]}{more} to {constraint} after each update, and torch does nothing of the kind"
