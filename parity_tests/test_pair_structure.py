@@ -219,6 +219,7 @@ WRONG = [
     ("encoded", "Encoded", "late", [("forward/fifth", "structure:getitem one before")]),
     ("encoded", "Encoded", "bins", [("forward/head", "structure:bucketize other side")]),
     ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
+    ("moving", "Moving", "average", [("after/buffers/norm/moving_mean", "statistics:average")]),
 ]
 
 
@@ -306,6 +307,8 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
             ("tokens", "Tokens", "padding, half"),
             # The largest of all is no mean of some.
             ("padded", "Tokens", "largest"),
+            # At each pass another share, and no average.
+            ("moving", "Moving", "fading"),
         ]
     ),
 )

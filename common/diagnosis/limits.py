@@ -85,6 +85,7 @@ LONGEST_SEARCH = 45.0  # seconds: all of them together, at one place; half of it
 PAIRS_TRIED = 600  # of them two at a time
 CONSTANTS_TRIED = 40  # numbers in calls of a live model that are fitted, each by up to some thirty passes
 SAME_CONSTANT = 1e-8  # relative: a number that was fitted is taken for one that a person would write
+PASSES_REPEATED = 64  # of a live model, so that what it counts for itself is as in a training
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one
 STEPS_PREDICTED = 4  # other steps at which a cause must hold; those that deviate first
 AGREEING_SHOWN = 3  # tensors that agree before a finding

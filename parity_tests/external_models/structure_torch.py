@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -360,13 +362,14 @@ class Attends(nn.Module):
 
 
 class MovingNorm(nn.Module):
-    """A batch norm that keeps the biased variance; share: of the new statistics."""
+    """A batch norm that keeps the biased variance; share: of the new statistics in a pass, by the passes before."""
 
-    def __init__(self, channels: int, share: float) -> None:
+    def __init__(self, channels: int, share: Callable[[Tensor], Tensor | float]) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("passes", torch.zeros(()))
         self.share = share
 
     def forward(self, x: Tensor) -> Tensor:
@@ -374,18 +377,26 @@ class MovingNorm(nn.Module):
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=1e-3)
         with torch.no_grad():
             variance, mean = torch.var_mean(x, 0, correction=0)
-            self.running_mean.lerp_(mean, self.share)
-            self.running_var.lerp_(variance, self.share)
+            share = self.share(self.passes)
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(variance, share)
+            self.passes += 1
         return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=1e-3)
 
 
 class Moving(nn.Module):
-    """A port of `moving`. wrong: 'share' where the statistics move by the other share."""
+    """A port of `moving`. wrong: a share by which the statistics move instead."""
 
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
         self.hidden, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
-        self.norm = MovingNorm(4, 0.99 if wrong else 0.01)
+        shares: dict[str, Callable[[Tensor], Tensor | float]] = {
+            "": lambda passes: 0.01,
+            "share": lambda passes: 0.99,
+            "average": lambda passes: 1 / (passes + 1),
+            "fading": lambda passes: 0.1 * 0.5**passes,
+        }
+        self.norm = MovingNorm(4, shares[wrong])
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.norm(self.hidden(x)))

@@ -81,6 +81,7 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "statistics": ("track_running_stats", lambda value: value == "moving"),
     "interpolation": ("mode", lambda value: value),
     "padding_id": ("padding_idx", lambda value: value),
+    "max_norm": ("max_norm", lambda value: value),
     "scale_by_frequency": ("scale_grad_by_freq", bool),
 }
 # Functions that one without settings may become.

@@ -13,8 +13,10 @@ from parity.common.external.pairs.bench import Bench, PairTrace, compared, place
 from parity.common.external.pairs.explain import DeviatingTensor
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.process.pass_result import Arrays, PassResult
+from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
+
+_PASSES = 3  # one behind the other, in which statistics are watched
 
 
 class BufferSearch:
@@ -58,46 +60,66 @@ class BufferSearch:
         """
         rows = len(next(iter(self.search.bench.inputs[0].values())))
         counts = [rows, max(1, rows // 2)]
-        factors = [
-            factor
-            for count in counts
-            for factor in self._factors({place_of(t).removeprefix("buffers/") for t in tensors}, count)
-        ]
-        apart = tensor_deviation(np.full(len(factors), factors[0]), np.array(factors))
-        if rows < 2 or not apart <= limits.LIVE_FLOAT64:
+        names = {place_of(tensor).removeprefix("buffers/") for tensor in tensors}
+        by_count = np.array([self._factors(names, count) for count in counts])
+        # Of each pass the factor that all buffers have, whatever the samples are.
+        factors = by_count[0, :, 0]
+        if rows < 2 or not tensor_deviation(by_count, by_count * 0 + factors[:, None]) <= limits.LIVE_FLOAT64:
             return None
         info = next((i for i in self.search.bench.outlines[0].layers if i.path == layer), None)
         decay = info.settings.get("decay") if info is not None else None
-        text = f"torch moves the statistics of {layer} {factors[0]:.6g} times as far as Keras in a step"
+        due = 1 - decay if isinstance(decay, float) else None
         fix = "in torch: the same share of the new statistics as in Keras"
-        if isinstance(decay, float):
-            share = factors[0] * (1 - decay)
-            text += f": by {share:.6g} of the way to those of the batch, in place of {1 - decay:.6g}"
-            if abs(share - decay) <= limits.LIVE_FLOAT64:
-                text += (
-                    ", which is Keras's momentum: that is the share of the old statistics, torch's of the new"
-                )
-            fix = f"in torch: momentum={1 - decay:.6g}, as a share of the new statistics"
-        evidence = f"by experiment: with {counts[0]} and with {counts[1]} samples the moves differ by this factor and by nothing else"
-        return Explanation(
-            "statistics:share", text, "confirmed", fix, evidence, defect="torch", layers=(layer,)
+        if due is not None:
+            fix = f"in torch: momentum={due:.6g}, as a share of the new statistics"
+        cause = "statistics:share"
+        if tensor_deviation(factors, factors * 0 + factors[0]) <= limits.LIVE_FLOAT64:
+            text = f"torch moves the statistics of {layer} {factors[0]:.6g} times as far as Keras in a step"
+            if due is not None:
+                share = factors[0] * due
+                text += f": by {share:.6g} of the way to those of the batch, in place of {due:.6g}"
+                if abs(share - (1 - due)) <= limits.LIVE_FLOAT64:
+                    text += ", which is Keras's momentum: that is the share of the old statistics, torch's of the new"
+        elif due is not None and _is_of_an_average(factors * due):
+            cause, shares = "statistics:average", ", ".join(f"{share:.3g}" for share in factors * due)
+            text = (
+                f"torch keeps the average of all batches since the beginning in the statistics of {layer}: each pass moves"
+                f" them by less of the way ({shares}), in place of {due:.6g} each time"
+            )
+        else:
+            return None
+        evidence = (
+            f"by experiment: in {_PASSES} passes on {counts[0]} and on {counts[1]} samples the moves differ by this and by"
+            " nothing else"
         )
+        return Explanation(cause, text, "confirmed", fix, evidence, defect="torch", layers=(layer,))
 
-    def _factors(self, names: Collection[str], count: int) -> list[float]:
-        """How many times as far torch's pass on some samples moves each buffer; NaN where it is no multiple."""
+    def _factors(self, names: Collection[str], count: int) -> list[list[float]]:
+        """How many times as far torch's pass on some samples moves each buffer than Keras's; NaN where it is no multiple.
+
+        Of passes one behind the other, each from what Keras's made of the one before.
+        """
         bench = self.search.bench
-        kept = bench.keras.read()
+        begun = bench.keras.read(), bench.torch.read()
         given = [{name: value[:count] for name, value in inputs.items()} for inputs in bench.inputs]
-        ours = bench.keras.forward(given[0], training=True, taps=False)
-        theirs = bench.torch.forward(given[1], training=True, taps=False)
-        after = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
         found = []
-        for name in names:
-            due = np.subtract(ours.buffers.get(name, kept[name]), kept[name])
-            own = np.subtract(after[name], kept[name])
-            square = float(np.square(due).sum())
-            factor = float((due * own).sum()) / square if square else np.nan
-            found.append(factor if tensor_deviation(factor * due, own) <= limits.LIVE_FLOAT64 else np.nan)
+        try:
+            for _ in range(_PASSES):
+                kept = bench.keras.read()
+                ours = bench.keras.forward(given[0], training=True, taps=False)
+                theirs = bench.torch.forward(given[1], training=True, taps=False)
+                after = bench.mapping.to_keras(bench.torch.read() | theirs.buffers)
+                moves = [
+                    (ours.buffers.get(name, kept[name]) - kept[name], after[name] - kept[name])
+                    for name in names
+                ]
+                found.append([_factor(due, own) for due, own in moves])
+                bench.keras.write(ours.buffers)
+                # What torch alone keeps, such as a count of passes, goes on as it is.
+                bench.torch.write(theirs.buffers | bench.mapping.to_torch(kept | ours.buffers))
+        finally:
+            bench.keras.write(begun[0])
+            bench.torch.write(begun[1])
         return found
 
     def _apart(self, trace: PairTrace, names: set[str], more: Arrays) -> float:
@@ -107,6 +129,18 @@ class BufferSearch:
         ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
         theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)
         return max(t.deviation for t in compared_buffers(bench, ours, theirs) if t.name in names)
+
+
+def _factor(due: Array, own: Array) -> float:
+    """By what one move is a multiple of the other; NaN where it is none."""
+    square = float(np.square(due).sum())
+    factor = float((due * own).sum()) / square if square else np.nan
+    return factor if tensor_deviation(factor * due, own) <= limits.LIVE_FLOAT64 else np.nan
+
+
+def _is_of_an_average(shares: Array) -> bool:
+    """Whether shares of new statistics, pass by pass, are those of an average: 1/n, 1/(n + 1), 1/(n + 2)."""
+    return bool(tensor_deviation(1 / shares[1:], 1 / shares[:-1] + 1) <= limits.LIVE_FLOAT64)
 
 
 def compared_buffers(bench: Bench, ours: PassResult, theirs: PassResult) -> list[TensorComparison]:

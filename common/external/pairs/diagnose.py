@@ -28,6 +28,7 @@ from parity.common.external.pairs.bench import (
     taken_apart,
 )
 from parity.common.external.pairs.buffers import BufferSearch, compared_buffers
+from parity.common.external.pairs.changed_weights import changed_weights
 from parity.common.external.pairs.explain import explained
 from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
@@ -78,6 +79,10 @@ class PairSource(core.ObservationSource):
         self.as_trained: list[TensorComparison] = []
 
     def observe(self) -> None:
+        if self.bench.unshared is None:
+            # A pass may have changed some since they were copied.
+            self.bench.torch.write(self.bench.mapping.to_torch(self.bench.keras.read(), partial=True))
+        self._changed = list(changed_weights(self.search))
         weights = self._weights()
         if self.bench.rounded_constants is not None:
             self.notes.append(self.bench.rounded_constants)
@@ -100,6 +105,9 @@ class PairSource(core.ObservationSource):
         off = [tensor for tensor in self.search.injected if not tensor.agrees]
         if off:
             yield finding_of("before", off)
+        yield from self._changed
+        if self.search.barred:
+            return
         with exact_constants(self.bench):
             last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)

@@ -36,6 +36,7 @@ from parity.common.external.pairs.bench import (
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import check_steps, give_masks, settle_randomness
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
+from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.points import known_layers
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
@@ -55,6 +56,7 @@ from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.result import Result, read_session
+from parity.common.record import read_record
 from parity.common.spec import RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.mapping import Mapping, write_mapping
@@ -63,6 +65,7 @@ from parity.common.spec.sources import Npz
 from parity.common.state.canonical import save_state
 
 MAPPING, WEIGHTS, SPEC, ASKED = "mapping.yaml", "weights.safetensors", "pair.yaml", "pair.json"
+LATER = "later"  # the reference, trained up to a step that is looked into
 # What an earlier call may have left beside a mapping.yaml that a person has edited since.
 _OURS = {MAPPING, WEIGHTS, SPEC, ASKED, SAMPLES, DATA, "diagnosis.json", "diagnosis.html"}
 _LISTED = 12
@@ -206,12 +209,15 @@ class _Flow:
             return Outcome(opened.outlines, result, None)
         # Nothing of what the search changes is left from another one.
         copy_weights(asked, opened, mapping)
-        found = self._diagnosed(_when(result))
+        when = _when(result)
+        found = self._diagnosed(when)
         if not found.findings and asked.precision == "float64":
             self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
             result = self._train([session.floor_of(spec, placements, self.folder)])
             if result.verdict != "divergent":
                 return Outcome(opened.outlines, result, None)
+        if not found.findings and when is not None:
+            found = self._diagnosed_later(when, spec, placements[0]) or found
         return Outcome(opened.outlines, result, found)
 
     def _say(self, text: str) -> None:
@@ -352,6 +358,24 @@ class _Flow:
     def _diagnosed(self, when: When | None) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")
         return diagnose_pair(self.bench, self.suspects, self.updates, when, self.console)
+
+    def _diagnosed_later(self, when: When, spec: TrainSpec, reference: RunConfig) -> Diagnosis | None:
+        """Of the models as the reference has them where they part, or a step before; None where nothing deviates there."""
+        last = spec.steps - 1 if when.step is None else when.step
+        for step in range(last, max(0, last - 2), -1):
+            self._say(f"diagnosing before step {step}, which the reference is trained up to")
+            job = session.Job(
+                spec, reference.having(stop_at_step=step, digests=False), self.folder / LATER / f"step_{step}"
+            )
+            session.work(
+                [("trained again", [job])], self.folder, self.console, keep=True, workers=self.workers
+            )
+            state = read_record(job.folder).state("final")
+            self.bench = bench_before(step, self.bench, self.asked, spec, state)
+            found = self._diagnosed(when)
+            if found.findings:
+                return told_of(step, found)
+        return None
 
 
 def to_json(asked: PairRequest) -> dict[str, Any]:

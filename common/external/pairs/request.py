@@ -146,16 +146,18 @@ class SampleFile:
         return replace(self, path=path, made=False)
 
     def rows(self, start: int, count: int) -> Samples:
+        """Those of `count` samples from number `start` on; after the last the first ones follow. See `at`."""
+        return self.at(np.arange(start, start + count) % self.samples)
+
+    def at(self, ids: Array) -> Samples:
         """Inputs, targets and weights of some samples, numbers as float64, whole numbers as int64.
 
         Args:
-            start: the first; after the last the first ones follow.
-            count: how many.
+            ids: their numbers, int64 (samples,).
 
         Raises:
             SpecError: the file is damaged, or holds what is no number, or not finite; or a weight is below 0.
         """
-        ids = np.arange(start, start + count) % self.samples
         found: Arrays = {}
         try:
             with np.load(self.path, allow_pickle=False) as archive:
@@ -172,7 +174,7 @@ class SampleFile:
                     f"--data {self.path}: {name} holds {array.dtype}; samples are rows of numbers"
                 )
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                row = start + int(np.argwhere(~np.isfinite(array))[0][0])
+                row = int(ids[np.argwhere(~np.isfinite(array))[0][0]])
                 raise SpecError(
                     f"--data {self.path}: {name} has a NaN or an infinity in row {row}; nothing could be compared"
                 )
