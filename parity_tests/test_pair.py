@@ -23,7 +23,8 @@ from parity.common.external.pairs.pair import both
 from parity.common.external.pairs.points import segments_of
 from parity.common.external.pairs.request import PairRequest, SampleFile, parsed_optimizer
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
-from parity.common.external.pairs.updates import settled_updates
+from parity.common.external.pairs.updates import settled_updates, update_findings
+from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.result import read_session
 from parity.common.spec.external.mapping import Mapping, read_mapping, write_mapping
 from parity.common.spec.external.target import Target
@@ -350,6 +351,20 @@ def test_a_momentum_that_only_training_shows_is_named(parity: Cli) -> None:
     assert [f["name"] for f in again["findings"]] == [f["name"] for f in found["findings"]]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("torch", "code"), [pytest.param("Cooled", 0, marks=pytest.mark.exhaustive), ("CooledSooner", 1)]
+)
+def test_what_only_a_later_step_shows_is_found_there(parity: Cli, torch: str, code: int) -> None:
+    port = [*pair_of("cooled", torch, ROWS), "--replicas", 1]
+    got, out, err = parity(*port, "--optimizer", "sgd,learning_rate=0.1", "--out", "out")
+    assert got == code, out + err
+    if code:
+        (finding,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
+        assert (finding["step"], finding["explanation"]["cause"]) == (1, "structure:div constant operand 2")
+        assert "has 5 as operand 2, and 8 is right" in finding["explanation"]["text"]
+
+
 @pytest.mark.exhaustive
 def test_a_wrong_mapping_that_is_given_is_named(parity: Cli) -> None:
     code, _, _ = parity(*pair_of("cnn", "NoResidual"), "--out", "out")
@@ -543,13 +558,8 @@ def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFac
                 keras=Target.of(f"{MODELS}.pair_keras:decayed", {"factor": penalty}),
                 optimizers=targets,
             )
-            for side, target in zip(sides, (asked.keras, asked.torch), strict=True):
-                side.hold(target)
-            opened = open_pair(asked, *sides)
-            mapping = map_models(opened, None)
-            copy_weights(asked, opened, mapping)
-            bench = bench_of(asked, opened, mapping)
-            suspects = lint(*opened.outlines, mapping.layers)
+            bench = held(asked, sides)
+            suspects = lint(*bench.outlines, bench.mapping.layers)
             updates = settled_updates(bench, targets, suspects)
             told = [each.explanation for each in updates.findings]
             named = sorted(each.cause.removeprefix("setting:") if each is not None else "" for each in told)
@@ -558,6 +568,22 @@ def test_what_makes_updates_differ_is_named(tmp_path_factory: pytest.TempPathFac
             if name == "L2 and half of it":
                 assert any("weight_decay=0.01" in each.fix for each in told if each is not None)
             assert bool(bench.decayed) == decayed, name
+        for theirs, cause in {"projected_sgd": [], "sgd": ["constraint"]}.items():
+            targets = Target.of(f"{MODELS}.pair_keras:sgd"), Target.of(f"{MODELS}.pair_torch:{theirs}")
+            asked = replace(asked, keras=Target.of(f"{MODELS}.pair_keras:constrained"), optimizers=targets)
+            bench = held(asked, sides)
+            found = update_findings(bench, settled_updates(bench, targets, []))
+            assert [each.explanation and each.explanation.cause for each in found] == cause, found
+
+
+def held(asked: PairRequest, sides: tuple[ExternalWorker, ExternalWorker]) -> Bench:
+    """Both models in processes that are there already, with equal weights."""
+    for side, target in zip(sides, (asked.keras, asked.torch), strict=True):
+        side.hold(target)
+    opened = open_pair(asked, *sides)
+    mapping = map_models(opened, None)
+    copy_weights(asked, opened, mapping)
+    return bench_of(asked, opened, mapping)
 
 
 def test_models_that_give_other_numbers_of_outputs_are_one_line(live: Live) -> None:

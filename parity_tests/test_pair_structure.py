@@ -190,6 +190,8 @@ WRONG = [
     ("step_dropout", "MaskedSteps", "rate", [("forward/mixed", "structure:dropout rate 0.3")]),
     ("last_steps", "LastSteps", "state", [("forward/mixed", "structure:gru last step")]),
     ("last_steps", "LastSteps", "step", [("forward/mixed", "structure:getitem other end of axis 1")]),
+    ("tokens", "Tokens", "norm", [("before/parameters/embedded/embeddings", "setting:max_norm")]),
+    ("plain", "Plain", "clamped", [("before/parameters/first/kernel", "weights_written")]),
     ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
     ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
     ("scaled", "Plain", None, [("forward/first", "missing_layer")]),

@@ -130,6 +130,32 @@ def decayed(factor=0.01):
     return keras.Model(x, keras.layers.Dense(3, name="head", **penalty)(y))
 
 
+def constrained():
+    """Whose first kernel an optimizer keeps from being negative."""
+    x = keras.Input((6,))
+    y = keras.layers.Dense(4, activation="tanh", kernel_constraint="non_neg", name="first")(x)
+    return keras.Model(x, keras.layers.Dense(3, name="head")(y))
+
+
+class Cooled(keras.layers.Layer):
+    """A factor that falls from pass to pass in training."""
+
+    def build(self, input_shape):
+        self.passes = self.add_weight(shape=(), initializer="zeros", trainable=False, name="passes")
+
+    def call(self, x, training=False):
+        cooled = x * (1 + keras.ops.exp(-self.passes / 8))
+        if training:
+            self.passes.assign_add(1.0)
+        return cooled
+
+
+def cooled():
+    x = keras.Input((6,))
+    y = Cooled(name="factor")(keras.layers.Dense(4, activation="tanh", name="first")(x))
+    return keras.Model(x, keras.layers.Dense(3, name="head")(y))
+
+
 def sgd():
     return keras.optimizers.SGD(0.1)
 

@@ -263,6 +263,40 @@ class Decayed(nn.Module):
         return self.head(torch.tanh(self.first(x)))
 
 
+class Cooled(nn.Module):
+    """Of `cooled`."""
+
+    within = 8.0  # in so many passes the factor falls to 1/e of what it is above 1
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x):
+        y = torch.tanh(self.first(x)) * (1 + torch.exp(-self.passes / self.within))
+        if self.training:
+            self.passes += 1
+        return self.head(y)
+
+
+class CooledSooner(Cooled):
+    within = 5.0
+
+
+class ProjectedSGD(torch.optim.SGD):
+    """With the first kernel kept from being negative."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        self.param_groups[0]["params"][0].clamp_(min=0)
+
+
+def projected_sgd(parameters):
+    return ProjectedSGD(parameters, 0.1)
+
+
 def decaying_sgd(parameters):
     """A weight decay of twice the factor of the penalty."""
     return torch.optim.SGD(parameters, 0.1, weight_decay=0.02)

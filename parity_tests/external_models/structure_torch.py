@@ -209,7 +209,8 @@ class Tokens(nn.Module):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
         self.wrong = wrong
-        self.embedded = nn.Embedding(10, 4, padding_idx=0 if "padding" in wrong else None)
+        largest = 0.01 if "norm" in wrong else None
+        self.embedded = nn.Embedding(10, 4, 0 if "padding" in wrong else None, max_norm=largest)
         self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -272,8 +273,12 @@ class Plain(nn.Module):
         super().__init__()
         self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
         self.first.requires_grad_("frozen" not in wrong)
+        self.wrong = wrong
 
     def forward(self, x: Tensor) -> Tensor:
+        if "clamped" in self.wrong:
+            with torch.no_grad():
+                self.first.weight.clamp_(-0.1, 0.1)
         return self.head(self.first(x))
 
 

@@ -34,6 +34,8 @@ _NEUTRAL = {"shift": 0, "main": 1}
 _ALIKE, _MARGIN = 0.3, 0.03
 _NAME_WEIGHT = 1.5
 _TRANSPOSED = 0.05
+# Of pairing what is trained with what is not, more than any name is worth.
+_CONSTANT_COST = 2.0
 # What one step out of order costs, beside names that are 0 to 1 alike.
 _STEP_COST = 0.01
 # Settings that layers of one shape may differ in, and ports rarely get wrong.
@@ -287,11 +289,11 @@ class _Fit:
         return None if self.is_loose(i, j) else self.score(i, j)
 
     def likeness(self, i: int, j: int) -> float:
-        """0 to 1: how alike their names are."""
+        """0 to 1: how alike their names are; below 0 where one side alone trains them."""
         if (i, j) not in self._likeness:
-            self._likeness[i, j] = likeness(
-                self.ours[i].words, self.theirs[j].words, self._weights, self._ranks[0][i], self._ranks[1][j]
-            )
+            ranks = self._ranks[0][i], self._ranks[1][j]
+            alike = likeness(self.ours[i].words, self.theirs[j].words, self._weights, *ranks)
+            self._likeness[i, j] = alike - self._cost(i, j)
         return self._likeness[i, j]
 
     def transposed(self, i: int, j: int) -> float:
@@ -308,7 +310,12 @@ class _Fit:
 
     def words(self, i: int, j: int) -> float:
         """As `likeness`, of their words without numbers."""
-        return likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
+        alike = likeness(self.ours[i].words, self.theirs[j].words, self._weights, (), ())
+        return alike - self._cost(i, j)
+
+    def _cost(self, i: int, j: int) -> float:
+        """Of pairing what one side alone trains."""
+        return _CONSTANT_COST if _is_trained_on_one_side(self.ours[i], self.theirs[j]) else 0.0
 
     def match(self, i: int, j: int) -> Match:
         """A pair that was chosen, with what speaks for it."""
@@ -362,6 +369,14 @@ def _worth(ours: ParameterGroup, theirs: ParameterGroup, flattened: dict[str, Sh
     settings = ours.layer.settings.keys() & theirs.layer.settings.keys() & _TELLING
     worth += sum(0.1 for name in settings if ours.layer.settings[name] == theirs.layer.settings[name])
     return worth
+
+
+def _is_trained_on_one_side(ours: ParameterGroup, theirs: ParameterGroup) -> bool:
+    """Whether what one side trains is on the other a tensor that is not made to be trained."""
+    pairs = (
+        (ours.parts[slot].info, theirs.parts[slot].info) for slot in ours.parts.keys() & theirs.parts.keys()
+    )
+    return any((a.trainable and b.buffer) or (b.trainable and a.buffer) for a, b in pairs)
 
 
 def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline) -> list[Pair]:
