@@ -121,7 +121,8 @@ class Finding:
 
     step: the first traced one that shows it (None: the evaluation); stage and name: the first tensor there.
     tensors: all that it explains, at least one. agreeing: the last ones before it that still agree.
-    explanation: None where no known cause fits.
+    explanation: None where no known cause fits. code: lines of the candidate's code that compute it, 'model.py:12', where
+    they are known.
     """
 
     step: int | None
@@ -131,6 +132,7 @@ class Finding:
     tensors: tuple[TensorComparison, ...]
     agreeing: tuple[TensorComparison, ...]
     explanation: Explanation | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def deviation(self) -> float:

@@ -112,3 +112,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TensorComparison):
         data = {"stage": value.stage, **data, "by_replica": dict(value.by_replica)}
     return data
+
+
+def lines_of(finding: Finding) -> str:
+    """The lines of code of a finding by file: 'model.py, lines 12, 15'; '' where none are known."""
+    by_file: dict[str, set[int]] = {}
+    for each in finding.code:
+        file, _, number = each.rpartition(":")
+        by_file.setdefault(file, set()).add(int(number))
+    return "; ".join(
+        f"{file}, line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
+        for file, numbers in by_file.items()
+    )

@@ -242,6 +242,8 @@ def _finding(count: int, finding: Finding, console: Console) -> None:
     if others:
         more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
         facts["with it"] = ", ".join(tensor.name for tensor in others[:_MOST_OTHERS]) + more
+    if finding.code:
+        facts["code"] = words.lines_of(finding)
     if why is not None:
         facts["cause"] = why.cause + (f", in {why.culprit}" if why.culprit else "")
         facts["evidence"] = why.evidence

@@ -141,6 +141,8 @@ class PairSource(core.ObservationSource):
         for attribution in self.search.attributed if kept else ():
             for change in attribution.changes:
                 change.make(self.bench)
+        if not self.search.attributed and finding.stage in _PASSES:
+            return [replace(finding, code=self.search.structure.lines(tensor, training))]
         return [replace(finding, explanation=a.explanation) for a in self.search.attributed] or [finding]
 
     def conclude(self) -> Diagnosis:

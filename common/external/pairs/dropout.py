@@ -53,7 +53,8 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             raise ExternalModelError(
                 f"{outline.target}: {_named(drawn) if drawn else 'the model'} gives something else when it is called again"
                 " with the same samples and random numbers: it keeps something of the call before (a recurrent layer's"
-                " state?), so that no training can be compared; begin each call anew"
+                " state, a count?), so that no training can be compared; begin each call anew, or keep it in a buffer (an"
+                " untrained weight in Keras)"
             )
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(

@@ -183,7 +183,7 @@ class Structure:
         bench, began = self._bench, time.monotonic()
         calls, _ = bench.torch.alterations(bench.inputs[1], bench.losses[1], training=True)
         every = [
-            Alteration("torch", number, way, call["name"], f"loss: {call['name']} {text}")
+            Alteration("torch", number, way, call["name"], f"loss: {call['name']}{_at(call)} {text}")
             for number, call in enumerate(calls)
             if call["in_loss"]
             for way, text in call["ways"].items()
@@ -205,7 +205,7 @@ class Structure:
                 # A mistake that is made in all calls of a function is as frequent as one in a single call.
                 yield from [alike[each]] if each in alike else []
                 yield [each]
-            own = ((number, call, "") for number, call in enumerate(calls) if call["in_loss"])
+            own = ((number, call, _at(call)) for number, call in enumerate(calls) if call["in_loss"])
             numbers = _by_numbers(own, tensor.deviation_with, limits.SECONDS_OF_TRIALS)
             numbers = [replace(each, text=f"loss: {each.text}") for each in numbers]
             # A number that nobody would write stands for something else.
@@ -244,7 +244,23 @@ class Structure:
             # What has another shape than it should may be put right by what comes after it.
             after = place > last and math.isfinite(tensor.deviation)
             if not after and (side, number) not in self._made:
-                yield number, call, f" behind {taps[place - 1]}" if place and side == "torch" else ""
+                behind = f" behind {taps[place - 1]}" if place and side == "torch" else ""
+                yield number, call, behind + _at(call)
+
+    def lines(self, tensor: DeviatingTensor, training: bool) -> tuple[str, ...]:
+        """The lines of torch's code that compute what deviates, from the places before it that agree, in their order."""
+        bench, segment = self._bench, tensor.segment
+        calls, taps = bench.torch.alterations(bench.inputs[1], training=training)
+        places = {tap: place for place, tap in enumerate(taps)}
+        begin = max((places[point.torch] + 1 for point in segment.before if point.torch in places), default=0)
+        end = len(taps) if segment.point is None else places.get(segment.point.torch, len(taps))
+        found = (call["line"] for call in calls if begin <= call["place"] <= end and call["line"])
+        return tuple(dict.fromkeys(found))
+
+
+def _at(call: dict[str, Any]) -> str:
+    """Where in the user's code a call is, for a sentence."""
+    return f" ({call['line']})" if call["line"] else ""
 
 
 def _until(ends: float, tried: Iterable[Sequence[Alteration]]) -> Iterator[Sequence[Alteration]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 # What may be instead of a call, by a short name: what is then done, and how the result comes about.
@@ -18,13 +20,25 @@ GRADIENT = "gradient"
 MANY = "any"
 # How a way begins that puts another number in the place of one of a call's: 'constant NAME=NUMBER'.
 CONSTANT = "constant "
+# Packages whose code is none of the user's.
+_BESIDES = ("parity", "torch", "keras", "tensorflow", "contextlib", "functools")
+
+
+def code_line() -> str:
+    """Where in the user's code the call is that is made now, 'model.py:12'; '' where it comes from none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _BESIDES:
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
 
 
 class Altering:
     """Counts the calls of one pass that can be made otherwise, and makes some of them so.
 
-    found: of each, its function, the number of taps that were visited before it, whether it is one of the loss, its
-    ways in words, and its numbers by name. results: the functions and the results of the latest calls of any kind.
+    found: of each, its function, its line of code, the number of taps that were visited before it, whether it is one of the
+    loss, its ways in words, and its numbers by name. results: the functions and the results of the latest calls of any kind.
     """
 
     def __init__(self, wanted: Mapping[int, str], visited: Callable[[], int]) -> None:
@@ -63,8 +77,8 @@ class Altering:
         """
         number = len(self.found)
         texts = {short: text for short, (text, _) in ways.items()}
-        found = {"name": name, "place": self._visited(), "in_loss": self.in_loss, "ways": texts}
-        self.found.append({**found, "constants": dict(constants)})
+        found = {"name": name, "line": code_line(), "place": self._visited(), "in_loss": self.in_loss}
+        self.found.append({**found, "ways": texts, "constants": dict(constants)})
         wanted = self._wanted.get(number, "")
         if wanted.startswith(CONSTANT) and with_constant is not None:
             which, _, value = wanted.removeprefix(CONSTANT).rpartition("=")

@@ -279,6 +279,7 @@ def _card(count: int, finding: Finding, diagnosis: Diagnosis, layers: Sequence[D
         "cell": cell_of(first.stage, finding.name, layers),
         "agreeing": [(t.name, number(t.deviation)) for t in worst_by_name(finding.agreeing)],
         "others": words.others_of(finding),
+        "code": words.lines_of(finding),
     }
 
 
