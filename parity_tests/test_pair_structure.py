@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -255,7 +256,10 @@ def test_what_is_wired_otherwise_is_named(
     assert found.verdict == "divergent"
     named = [(f.name, f.explanation and f.explanation.cause) for f in found.findings]
     assert sorted(named) == sorted(expected)
-    assert {f.explanation.confidence for f in found.findings if f.explanation} == {"confirmed"}
+    told = [f.explanation for f in found.findings if f.explanation]
+    assert {why.confidence for why in told} == {"confirmed"}
+    calls = [why.text for why in told if why.cause.startswith("structure:") and why.defect == "torch"]
+    assert all(re.search(r"structure_torch.py:\d+\)", text) for text in calls), calls
 
 
 @pytest.mark.parametrize(
@@ -319,3 +323,7 @@ def test_what_no_single_cause_explains_is_not_explained(
 ) -> None:
     (finding,) = ports.diagnosed(keras, torch, wrong).findings
     assert finding.explanation is None
+    assert finding.stage != "forward" or all(
+        re.match(r"structure_torch.py:\d+$", line) for line in finding.code
+    )
+    assert bool(finding.code) == (finding.stage == "forward")
