@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -65,6 +65,18 @@ def layer_pairs(
     return tuple(sorted([*given, *found], key=lambda pair: orders[0].get(pair.keras, len(orders[0]))))
 
 
+def _inside(layers: Iterable[str], separator: str) -> dict[str, list[str]]:
+    """By each layer those that are inside of it."""
+    known = set(layers)
+    found: dict[str, list[str]] = {}
+    for layer in known - {""}:
+        parts = layer.split(separator)
+        for around in ("", *(separator.join(parts[:count]) for count in range(1, len(parts)))):
+            if around in known:
+                found.setdefault(around, []).append(layer)
+    return found
+
+
 def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]:
     """Layers of which each owns the counterpart of the other's last tensor."""
     sides = (keras, torch)
@@ -81,11 +93,19 @@ def _owners(mapping: Mapping, keras: Outline, torch: Outline) -> list[LayerPair]
         for side, known in zip(sides, partners, strict=True)
     ]
     called = [{layer.path for layer in side.layers if layer.calls} for side in sides]
+    inside = [_inside(known, separator) for known, separator in zip(last, "/.", strict=True)]
+
+    def is_more(own: int, layer: str, other: str) -> bool:
+        """Whether a layer contains some of which the other's layer has nothing: then it computes more."""
+        contained = {other, *inside[1 - own].get(other, ())}
+        return any(not partners[own][last[own][each]] <= contained for each in inside[own].get(layer, ()))
+
     return [
         LayerPair(keras=ours, torch=theirs)
         for ours, name in last[0].items()
         for theirs in partners[0][name]
         if ours in partners[1].get(last[1][theirs], ()) and ours in called[0] and theirs in called[1]
+        if not is_more(0, ours, theirs) and not is_more(1, theirs, ours)
     ]
 
 

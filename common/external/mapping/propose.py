@@ -204,7 +204,12 @@ def _matched(
     ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
 ) -> list[Match]:
     """Match groups: first those in order, weighed with their names, then the rest."""
-    fits = [_Fit(order, theirs, flattened) for order in _orders(ours)]
+    turned = (
+        [False, True]
+        if all(any(len(group.numbers) > 1 for group in side) for side in (ours, theirs))
+        else [False]
+    )
+    fits = [_Fit(order, theirs, flattened, turn) for order in _orders(ours) for turn in turned]
     chains = [in_order(len(ours), len(theirs), fit.in_order) for fit in fits]
     fit, chain = max(
         zip(fits, chains, strict=True),
@@ -260,14 +265,23 @@ def _exchange(found: dict[int, int], fit: _Fit) -> None:
 
 
 class _Fit:
-    """How well groups fit; None where they cannot correspond."""
+    """How well groups fit; None where they cannot correspond.
+
+    turned: whether torch's names have their numbers in the reverse order: norm1_0 and blocks.0.norm1.
+    """
 
     def __init__(
-        self, ours: Sequence[ParameterGroup], theirs: Sequence[ParameterGroup], flattened: dict[str, Shape]
+        self,
+        ours: Sequence[ParameterGroup],
+        theirs: Sequence[ParameterGroup],
+        flattened: dict[str, Shape],
+        turned: bool,
     ) -> None:
         self.ours, self.theirs, self.flattened = ours, theirs, flattened
         self._weights = weights_of([group.words for group in (*ours, *theirs)])
         self._ranks = [ranked([(group.words, group.numbers) for group in side]) for side in (ours, theirs)]
+        if turned:
+            self._ranks[1] = [ranks[::-1] for ranks in self._ranks[1]]
         self._shapes: dict[tuple[object, object], float | None] = {}
         self._keys = [[_key(group) for group in side] for side in (ours, theirs)]
         self._likeness: dict[tuple[int, int], float] = {}
