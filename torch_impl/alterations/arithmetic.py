@@ -103,9 +103,11 @@ def computed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 *(each.shape for each in tensors)
             ):
                 other = next((i for i, each in enumerate(args, 1) if each is not tensor), 0)
-                what = (
-                    "is left out by Keras" if len(tensors) == 1 else f"has operand {other}, and Keras has not"
-                )
+                what = f"has operand {other}, and Keras has not"
+                if len(tensors) == 1:
+                    # With the number that changes nothing there the result is the same.
+                    number, neutral = args[other - 1], 0 if name in _TERMS else 1
+                    what = f"is left out by Keras, or has {neutral} there and not {number:g}"
                 ways[f"without {other}"] = (what, lambda tensor=tensor: tensor.clone())
     return ways
 
@@ -117,6 +119,7 @@ _OPPOSITES: dict[str, tuple[str, Function]] = {
     **dict.fromkeys(("mul", "multiply", "imul"), ("divides by the second operand", torch.div)),
     **dict.fromkeys(("div", "truediv", "true_divide", "itruediv"), ("multiplies the operands", torch.mul)),
 }
+_TERMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub")
 _FACTORS = ("mul", "multiply", "imul")
 SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
 

@@ -103,13 +103,14 @@ class Structure:
         many = [each for each in torch if (each.way or "").startswith(MANY)]
         torch = [each for each in torch if not (each.way or "").startswith(MANY)]
         likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
+        # A block's mistake is made again here, perhaps in one of several such calls, and there is another beside it.
+        again = [likely, *([each] for each in likely if len(likely) > 1)] if likely else []
         tried: Iterator[Sequence[Alteration]] = itertools.chain(
-            [likely] if likely else [],
-            ([each] for each in likely if len(likely) > 1),
+            again,
             # One cause, where with the function left out there would be a second.
             ([each] for each in moved),
             ([each] for each in torch[:singles]),
-            ([*likely, each] for each in torch[:singles] if likely and each not in likely),
+            ([*some, each] for some in again for each in torch[:singles] if each not in some),
             _alike(torch[:singles]),
             ([each] for each in many[:singles]),
             _alike(many[:singles]),
