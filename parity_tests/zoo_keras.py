@@ -1,4 +1,4 @@
-"""Keras models of the zoo that plain arguments cannot name, or under an experiment; imported only in TensorFlow's process."""
+"""Keras models of the zoo under an experiment; imported only in TensorFlow's process."""
 
 from __future__ import annotations
 
@@ -17,24 +17,6 @@ def hub_widened(name: str, **arguments: Any) -> keras.Model:
     keras.ops.cast = _widened(keras.ops.cast)
     keras.ops.arange = _widened(keras.ops.arange)
     model: keras.Model = getattr(keras_hub.models, name)(**arguments)
-    return model
-
-
-def hub_towers(name: str, towers: dict[str, dict[str, Any]], **arguments: Any) -> keras.Model:
-    """A class of keras_hub.models, unmodified, that takes models of that package.
-
-    Args:
-        name: of the class.
-        towers: by argument, the class of a model ("name") and its arguments.
-        arguments: of the class besides these.
-    """
-    built = {
-        argument: getattr(keras_hub.models, tower["name"])(
-            **{key: value for key, value in tower.items() if key != "name"}
-        )
-        for argument, tower in towers.items()
-    }
-    model: keras.Model = getattr(keras_hub.models, name)(**built, **arguments)
     return model
 
 

@@ -160,8 +160,3 @@ def hugging_face(name: str, **config: Any) -> Target:
 def hub(name: str, **arguments: Any) -> Target:
     """A class of KerasHub."""
     return Target.of(f"keras_hub.models:{name}", arguments)
-
-
-def hub_towers(name: str, **arguments: Any) -> Target:
-    """A class of KerasHub that takes models of KerasHub: of each, its class and arguments."""
-    return Target.of("parity_tests.zoo_keras:hub_towers", {"name": name, **arguments})
