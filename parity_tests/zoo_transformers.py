@@ -12,7 +12,6 @@ from parity_tests.zoo_pair import (
     Tokens,
     ZooPair,
     hub,
-    hub_towers,
     hugging_face,
 )
 
