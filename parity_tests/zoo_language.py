@@ -1,4 +1,4 @@
-"""Pairs of transformers: of KerasHub, and of Hugging Face's package of that name."""
+"""Pairs of transformers of words and of sound: of KerasHub, and of Hugging Face's package of that name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from parity_tests.zoo_pair import (
     GELU,
-    Images,
     Sound,
     Together,
     Tokens,
@@ -38,23 +37,6 @@ _SEGMENT_SEQUENCE = (("sequence_output", "last_hidden_state"),)
 _AND_POOLED = (*_SEGMENT_SEQUENCE, ("pooled_output", "pooler_output"))
 _TANH = {"hidden_act": "gelu_pytorch_tanh"}
 _NO_POOLER = {"add_pooling_layer": False}
-_SIDE, _PATCH = 32, 8
-_VISION = {
-    "image_shape": [_SIDE, _SIDE, 3],
-    "patch_size": _PATCH,
-    "num_layers": _DEPTH,
-    "num_heads": _HEADS,
-    "hidden_dim": _WIDTH,
-}
-_THEIR_VISION = {
-    "image_size": _SIDE,
-    "patch_size": _PATCH,
-    "hidden_size": _WIDTH,
-    "num_hidden_layers": _DEPTH,
-    "num_attention_heads": _HEADS,
-    "intermediate_size": _INNER,
-    "layer_norm_eps": 1e-6,
-}
 
 
 def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -65,8 +47,6 @@ def _without(given: dict[str, Any], *names: str) -> dict[str, Any]:
 _FEW = 4
 _SHORT = {**_TEXT, "num_layers": _FEW}
 _SHORT_BERT = {**_BERT, "num_hidden_layers": _FEW}
-_SHORT_VISION = {**_VISION, "num_layers": _FEW, "intermediate_dim": 2 * _WIDTH}
-_THEIR_SHORT_VISION = {**_THEIR_VISION, "num_hidden_layers": _FEW, "intermediate_size": 2 * _WIDTH}
 _GROUPED = {
     "vocabulary_size": _WORDS,
     "num_layers": _FEW,
@@ -80,7 +60,6 @@ _HEAD = {"head_dim": _WIDTH // _HEADS}
 # torch multiplies matrices in groups in float32 at most.
 _LOOP = {"experts_implementation": "eager"}
 _FLOATS = "both normalise and take angles of rotary positions in float32"
-_PIXELS = Images(_SIDE, names=("images", "pixel_values"))
 _BOTH_TOKENS = {
     "encoder_token_ids": "input_ids",
     "encoder_padding_mask": "attention_mask",
@@ -113,7 +92,7 @@ def _rotary(
     )
 
 
-TRANSFORMERS = (
+LANGUAGE = (
     ZooPair(
         "BERT",
         hub("BertBackbone", **_TEXT),
@@ -243,22 +222,6 @@ TRANSFORMERS = (
         ),
         differs="torch normalises in float32",
         float32=True,
-    ),
-    ZooPair(
-        "ViT",
-        hub("ViTBackbone", **_VISION, mlp_dim=_INNER),
-        hugging_face("ViTModel", **_THEIR_VISION, model=_NO_POOLER),
-        Images(_SIDE, names=("images", "pixel_values")),
-        _SEQUENCE,
-        differs=GELU,
-    ),
-    ZooPair(
-        "DeiT",
-        hub("DeiTBackbone", **_VISION, intermediate_dim=_INNER),
-        hugging_face("DeiTModel", **_THEIR_VISION, model=_NO_POOLER),
-        Images(_SIDE, names=("images", "pixel_values")),
-        _SEQUENCE,
-        differs=GELU,
     ),
     ZooPair(
         "XLM-RoBERTa",
@@ -465,16 +428,6 @@ TRANSFORMERS = (
         top_k=2,
         **_HEAD,
     ),
-    _rotary(
-        "GPT-OSS",
-        "GptOssBackbone",
-        "GptOssModel",
-        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128, **_LOOP, **_HEAD},
-        num_experts=4,
-        top_k=2,
-        sliding_window=128,
-        **_HEAD,
-    ),
     ZooPair(
         "SmolLM3",
         hub(
@@ -522,14 +475,6 @@ TRANSFORMERS = (
             eos_token_id=0,
         ),
         Tokens({"token_ids": "input_ids"}, _WORDS, length=_PLACES),
-        (("output", "pooler_output"),),
-        differs=GELU,
-    ),
-    ZooPair(
-        "SigLIP's image encoder",
-        hub("SigLIPVisionEncoder", **_SHORT_VISION),
-        hugging_face("SiglipVisionModel", **_THEIR_SHORT_VISION),
-        _PIXELS,
         (("output", "pooler_output"),),
         differs=GELU,
     ),
