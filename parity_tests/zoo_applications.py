@@ -192,14 +192,6 @@ APPLICATIONS = (
     _hub_resnet("ResNet34", [3, 4, 6, 3], "basic_block", "resnet34"),
     _hub_resnet("ResNet50", [3, 4, 6, 3], "bottleneck_block", "resnet50"),
     _hub_resnet("ResNet50V2", [3, 4, 6, 3], "bottleneck_block", "resnetv2_50", use_pre_activation=True),
-    _hub_resnet(
-        "ResNet18-vd",
-        [2, 2, 2, 2],
-        "basic_block_vd",
-        "resnet18d",
-        input_conv_filters=[32, 32, 64],
-        input_conv_kernel_sizes=[3, 3, 3],
-    ),
     _hub_vgg(11, [1, 1, 2, 2, 2]),
     _hub_vgg(13, [2, 2, 2, 2, 2]),
     ZooPair(

@@ -92,6 +92,27 @@ def _rotary(
     )
 
 
+def _t5(name: str, form: str, **arguments: Any) -> ZooPair:
+    return ZooPair(
+        name,
+        hub("T5Backbone", vocabulary_size=_WORDS, **_SIZES, **arguments),
+        hugging_face(
+            "T5Model",
+            vocab_size=_WORDS,
+            d_model=_WIDTH,
+            d_kv=_WIDTH // _HEADS,
+            d_ff=_INNER,
+            num_layers=_DEPTH,
+            num_heads=_HEADS,
+            feed_forward_proj=form,
+        ),
+        Tokens(_BOTH_TOKENS, _WORDS),
+        _BOTH_SEQUENCES,
+        differs="torch normalises in float32",
+        float32=True,
+    )
+
+
 LANGUAGE = (
     ZooPair(
         "BERT",
@@ -194,35 +215,8 @@ LANGUAGE = (
         differs="both normalise and take angles of rotary positions in float32; Keras has an output embedding",
         float32=True,
     ),
-    ZooPair(
-        "T5",
-        hub("T5Backbone", vocabulary_size=_WORDS, **_SIZES),
-        hugging_face(
-            "T5Model",
-            vocab_size=_WORDS,
-            d_model=_WIDTH,
-            d_kv=_WIDTH // _HEADS,
-            d_ff=_INNER,
-            num_layers=_DEPTH,
-            num_heads=_HEADS,
-            feed_forward_proj="gated-relu",
-        ),
-        Tokens(
-            {
-                "encoder_token_ids": "input_ids",
-                "encoder_padding_mask": "attention_mask",
-                "decoder_token_ids": "decoder_input_ids",
-                "decoder_padding_mask": "decoder_attention_mask",
-            },
-            _WORDS,
-        ),
-        (
-            ("encoder_sequence_output", "encoder_last_hidden_state"),
-            ("decoder_sequence_output", "last_hidden_state"),
-        ),
-        differs="torch normalises in float32",
-        float32=True,
-    ),
+    _t5("T5", "gated-relu"),
+    _t5("T5, as it first was", "relu", use_gated_activation=False),
     ZooPair(
         "XLM-RoBERTa",
         hub("XLMRobertaBackbone", **_SHORT),
@@ -462,6 +456,13 @@ LANGUAGE = (
         Tokens({"token_ids": "input_ids"}, _WORDS),
         _SEQUENCE,
         differs="epsilon of the last layer norm: 1e-6 against 1e-5 (row 40)",
+    ),
+    ZooPair(
+        "MetaCLIP 2's text encoder",
+        hub("MetaCLIP2TextEncoder", **_SHORT, embedding_dim=_WIDTH),
+        hugging_face("MetaClip2TextModel", **_SHORT_BERT, eos_token_id=2),
+        Tokens({"token_ids": "input_ids"}, _WORDS),
+        _SEQUENCE,
     ),
     ZooPair(
         "SigLIP's text encoder",
