@@ -56,7 +56,7 @@ _GROUPED = {
     "intermediate_dim": _INNER,
 }
 _THEIR_GROUPED = {**_SHORT_BERT, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "pad_token_id": 0}
-_HEAD = {"head_dim": _WIDTH // _HEADS}
+_HEAD: dict[str, Any] = {"head_dim": _WIDTH // _HEADS}
 # torch multiplies matrices in groups in float32 at most.
 _LOOP = {"experts_implementation": "eager"}
 _FLOATS = "both normalise and take angles of rotary positions in float32"
