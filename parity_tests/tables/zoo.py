@@ -18,10 +18,10 @@ _HEAD = """# Third-party models
 Written by `scripts/test -m "" parity_tests/test_zoo.py --zoo=docs/zoo.md`; do not edit.
 
 Models of Keras's own packages against their counterparts in packages for PyTorch, unmodified, in the depth that they
-have, each imported only in its own framework's process. No trained weights can be downloaded here, and none are
-needed: the mapping is proposed from names, shapes and order and settled by probing; then every tensor that has a
-counterpart is filled with random numbers (moving statistics too), the same on both sides through the mapping, and
-both models are run in inference, in float64.
+have (transformers: small, some with few layers), each imported only in its own framework's process. No trained
+weights can be downloaded here, and none are needed: the mapping is proposed from names, shapes and order and settled
+by probing; then every tensor that has a counterpart is filled with random numbers (moving statistics too), the same
+on both sides through the mapping, and both models are run in inference, in float64.
 
 - *tensors*: of Keras / of torch: weights and buffers of floating numbers, tied ones once.
 - *mapped*: of both together, those that got a counterpart automatically and without doubt; allowed: 90% at least.
@@ -86,7 +86,10 @@ class ZooTable:
 
     def page(self) -> str:
         """All that was seen."""
-        lines = [_HEAD, *self._section("keras.applications", APPLICATIONS)]
+        lines = [
+            _HEAD,
+            *self._section("keras.applications, and KerasHub's convolutional networks", APPLICATIONS),
+        ]
         lines += self._section("KerasHub against Hugging Face's transformers", TRANSFORMERS)
         lines += ["## What they are called with", "", "| pair | Keras | PyTorch |", "| --- | --- | --- |"]
         for name, outcome in self.outcomes.items():
