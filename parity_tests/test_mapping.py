@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -362,6 +363,53 @@ def test_blocks_are_counted_from_where_each_side_counts_them():
     )
     found = partners(propose(keras, torch))
     assert all(found[f"block{n + 1}_wide/kernel"] == f"layers.{n}.wide.weight" for n in numbers)
+
+
+def test_numbers_of_block_and_part_may_stand_in_either_order():
+    places = list(itertools.product(range(2), (1, 2)))
+    keras = outline(
+        "tensorflow",
+        *((f"scale{part}_{block}", "", {"gamma": ("gamma", (8,))}) for block, part in places),
+        *(dense("tensorflow", f"inner{part}_{block}", 8, 8) for block, part in places),
+    )
+    # What a block owns itself has no place in the order of calls.
+    gains = {f"gamma{part}": (f"gamma{part}", (8,)) for part in (1, 2)}
+    torch = outline(
+        "torch",
+        *((f"blocks.{block}", "", gains) for block in range(2)),
+        *(dense("torch", f"blocks.{block}.inner{part}", 8, 8) for block, part in places),
+    )
+    found = partners(propose(keras, torch))
+    wanted = {f"scale{part}_{block}/gamma": f"blocks.{block}.gamma{part}" for block, part in places}
+    assert wanted.items() <= found.items()
+
+
+@pytest.mark.parametrize("inner", ["inner", "scale/inner"])
+def test_a_layer_that_contains_others_is_compared_with_one_that_contains_them_too(inner):
+    gain = {"gamma": ("gamma", (8,))}
+    keras = outline("tensorflow", dense("tensorflow", inner, 8, 3), ("scale", "", gain))
+    torch = outline("torch", dense("torch", "block.inner", 8, 3), ("block", "", gain))
+    mapping = propose(keras, torch)
+    assert partners(mapping)["scale/gamma"] == "block.gamma"
+    pairs = {(pair.keras, pair.torch) for pair in mapping.layers}
+    assert (inner, "block.inner") in pairs
+    assert (("scale", "block") in pairs) == (inner == "scale/inner")
+
+
+def test_what_is_trained_is_not_mapped_with_what_is_not():
+    keras, torch = sides([("first", 8, 8), ("second", 8, 3)], [("first", 8, 8), ("second", 8, 3)])
+    constant = TensorInfo(
+        name="first.power",
+        layer="first",
+        role="power",
+        shape=(8, 8),
+        dtype="float32",
+        trainable=False,
+        buffer=True,
+    )
+    torch = torch.model_copy(update={"tensors": (constant, *torch.tensors)})
+    found = partners(propose(keras, torch))
+    assert found["first/kernel"] == "first.weight"
 
 
 def test_what_has_no_counterpart_is_listed():

@@ -48,11 +48,11 @@ def misplaced(mapping: Mapping) -> list[str]:
     """
     shifts: dict[int, list[str]] = {}
     for pair in mapping.tensors:
-        ours = blocks(pair.keras, r"(?:layer|block)_(\d+)")
+        ours = blocks(pair.keras, r"(?:layer|block)s?_(\d+)")
         theirs = blocks(pair.torch, r"(?:layers?|h|block)\.(\d+)\.")
         if ours and theirs:
             shifts.setdefault(min(ours) - min(theirs), []).append(pair.label)
-    usual = max(shifts, key=lambda shift: len(shifts[shift]))
+    usual = max(shifts, key=lambda shift: len(shifts[shift]), default=0)
     return [label for shift, labels in shifts.items() if shift != usual for label in labels]
 
 

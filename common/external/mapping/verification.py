@@ -13,6 +13,7 @@ from collections.abc import Mapping as Names
 
 import numpy as np
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import deviation, moments, taps_of
 from parity.common.external.mapping.correspondence import by_numbers, layer_pairs
 from parity.common.external.mapping.graphs import assign
@@ -145,7 +146,11 @@ class _Search:
             pairs = [changed.get(index, pair) for index, pair in enumerate(self.pairs)]
             if time.monotonic() - began > _SECONDS_ALIKE:
                 return
-            if self.bench.try_out(pairs, inject=False).outputs <= WRONG:
+            try:
+                outputs = self.bench.try_out(pairs, inject=False).outputs
+            except ExternalModelError:  # alike by Keras's shapes alone: not all of them fit
+                continue
+            if outputs <= WRONG:
                 self.pairs = pairs
                 return
 
