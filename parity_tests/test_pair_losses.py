@@ -275,7 +275,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "no gradient": (
         replace(Case(), own=(("detection", "Hidden"),)),
         "structure:detach gradient through",
-        "torch's loss: detach stops the gradient",
+        "stops the gradient",
     ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
