@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from parity.common.base.errors import ExternalModelError, RecordError, RunError, SpecError
+from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, When
@@ -367,12 +367,16 @@ class _Flow:
             job = session.Job(
                 spec, reference.having(stop_at_step=step, digests=False), self.folder / LATER / f"step_{step}"
             )
-            session.work(
-                [("trained again", [job])], self.folder, self.console, keep=True, workers=self.workers
-            )
-            state = read_record(job.folder).state("final")
-            self.bench = bench_before(step, self.bench, self.asked, spec, state)
-            found = self._diagnosed(when)
+            try:
+                stage = "trained again", [job]
+                session.work([stage], self.folder, self.console, keep=True, workers=self.workers)
+                state = read_record(job.folder).state("final")
+                self.bench = bench_before(step, self.bench, self.asked, spec, state)
+                found = self._diagnosed(when)
+            except ParityError as error:
+                # The verdict stands without it.
+                self._tell(f"step {step} was not looked into: {error}")
+                return None
             if found.findings:
                 return told_of(step, found)
         return None
