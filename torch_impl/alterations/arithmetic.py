@@ -105,11 +105,20 @@ def computed(name: str, func: Function, args: Any, kwargs: Any) -> Ways:
                 other = next((i for i, each in enumerate(args, 1) if each is not tensor), 0)
                 what = f"has operand {other}, and Keras has not"
                 if len(tensors) == 1:
-                    # With the number that changes nothing there the result is the same.
-                    number, neutral = args[other - 1], 0 if name in _TERMS else 1
-                    what = f"is left out by Keras, or has {neutral} there and not {number:g}"
+                    what = f"is left out by Keras{_or_neutral(name, other, args[other - 1])}"
                 ways[f"without {other}"] = (what, lambda tensor=tensor: tensor.clone())
     return ways
+
+
+def _or_neutral(name: str, place: int, number: Any) -> str:
+    """In words the number that changes nothing where operand `place` is: with it the result is the same as without the call."""
+    if (
+        not isinstance(number, int | float)
+        or name in ("rsub", "rtruediv")
+        or (place == 1 and name not in _EITHER_WAY)
+    ):
+        return ""
+    return f", or has {0 if name in SUMS else 1} there and not {number:g}"
 
 
 # What is done to two operands, and what may be meant instead.
@@ -119,7 +128,8 @@ _OPPOSITES: dict[str, tuple[str, Function]] = {
     **dict.fromkeys(("mul", "multiply", "imul"), ("divides by the second operand", torch.div)),
     **dict.fromkeys(("div", "truediv", "true_divide", "itruediv"), ("multiplies the operands", torch.mul)),
 }
-_TERMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub")
+SUMS = ("add", "radd", "iadd", "sub", "subtract", "rsub", "isub")
+_EITHER_WAY = ("add", "radd", "iadd", "mul", "rmul", "multiply", "imul")
 _FACTORS = ("mul", "multiply", "imul")
 SCALES = ("mul", "multiply", "imul", "div", "truediv", "true_divide", "itruediv")
 

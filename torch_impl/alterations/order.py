@@ -9,10 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from parity.common.external.process.altering import Ways
-from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN, SCALES, with_operand
+from parity.torch_impl.alterations.arithmetic import ACTIVATIONS, PLAIN, SCALES, SUMS, with_operand
 from parity.torch_impl.alterations.base import Function, same
 
-_SUMS = ("add", "radd", "iadd", "sub", "isub", "subtract", "rsub")
 _SCALES = (*SCALES, "rmul")
 
 # So many functions and sums are known at a time: a shortcut may be computed between a function and its sum.
@@ -28,7 +27,7 @@ class Order:
         self._sums: deque[tuple[Function, tuple[Any, ...], Tensor]] = deque(maxlen=_KEPT)
 
     def ways(self, name: str, func: Function, args: Any, kwargs: Any) -> Ways:
-        if name in _SUMS and len(args) == 2 and not kwargs:
+        if name in SUMS and len(args) == 2 and not kwargs:
             return self._of_the_sum(func, args)
         function = _of_one(name, func, args, kwargs)
         return {} if function is None else self._of_one_operand(name, function, args)
@@ -37,7 +36,7 @@ class Order:
         """Keep a call: args as they were before it."""
         if not isinstance(result, Tensor):
             return
-        if name in _SUMS and len(args) == 2 and not kwargs:
+        if name in SUMS and len(args) == 2 and not kwargs:
             self._sums.append((func, tuple(args), result))
         function = _of_one(name, func, args, kwargs)
         if function is not None:

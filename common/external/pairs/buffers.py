@@ -64,7 +64,11 @@ class BufferSearch:
         by_count = np.array([self._factors(names, count) for count in counts])
         # Of each pass the factor that all buffers have, whatever the samples are.
         factors = by_count[0, :, 0]
-        if rows < 2 or not tensor_deviation(by_count, by_count * 0 + factors[:, None]) <= limits.LIVE_FLOAT64:
+        if (
+            rows < 2
+            or not tensor_deviation(by_count, np.broadcast_to(factors[:, None], by_count.shape))
+            <= limits.LIVE_FLOAT64
+        ):
             return None
         info = next((i for i in self.search.bench.outlines[0].layers if i.path == layer), None)
         decay = info.settings.get("decay") if info is not None else None
@@ -73,7 +77,7 @@ class BufferSearch:
         if due is not None:
             fix = f"in torch: momentum={due:.6g}, as a share of the new statistics"
         cause = "statistics:share"
-        if tensor_deviation(factors, factors * 0 + factors[0]) <= limits.LIVE_FLOAT64:
+        if tensor_deviation(factors, np.full_like(factors, factors[0])) <= limits.LIVE_FLOAT64:
             text = f"torch moves the statistics of {layer} {factors[0]:.6g} times as far as Keras in a step"
             if due is not None:
                 share = factors[0] * due

@@ -24,8 +24,9 @@ def changed_weights(search: Search) -> Iterator[Finding]:
     A setting that does so is put right. What cannot be put right bars all that follows: it is of other weights.
     """
     bench = search.bench
+    changed = _changed(bench)
     for number, side in enumerate(_SIDES):
-        off = _changed(bench)[number]
+        off = changed[number]
         if not off:
             continue
         rows = [
@@ -36,6 +37,7 @@ def changed_weights(search: Search) -> Iterator[Finding]:
         why = _by_setting(search, number, names)
         if why is not None:
             yield finding_of("before", rows, why=why)
+            changed = _changed(bench)
             continue
         ours, theirs = ("Keras", "torch") if side == "keras" else ("torch", "Keras")
         text = f"a pass of {ours} in training writes into {_listed(names)} by itself, before any update; none of {theirs} does the same"
