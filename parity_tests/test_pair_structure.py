@@ -32,6 +32,7 @@ DATA = (
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
     | dict.fromkeys(("modulated", "encoded", "states", "lstm_states"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
+    | {"strided": "images", "gained": "both"}
 )
 
 
@@ -46,6 +47,8 @@ class Ports:
         np.savez(folder / "tokens.npz", x=random.integers(0, 10, (16, 7)), y=labels)
         np.savez(folder / "rows.npz", x=random.normal(size=(16, 6)), y=labels)
         np.savez(folder / "texts.npz", x=texts, y=labels)
+        rows = random.normal(size=(16, 6))
+        np.savez(folder / "both.npz", x=rows, z=random.normal(size=(16, 5)), y=labels)
         np.savez(folder / "images.npz", x=random.normal(size=(16, 8, 8, 3)), y=labels)
         self._folder, self._stack = folder, stack
         self._workers: tuple[ExternalWorker, ExternalWorker] | None = None
@@ -93,7 +96,7 @@ WRONG = [
     ("attention", "Attention", "inverted", [("forward/head", "structure:masked_fill inverted")]),
     ("attention", "Attention", "axis", [("forward/head", "setting:axis")]),
     ("images", "Images", "corners", [("forward/merged", "structure:interpolate bilinear False")]),
-    ("images", "Images", "pad", [("forward/padded", "structure:pad other side")]),
+    ("images", "Images", "pad", [("forward/padded", "setting:padding")]),
     ("images", "Images", "crop", [("forward/cropped", "structure:getitem other end")]),
     (
         "images",
@@ -223,6 +226,19 @@ WRONG = [
     ("encoded", "Encoded", "bins", [("forward/head", "structure:bucketize other side")]),
     ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
     ("moving", "Moving", "average", [("after/buffers/norm/moving_mean", "statistics:average")]),
+    # A gain of one hides that it divides.
+    ("gained", "Gained", "quotient", [("forward/norm", "structure:div opposite")]),
+    ("gained", "Gained", "bare", [("forward/head", "layer_not_called")]),
+    # The activation that Keras's layer holds, and torch's does not, is none of it.
+    ("gained", "Gained", "headless", [("forward/output", "layer_not_called")]),
+    ("gained", "Gained", "input", [("forward/other", "input_not_read")]),
+    (
+        "strided",
+        "Strided",
+        "stride",
+        [("forward/strided", "setting:strides"), ("forward/strided", "setting:padding")],
+    ),
+    ("strided", "Strided", "pad", [("forward/strided", "setting:padding")]),
 ]
 
 
@@ -290,6 +306,8 @@ def test_what_is_wired_otherwise_is_named(
             ("encoded", "Encoded"),
             ("states", "States"),
             ("lstm_states", "LstmStates"),
+            ("gained", "Gained"),
+            ("strided", "Strided"),
         ]
     ),
 )

@@ -37,6 +37,9 @@ FLIPS = Limit(
 LIVE_FLOAT64 = Limit(
     1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
+AMPLIFIED_BY_A_PASS = Limit(
+    1e-6, "one pass in float64, given equal weights and samples: no net amplifies rounding so"
+)
 ROUNDING_SHARE = Limit(1e-14, "of the largest of all gradients: rounding of one that comes out nearly zero")
 
 # Whether a signature fits what a run made.

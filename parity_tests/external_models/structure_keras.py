@@ -308,3 +308,28 @@ def encoded() -> keras.Model:
     y = layers.Dense(6, name="fifth")(y)
     bins = layers.Discretization([3, 4, 5, 6], name="bins")(lengths)
     return keras.Model(x, layers.Dense(3, name="head")(y * (1.0 + ops.cast(bins, "float64"))[:, None]))
+
+
+class Activated(layers.Layer):
+    """A product with its activation inside, which a port has outside."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 8), name="kernel")
+
+    def call(self, x):
+        return ops.elu(ops.matmul(x, self.kernel))
+
+
+def gained() -> keras.Model:
+    """Two inputs, each with a layer of its own, their sum, and a norm whose gain begins as one."""
+    x, z = keras.Input((6,), name="x"), keras.Input((5,), name="z")
+    y = layers.Add(name="sum")([Activated(name="product")(x), layers.Dense(8, name="other")(z)])
+    y = layers.LayerNormalization(epsilon=1e-5, name="norm")(y)
+    return keras.Model([x, z], layers.Dense(3, name="head")(y))
+
+
+def strided() -> keras.Model:
+    """A convolution with a stride, which Keras pads on one side."""
+    x = keras.Input((8, 8, 3))
+    y = layers.Conv2D(4, 3, strides=2, padding="same", name="strided")(x)
+    return keras.Model(x, layers.Dense(5, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))

@@ -468,3 +468,55 @@ class Encoded(nn.Module):
         edges = torch.tensor([3.0, 4.0, 5.0, 6.0])
         bins = torch.bucketize(lengths.float(), edges, right="bins" not in self.wrong)
         return self.head(y * (1.0 + bins)[:, None])
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(8, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+class GainedNorm(nn.Module):
+    """A layer norm; quotient: the gain is divided by the deviation's inverse."""
+
+    def __init__(self, quotient: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+        self.quotient = quotient
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        inverse = torch.rsqrt(variance + 1e-5)
+        scale = self.weight / inverse if self.quotient else self.weight * inverse
+        return (x - mean) * scale + self.bias
+
+
+class Gained(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.product, self.other = Product(), nn.Linear(5, 8)
+        self.norm, self.head = GainedNorm("quotient" in wrong), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        other = self.other(torch.ones_like(z) if "input" in self.wrong else z)
+        y = F.elu(self.product(x)) + other
+        y = y if "bare" in self.wrong else self.norm(y)
+        return y if "headless" in self.wrong else self.head(y)
+
+
+class Strided(nn.Module):
+    """wrong: 'stride', none at all; 'pad', on the other sides."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        once = "stride" in wrong
+        pads = (1, 1, 1, 1) if once else (1, 0, 1, 0) if "pad" in wrong else (0, 1, 0, 1)
+        self.pad, self.strided = nn.ZeroPad2d(pads), nn.Conv2d(3, 4, 3, stride=1 if once else 2)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.strided(self.pad(x)).mean((2, 3)))

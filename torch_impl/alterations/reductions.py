@@ -34,6 +34,8 @@ def with_axis(place: int, name: str, func: Function, args: Any, kwargs: Any) -> 
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, Tensor):
         return {}
+    if axis is None and name in ("softmax", "log_softmax"):
+        axis = 0 if given.dim() in (0, 1, 3) else 1  # as torch chooses it, and warns
     ways: Ways = _over_other_axes(name, func, given, axis, args[1:], kwargs)
     if name in ("softmax", "log_softmax", "normalize"):
         ways["absent"] = ("is left out by Keras", lambda: given.clone())

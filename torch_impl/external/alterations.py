@@ -91,7 +91,7 @@ class _Functions(TorchFunctionMode):
                 result = self._due[1](result)
             self._function = result, name, before, lambda x: func(x, *args[1:], **kwargs)
         if isinstance(result, Tensor) and result.is_floating_point() and name not in _COPIES:
-            altering.results.append((name, result))
+            altering.gave(name, result)
             self._drops.latest = (name, func, args, kwargs, result)
         return result
 

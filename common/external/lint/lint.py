@@ -38,7 +38,7 @@ class Difference(Spec):
     layer or optimizer. setting: its canonical name; 'counterpart' where only one side has the layer, 'kind' where
     the two are of different kinds. row: of DIFFERENCES, None where it has none. changes: what the two models do
     differently; 'layout' changes nothing once the weights are mapped. fix_keras, fix_torch: how to give that side
-    the other's value.
+    the other's value. keras_padded, torch_padded: of a padding, the part that a layer of zeros before adds.
     """
 
     keras: str | None
@@ -51,6 +51,8 @@ class Difference(Spec):
     changes: Changes
     fix_keras: str
     fix_torch: str
+    keras_padded: tuple[int, ...] = ()
+    torch_padded: tuple[int, ...] = ()
 
     @property
     def fix(self) -> str:
@@ -205,7 +207,9 @@ def _pair(left: Item, right: Item, unread: list[Unread]) -> Iterator[Difference]
             why = f"{missing[0]}'s could not be read ({other} has {value})"
             unread.append(Unread(keras=left.path, torch=right.path, what=name, why=why))
         elif not same(keras.get(name), torch.get(name)):
-            yield _difference(paths, left.kind, name, keras.get(name), torch.get(name), meaning)
+            found = _difference(paths, left.kind, name, keras.get(name), torch.get(name), meaning)
+            padded = {"keras_padded": left.padded, "torch_padded": right.padded} if name == "padding" else {}
+            yield found.model_copy(update=padded)
 
 
 def _difference(

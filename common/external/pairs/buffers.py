@@ -13,6 +13,7 @@ from parity.common.external.pairs.bench import Bench, PairTrace, compared, place
 from parity.common.external.pairs.explain import DeviatingTensor
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.pairs.unused import NOT_CALLED
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
@@ -36,11 +37,18 @@ class BufferSearch:
         for layer, mine in by_layer.items():
             suspects = [s for s in self.search.suspects if s.changes == "training mode" and s.keras == layer]
             # What a layer was given, or makes of it, is wrong in its buffers, too.
-            same = (
-                n for n, f in enumerate(self.search.findings) if place_of(f).split("/before_act")[0] == layer
-            )
+            findings = list(enumerate(self.search.findings))
+            same = (n for n, f in findings if place_of(f).split("/before_act")[0] == layer)
             number = next(same, None)
             apart = self.search.barrier >= 0 or layer in self.search.compared.skipped
+            left_out = next((n for n, f in findings if _leaves_out(f, layer)), None)
+            barred = next((n for n, f in findings if f.name == self.search.barred), None)
+            if left_out is not None:
+                self.search.add_to(left_out, mine)
+                continue
+            if number is None and barred is not None and trace.misshapen:
+                # What follows a layer of another shape could not be given what is due.
+                number = barred
             if number is not None and apart and not suspects:
                 self.search.add_to(number, mine)
                 continue
@@ -133,6 +141,12 @@ class BufferSearch:
         ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
         theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)
         return max(t.deviation for t in compared_buffers(bench, ours, theirs) if t.name in names)
+
+
+def _leaves_out(finding: Finding, layer: str) -> bool:
+    """Whether a finding says that torch never calls a layer."""
+    why = finding.explanation
+    return why is not None and why.cause == NOT_CALLED and layer in why.layers
 
 
 def _factor(due: Array, own: Array) -> float:

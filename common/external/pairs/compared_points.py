@@ -50,7 +50,8 @@ class ComparedPoints:
         """The points from one that deviates on, where what is behind them agrees if torch goes on with its own values.
 
         There the models only partition the work differently: a pad, a scale, a transposition inside a layer of one side and
-        between two of the other. None where something behind them deviates: then the point itself does.
+        between two of the other. None where something behind them deviates, and neither side makes behind the point what
+        the other has there: then the point itself does.
 
         Args:
             trace: of both models as they are now.
@@ -62,6 +63,7 @@ class ComparedPoints:
         if apart[0] not in points:
             return []
         before, widened = trace.injected, 0
+        wrong = self._wrong_outputs(trace)
         while widened < limits.WIDENED:
             taps = {points[name].torch for name in apart}
             kept = {tap: value for tap, value in trace.injections.items() if tap not in taps}
@@ -69,15 +71,20 @@ class ComparedPoints:
                 before = self._shifted(trace, points[apart[0]].torch, kept, training)
             after, rows = self._rows(trace, kept, training)
             moved = {name for name in rows if self._moved(name, before, after, points)}
-            off = [name for name, row in rows.items() if not row.agrees and name in moved - set(apart)]
-            if not off:
-                return apart
-            if any(place not in points for place in off):
-                return []
-            apart += off
+            behind = [name for name in rows if name in moved - set(apart)]
+            off = [name for name in behind if not rows[name].agrees]
+            # An output that is off whatever is before it tells nothing, where something else does.
+            told = [name for name in off if name not in wrong]
+            agreeing = [name for name in (*behind, *apart) if rows[name].agrees]
+            if not off or (agreeing and not told):
+                return [name for name in apart if name not in agreeing]
+            if not told or any(place not in points for place in told):
+                break
+            apart += told
             # One of another shape says nothing of its own: what comes after it has to.
-            widened += any(points[place].torch not in trace.misshapen for place in off)
-        return []
+            widened += any(points[place].torch not in trace.misshapen for place in told)
+        # What is behind deviates, maybe for a reason of its own.
+        return apart[:1] if self._is_made_elsewhere(trace, points[apart[0]], training) else []
 
     def around(self, place: str, training: bool) -> Callable[[], float]:
         """What measures how far a point is off now, or what is made of it, whichever is less (see `partitioned_differently`)."""
@@ -90,7 +97,7 @@ class ComparedPoints:
             before = self._shifted(trace, tap, kept, training)
         comparable = {
             name for name in rows if name not in points or points[name].torch not in trace.misshapen
-        }
+        } - self._wrong_outputs(trace)
         behind = {name for name in comparable - {place} if self._moved(name, before, now, points)}
         # Of the outputs all.
         here = {place} if tap is not None else rows.keys() - points.keys()
@@ -101,6 +108,27 @@ class ComparedPoints:
             return min(own, max((rows[name].deviation for name in behind), default=own))
 
         return measure
+
+    def _is_made_elsewhere(self, trace: PairTrace, point: Point, training: bool) -> bool:
+        """Whether torch computes behind a point what Keras has there, or Keras what torch has there."""
+        bench, due = self._bench, trace.expected[point.name]
+        own, later = trace.injected.activations.get(point.torch), False
+        for tap, value in trace.reference.activations.items():
+            is_here = tap == point.keras
+            # What Keras's layer does behind what is meant comes later, too.
+            if (later or (is_here and point.linear)) and own is not None and compared(tap, value, own).agrees:
+                return True
+            later = later or is_here
+        names = [each.name for each in bench.points]
+        before = {each.torch for each in bench.points[: names.index(point.name)]}
+        kept = {tap: value for tap, value in trace.injections.items() if tap in before - {point.torch}}
+        places, taps = bench.torch.computes(bench.inputs[1], due, training=training, inject=kept)
+        return point.torch in taps and any(place > taps.index(point.torch) for place in places)
+
+    def _wrong_outputs(self, trace: PairTrace) -> set[str]:
+        """Outputs that deviate by themselves."""
+        points = self._points()
+        return {place_of(row) for row in trace.tensors if not row.agrees} - points.keys()
 
     def _keep(self, points: Sequence[Point]) -> None:
         self._bench.points = points

@@ -34,7 +34,10 @@ from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import unequal_tensors, unshared_layer
+from parity.common.external.pairs.structure import MOVED, OTHER_WEIGHTS
+from parity.common.external.pairs.unused import NOT_CALLED, by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
+from parity.common.external.pairs.varied_weights import vary_weights
 from parity.common.parity.deviation import tensor_deviation
 
 _STAGES = ("before", "forward", "loss", "backward", "gradient", "buffers", "evaluation", "update")
@@ -48,6 +51,7 @@ def diagnose_pair(
     updates: Updates | None = None,
     when: When | None = None,
     console: Console | None = None,
+    varies: bool = True,
 ) -> Diagnosis:
     """Return where and why two models diverge; their settings are left as the search has changed them.
 
@@ -57,8 +61,9 @@ def diagnose_pair(
         updates: of the users' own optimizers, where these were compared.
         when: what a training showed; None: nothing was trained.
         console: where progress is reported.
+        varies: whether the search may take other weights than the models have, which could hide what is wrong.
     """
-    return core.run(PairSource(bench, suspects, updates, when, console))
+    return core.run(PairSource(bench, suspects, updates, when, console, varies))
 
 
 class PairSource(core.ObservationSource):
@@ -71,12 +76,14 @@ class PairSource(core.ObservationSource):
         updates: Updates | None,
         when: When | None,
         console: Console | None,
+        varies: bool,
     ) -> None:
         super().__init__(console)
         self.bench, self.updates, self.when = bench, updates, when
         self.search = Search(bench, suspects, self.findings, self.notes)
         self.forward = ForwardSearch(self.search)
         self.as_trained: list[TensorComparison] = []
+        self.varies = varies
 
     def observe(self) -> None:
         if self.bench.unshared is None:
@@ -96,6 +103,9 @@ class PairSource(core.ObservationSource):
                 if off:
                     self.search.compared.skip(sorted(off))
                     first, self.as_trained = self._passes(weights)
+            if self.varies and any(not tensor.agrees for tensor in self.as_trained if decides(tensor)):
+                vary_weights(self.bench)
+                first = self.bench.trace(True)
         self._first = first
         self.search.injected = [*weights]
         places = [(stage, place_of(tensor)) for stage in _PASSES for tensor in first.tensors]
@@ -129,12 +139,15 @@ class PairSource(core.ObservationSource):
         self.search.trial = None
         training = finding.stage != "evaluation"
         self.search.attributed = explained(tensor)
+        if not self.search.attributed and finding.stage in _PASSES:
+            self.search.attributed = by_unused(tensor, first=self.search.barrier < 0)
         causes = {each.explanation.cause for each in self.search.attributed}
         connected = bool(causes & {"extra_layer", "missing_layer"})
-        if finding.stage in _PASSES and (connected or causes <= {"other_computation"}):
+        if finding.stage in _PASSES and (connected or causes <= {"other_computation", NOT_CALLED}):
             measure = self.search.compared.around(place_of(finding), training)
+            only = MOVED if connected else OTHER_WEIGHTS if NOT_CALLED in causes else ""
             found = self.search.structure.causes(
-                tensor, training, measure, self.forward.keeps(training), connected
+                tensor, training, measure, self.forward.keeps(training), only
             )
             self.search.attributed = found or self.search.attributed
         self.search.use(attribution.explanation for attribution in self.search.attributed)

@@ -121,13 +121,20 @@ def ways_of(suspect: Difference) -> list[Change]:
     setting, values = suspect.setting, {"torch": suspect.keras_value, "keras": suspect.torch_value}
     if setting == "counterpart":
         setting, values = "function", {"torch": "linear", "keras": "linear"}
+    for side, padded in (("keras", suspect.keras_padded), ("torch", suspect.torch_padded)):
+        due = values.get(side)
+        if padded and isinstance(due, tuple):
+            # On top of what is padded before: where that is too much, the layer cuts off.
+            values[side] = tuple(wanted - added for wanted, added in zip(due, padded, strict=True))
     return [Change(side, layer, setting, values[side]) for side, layer in sides.items() if layer]
 
 
 def _by_settings(tensor: DeviatingTensor) -> list[Attribution]:
     here = [suspect for suspect in tensor.suspects if tensor.segment.holds(suspect.keras, suspect.torch)]
-    for tried in (here, [suspect for suspect in tensor.suspects if suspect not in here]):
-        ways, deviation = _needed(tensor, [ways_of(suspect) for suspect in tried])
+    elsewhere = [suspect for suspect in tensor.suspects if suspect not in here]
+    # What one side cannot be set to, because it is a layer of its own there, the other may.
+    for tried, order in ((here, 1), (here, -1), (elsewhere, 1)):
+        ways, deviation = _needed(tensor, [ways_of(suspect)[::order] for suspect in tried])
         if ways:
             return [_set_alike(tensor, tried[number], way, deviation) for number, way in ways.items()]
     return []

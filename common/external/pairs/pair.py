@@ -18,6 +18,7 @@ from rich.console import Console
 
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
 from parity.common.data.files import hash_of
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
@@ -211,13 +212,14 @@ class _Flow:
         copy_weights(asked, opened, mapping)
         when = _when(result)
         found = self._diagnosed(when)
-        if not found.findings and asked.precision == "float64":
-            self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
-            result = self._train([session.floor_of(spec, placements, self.folder)])
-            if result.verdict != "divergent":
-                return Outcome(opened.outlines, result, None)
-        if not found.findings and when is not None:
-            found = self._diagnosed_later(when, spec, placements[0]) or found
+        if not found.findings:
+            later = None if when is None else self._diagnosed_later(when, spec, placements[0])
+            if asked.precision == "float64" and not _beyond_rounding(later):
+                self._tell("by itself nothing deviates: measuring how far rounding alone takes this training")
+                result = self._train([session.floor_of(spec, placements, self.folder)])
+                if result.verdict != "divergent":
+                    return Outcome(opened.outlines, result, None)
+            found = later or found
         return Outcome(opened.outlines, result, found)
 
     def _say(self, text: str) -> None:
@@ -355,9 +357,9 @@ class _Flow:
             texts = ["tensorflow:mirrored:1", "torch:single:1", *texts]
         return [RunConfig.from_text(text, device=self.way.device, pin=True) for text in texts]
 
-    def _diagnosed(self, when: When | None) -> Diagnosis:
+    def _diagnosed(self, when: When | None, varies: bool = True) -> Diagnosis:
         self._say("diagnosing, layer by layer in float64")
-        return diagnose_pair(self.bench, self.suspects, self.updates, when, self.console)
+        return diagnose_pair(self.bench, self.suspects, self.updates, when, self.console, varies)
 
     def _diagnosed_later(self, when: When, spec: TrainSpec, reference: RunConfig) -> Diagnosis | None:
         """Of the models as the reference has them where they part, or a step before; None where nothing deviates there."""
@@ -372,7 +374,7 @@ class _Flow:
                 session.work([stage], self.folder, self.console, keep=True, workers=self.workers)
                 state = read_record(job.folder).state("final")
                 self.bench = bench_before(step, self.bench, self.asked, spec, state)
-                found = self._diagnosed(when)
+                found = self._diagnosed(when, varies=False)
             except ParityError as error:
                 # The verdict stands without it.
                 self._tell(f"step {step} was not looked into: {error}")
@@ -430,6 +432,11 @@ def _check_inputs(opened: LoadedPair) -> None:
                 f"{side.target}: {', '.join(found[:3])} takes part in a pass, and the model does not own it, so that no"
                 " optimizer trains it; make it an attribute of the model, or of a layer"
             )
+
+
+def _beyond_rounding(found: Diagnosis | None) -> bool:
+    """Whether one pass of both models, of equal weights and samples, differs by more than any rounding makes."""
+    return found is not None and any(one.deviation > limits.AMPLIFIED_BY_A_PASS for one in found.findings)
 
 
 def _when(result: Result) -> When | None:

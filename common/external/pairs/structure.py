@@ -22,8 +22,9 @@ from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.process.altering import CONSTANT, GRADIENT, HEADS, MANY
 
-# How a way is called that puts a norm on the other side of a function, and how many norms near a place are tried.
-_MOVED, _NEAREST = "moved", 4
+# How ways are called that put a norm on the other side of a function, or take the weights of another layer; and how many
+# norms near a place are tried.
+MOVED, OTHER_WEIGHTS, _NEAREST = "moved", f"{MANY} weights", 4
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Structure:
         training: bool,
         measure: Callable[[], float],
         keeps: Callable[[Sequence[Alteration]], bool],
-        moved_only: bool = False,
+        only: str = "",
     ) -> list[Attribution]:
         """The alterations that make a deviation vanish, one attribution each; none where no one or two of them do.
 
@@ -72,7 +73,7 @@ class Structure:
             training: the mode of the pass in which it does.
             measure: its deviation by itself, or of what is made of it, as torch's model is now.
             keeps: whether all that agreed before does so with alterations, too; else they are no cause.
-            moved_only: whether only a norm on the other side of a function is looked for.
+            only: how the ways begin that are looked for, '' for all.
         """
         began = time.monotonic()
         measure()
@@ -94,12 +95,10 @@ class Structure:
         torch = [
             each
             for each in self._candidates("torch", tensor, training)
-            if not (each.way or "").startswith(GRADIENT)
+            if (each.way or "").startswith(only) and not (each.way or "").startswith(GRADIENT)
         ]
-        moved = [each for each in torch if (each.way or "").startswith(_MOVED)][:_NEAREST]
-        torch = (
-            moved if moved_only else [each for each in torch if each.way not in {one.way for one in moved}]
-        )
+        moved = [each for each in torch if (each.way or "").startswith(MOVED)][:_NEAREST]
+        torch = [each for each in torch if each.way not in {one.way for one in moved}]
         many = [each for each in torch if (each.way or "").startswith(MANY)]
         torch = [each for each in torch if not (each.way or "").startswith(MANY)]
         likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
@@ -118,7 +117,7 @@ class Structure:
         # What agrees without keeping the rest costs more than what does not agree.
         ends = began + limits.LONGEST_SEARCH * self._patience
         found = next((each for each in _until(ends, tried) if agrees(each)), None)
-        if found is None and moved_only:
+        if found is None and only:
             return []
         if found is None:
             keras = list(itertools.islice(self._candidates("keras", tensor, training), singles))
@@ -253,8 +252,13 @@ class Structure:
         bench, segment = self._bench, tensor.segment
         calls, taps = bench.torch.alterations(bench.inputs[1], training=training)
         places = {tap: place for place, tap in enumerate(taps)}
-        begin = max((places[point.torch] + 1 for point in segment.before if point.torch in places), default=0)
         end = len(taps) if segment.point is None else places.get(segment.point.torch, len(taps))
+        before = [p.torch for p in segment.before if places.get(p.torch, end) < end]
+        begin = max((places[tap] + 1 for tap in before), default=0)
+        inside = "" if segment.point is None else segment.point.torch_layer.rpartition(".")[0]
+        # Of what one module calls side by side, as queries and keys, each may be where it begins.
+        beside = [places[tap] + 1 for tap in before if inside and tap.startswith(f"{inside}.")]
+        begin = min([begin, *beside])
         found = (call["line"] for call in calls if begin <= call["place"] <= end and call["line"])
         return tuple(dict.fromkeys(found))
 

@@ -21,7 +21,7 @@ MANY = "any"
 # How a way begins that puts another number in the place of one of a call's: 'constant NAME=NUMBER'.
 CONSTANT = "constant "
 # Packages whose code is none of the user's.
-_BESIDES = ("parity", "torch", "keras", "tensorflow", "contextlib", "functools")
+_BESIDES = ("parity", "__main__", "torch", "keras", "tensorflow", "contextlib", "functools")
 
 
 def code_line() -> str:
@@ -39,6 +39,7 @@ class Altering:
 
     found: of each, its function, its line of code, the number of taps that were visited before it, whether it is one of the
     loss, its ways in words, and its numbers by name. results: the functions and the results of the latest calls of any kind.
+    seeks: what says of a result whether it is one that is looked for; sought: how many taps were visited before each that is.
     """
 
     def __init__(self, wanted: Mapping[int, str], visited: Callable[[], int]) -> None:
@@ -50,8 +51,16 @@ class Altering:
         self._wanted, self._visited = wanted, visited
         self.found: list[dict[str, Any]] = []
         self.results: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
+        self.seeks: Callable[[Any], bool] | None = None
+        self.sought: list[int] = []
         # The model has been called, and its loss is computed now; and that too is over: a backward pass comes after it.
         self.in_loss, self.over = False, False
+
+    def gave(self, name: str, result: Any) -> None:
+        """Remember the result of a call of any kind."""
+        self.results.append((name, result))
+        if self.seeks is not None and self.seeks(result):
+            self.sought.append(self._visited())
 
     def replace(self, own: Any, other: Any) -> None:
         """Keep of a result what a tap has put in its place: with that the pass goes on."""

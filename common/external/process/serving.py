@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -13,15 +14,18 @@ import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
+from parity.common.diagnosis import limits
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
+from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import batch_of, evaluated, step_of
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in, with_tensors
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
+from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ALONE, Term
 from parity.common.spec.layers import KeyedDropout
@@ -183,6 +187,24 @@ class Session(Service):
         self._pass(inputs, loss=parsed, training=training, calls=calls, tapped=tapped, **given)
         return {"calls": calls, "taps": tapped.seen}
 
+    def computes(
+        self, inputs: Array | Arrays, value: Array, training: bool, inject: Arrays
+    ) -> dict[str, Any]:
+        """After how many taps a pass on inputs (batch, ...) computes a value in either layout, each time, and the taps."""
+        self.about = f"a forward pass of {self._target}"
+        array_of = self._part("calling").array_of
+
+        def seeks(result: Any) -> bool:
+            if math.prod(result.shape) != value.size:
+                return False
+            alignment = aligned(value, array_of(result))
+            return alignment is not None and tensor_deviation(value, alignment.array) <= limits.LIVE_FLOAT64
+
+        tapped: Tapped = self._part("passes").LiveTaps(False, inject, differentiable=False)
+        sought: list[int] = []
+        self._pass(inputs, training=training, tapped=tapped, sought=(seeks, sought))
+        return {"places": sought, "taps": tapped.seen}
+
     def alter(self, call: int, way: str | None) -> str | None:
         """Have a call made otherwise from now on, None: as it is; returns what it was made like until now."""
         old = self._altered.pop(call, None)
@@ -206,11 +228,12 @@ class Session(Service):
         calls: list[dict[str, Any]] | None = None,
         tapped: Tapped | None = None,
         dropped: list[dict[str, Any]] | None = None,
+        sought: tuple[Callable[[Any], bool], list[int]] | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
         calls: filled with those that can be made otherwise. tapped: visits the calls; None: made of the arguments.
-        dropped: filled with the calls that drop.
+        dropped: filled with the calls that drop. sought: what says whether a result is looked for; filled with where it is.
         also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
@@ -231,7 +254,7 @@ class Session(Service):
             keying = self._part("dropout").keyed(
                 model, None if dropped is not None else plan, context, dropped
             )
-        if self._altered or calls is not None:
+        if self._altered or calls is not None or sought is not None:
             altering = self._part("alterations").altered(model, self._altered, lambda: len(seen))
         with (
             passes.prepared(model, training, seed, keep) as changed,
@@ -242,6 +265,7 @@ class Session(Service):
         ):
             if altered is not None:
                 tapped.notice = altered.replace
+                altered.seeks = None if sought is None else sought[0]
             named = {name: calling.tensor_of(_numbers(target)) for name, target in (targets or {}).items()}
             weights = None if sample_weights is None else calling.tensor_of(sample_weights)
             step = step_of(loss or ())
@@ -280,6 +304,8 @@ class Session(Service):
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:
                 calls += altered.found
+            if sought is not None:
+                sought[1].extend(altered.sought)
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

@@ -264,6 +264,18 @@ class ExternalWorker:
         found = self._ask("alterations", inputs=_arrays(inputs), training=training, **more)
         return found["calls"], found["taps"]
 
+    def computes(
+        self, inputs: Array | Arrays, value: Array, *, training: bool, inject: Arrays
+    ) -> tuple[list[int], list[str]]:
+        """After how many taps a pass of torch's computes a value, (batch, ...) in either layout, each time; and its taps.
+
+        Args:
+            inputs, training, inject: of the pass, as of `forward`.
+            value: what is looked for.
+        """
+        found = self._ask("computes", inputs=_arrays(inputs), value=value, training=training, inject=inject)
+        return list(found["places"]), list(found["taps"])
+
     def alter(self, call: int, way: str | None) -> str | None:
         """Have a call of `alterations`, by its place in the list, made in one of its ways; None: as the model makes it.
 

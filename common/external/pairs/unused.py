@@ -1,0 +1,100 @@
+"""What Keras's model computes with, and torch's never touches: a layer that is not called, an input that is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.common.diagnosis.result import Explanation
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.pairs.varied_weights import varied
+from parity.common.external.process.pass_result import Array, Arrays
+
+NOT_CALLED = "layer_not_called"
+_LISTED = 3
+
+
+def by_unused(tensor: DeviatingTensor, first: bool) -> list[Attribution]:
+    """Return that torch leaves out a layer, or else an input, that Keras's numbers at this place come from; [] where it does not.
+
+    Args:
+        tensor: what deviates.
+        first: whether nothing before it does: else what is left out there may be why an input is not read here.
+    """
+    return [*_uncalled(tensor)] or [*(_unread(tensor) if first else ())]
+
+
+def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
+    bench = tensor.bench
+    keras, torch = bench.outlines
+    owner = {info.name: info.layer for info in (*keras.tensors, *torch.tensors)}
+    held: dict[str, list[str]] = {}
+    for pair in bench.mapping.tensors:
+        for name in pair.keras:
+            if owner.get(name) in tensor.segment.keras and pair.torch:
+                held.setdefault(owner[name], []).extend(pair.torch)
+    layers = [layer for layer, names in held.items() if set(names) <= {*torch.unused} - {*keras.unused}]
+    names = [name for layer in layers for name in bench.keras.read() if owner.get(name) == layer]
+    state = {name: value for name, value in bench.keras.read().items() if name in names}
+    if not state:
+        return
+    before = _keras_at(tensor, bench.inputs[0])
+    bench.keras.write(varied(state))
+    after = _keras_at(tensor, bench.inputs[0])
+    bench.keras.write(state)
+    apart = _apart(before, after)
+    if not apart:
+        return
+    theirs = list(dict.fromkeys(owner[name] for layer in layers for name in held[layer]))
+    what = _listed(theirs)
+    text = f"torch's forward pass never calls {what}; Keras calls its {_listed(layers)}"
+    evidence = (
+        f"by experiment: with other weights of these layers Keras's numbers here change by {apart:.2g}; a pass of torch's"
+        " touches none of theirs"
+    )
+    fix = f"call {what} in torch's forward pass"
+    yield Attribution(Explanation(NOT_CALLED, text, "confirmed", fix, evidence, layers=tuple(layers)))
+
+
+def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
+    bench = tensor.bench
+    ours, theirs = bench.inputs
+    for name in ours if len(ours) > 1 else ():
+        here = _apart(_keras_at(tensor, ours), _keras_at(tensor, _rolled(ours, name)))
+        there = _apart(_torch_at(tensor, theirs), _torch_at(tensor, _rolled(theirs, name)))
+        if here and not there:
+            text = f"torch's numbers here do not depend on the input {name}, and Keras's do"
+            evidence = f"by experiment: with its rows in another order Keras's numbers change by {here:.2g}, torch's by nothing"
+            fix = f"compute with {name} in torch, too"
+            yield Attribution(Explanation("input_not_read", text, "confirmed", fix, evidence))
+            return
+
+
+def _keras_at(tensor: DeviatingTensor, inputs: Arrays) -> Arrays:
+    point = tensor.segment.point
+    taps = False if point is None else [point.keras]
+    passed = tensor.bench.keras.forward(inputs, training=False, taps=taps)
+    return passed.outputs if point is None else passed.activations
+
+
+def _torch_at(tensor: DeviatingTensor, inputs: Arrays) -> Arrays:
+    point = tensor.segment.point
+    taps = False if point is None else [point.torch]
+    passed = tensor.bench.torch.forward(inputs, training=False, taps=taps)
+    return passed.outputs if point is None else passed.activations
+
+
+def _rolled(inputs: Arrays, name: str) -> Arrays:
+    return {**inputs, name: np.roll(inputs[name], 1, axis=0)}
+
+
+def _apart(before: Arrays, after: Arrays) -> float:
+    """The largest change of any number; 0 where nothing changes."""
+    changes: list[Array] = [np.abs(after[name] - value) for name, value in before.items()]
+    return max((float(change.max(initial=0.0)) for change in changes), default=0.0)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
