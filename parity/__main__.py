@@ -1,13 +1,12 @@
 """The command `parity`, also as python -m parity."""
 
-from parity.import_path import end_early_in_one_line, leave_working_folder
+from parity.import_path import importing, leave_working_folder
 
 
 def main() -> None:
     """Import the command and run it."""
-    end_early_in_one_line("parity")
-
-    from parity.common.commands import cli
+    with importing("parity"):
+        from parity.common.commands import cli
 
     cli.main()
 

@@ -1,7 +1,10 @@
 """What our `python -m` entries do before they import anything else. Nothing here may import a package."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 _TOOLKIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -25,26 +28,65 @@ def leave_working_folder(*, in_children: bool = False) -> None:
             os.environ["PYTHONSAFEPATH"] = "1"
 
 
-def end_early_in_one_line(name: str) -> None:
-    """Have Ctrl-C and a package that cannot be imported end this process with one line, from the first import on.
+@contextmanager
+def children_leaving_working_folder() -> Iterator[None]:
+    """Within it, Python processes that are started import nothing from the working folder, unless the toolkit is there.
 
-    Ctrl-C still ends it by SIGINT; else the exit code is 2, since 1 is that of a divergence.
+    Those of `multiprocessing` would: they are started with -c.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    if os.path.realpath(os.getcwd()) != os.path.realpath(_TOOLKIT):
+        os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
+
+
+@contextmanager
+def importing(name: str) -> Iterator[None]:
+    """Around the imports of a command: until it has ended, whatever ends this process early is one line and no traceback.
+
+    Ctrl-C within it ends the process by SIGINT at once: as an exception in the middle of an import it would become
+    any other. From then on an exception that nobody has caught ends with code 2, since 1 is that of a divergence.
 
     Args:
         name: what the line begins with.
     """
-    usual = sys.excepthook
 
-    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def interrupted(*_: object) -> None:
+        _say(f"{name}: interrupted")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            print(f"{name}: interrupted", file=sys.stderr)
-        elif issubclass(kind, ImportError):
-            print(f"{name}: error: {error}", file=sys.stderr, flush=True)
-            os._exit(2)
+            _say(f"{name}: interrupted")
+            return  # Python ends by SIGINT
+        if issubclass(kind, ImportError):
+            _say(f"{name}: error: {error}")
         else:
-            usual(kind, error, trace)
+            from parity.common.base.ending import say_unforeseen
 
-    sys.excepthook = told
+            say_unforeseen(name, error)
+        os._exit(2)
+
+    sys.excepthook = uncaught
+    # Where a shell has started it in the background, it is ignored.
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heard:
+        signal.signal(signal.SIGINT, interrupted)
+    yield
+    if heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # nobody is there to read it
 
 
 def refuse_hidden(*names: str) -> None:

@@ -19,6 +19,7 @@ from parity_tests.tables.clean import CleanTable
 from parity_tests.tables.diagnosis import DiagnosisTable
 from parity_tests.tables.figures import Figures
 from parity_tests.tables.kills import KillTable
+from parity_tests.tables.soak import SoakTable
 from parity_tests.tables.strategies import StrategyTable
 from parity_tests.tables.vocabulary import Vocabulary
 from parity_tests.tables.zoo import ZooTable
@@ -57,6 +58,7 @@ COLLECTED = {
     "vocabulary": (Vocabulary, "what the tests of single entries showed"),
     "diagnoses": (DiagnosisTable, "what the diagnosis said of the planted faults"),
     "kills": (KillTable, "what came of the killed runs"),
+    "soak": (SoakTable, "what long trainings took"),
     "clean": (CleanTable, "what the diagnosis said of pairs in which nothing is wrong"),
     "zoo": (ZooTable, "what came of the models of other people's packages"),
 }
@@ -65,7 +67,9 @@ COLLECTED = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (_, shown) in COLLECTED.items():
         parser.addoption(f"--{name}", type=Path, help=f"write {shown}, as Markdown")
-    parser.addoption("--corruption", type=Path, help="write what was said of corrupted files, as Markdown")
+    parser.addoption("--corruption", type=Path, help="write what was said of spoiled inputs, as Markdown")
+    parser.addoption("--inputs", type=int, default=2000, help="how many spoiled inputs to try [2000]")
+    parser.addoption("--inputs-seed", type=int, default=1, help="the seed that they are drawn from [1]")
 
 
 def _collected(name: str) -> Any:
@@ -82,7 +86,7 @@ def _collected(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(collected)
 
 
-figures, strategies, vocabulary, diagnoses, kills, clean, zoo = map(_collected, COLLECTED)
+figures, strategies, vocabulary, diagnoses, kills, soak, clean, zoo = map(_collected, COLLECTED)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,17 @@
-"""What strangers and broken disks make of files: seeded corruptions, and what the toolkit says of each.
+"""What strangers and broken disks make of files and flags, and what the toolkit says of each.
 
-    python -m parity_tests.corruption FOLDER FIRST STOP [STRIDE]
+    python -m parity_tests.corruption FOLDER [--seed N] [--count N]
 
-tries the corruptions of these numbers, each in `FOLDER`, and prints one JSON object a line: an `Outcome`. The
-process bounds its memory, and each corruption its processor time, so that a bomb is an outcome too.
+draws so many inputs from a seed, tries each in `FOLDER`, and prints one JSON object a line: an `Outcome`. The process
+bounds its memory, and each input its processor time, so that a bomb is an outcome too. An oracle of its own
+(`parity_tests/oracle.py`) decides from the numbers of two records whether a verdict was right.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import io
 import json
 import random
 import resource
@@ -18,18 +21,20 @@ import string
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from parity.common.base.errors import ParityError
+from parity.common.base.plain import plain
 from parity.common.checkpoint import check_fits, checkpoints_of, find
 from parity.common.checkpoint.files import folder_of
-from parity.common.parity.budget import FLOAT64
+from parity.common.commands import cli
 from parity.common.parity.compare import Verdict
 from parity.common.parity.result import judge
 from parity.common.record import read_record
@@ -37,22 +42,29 @@ from parity.common.reference import StepScalars
 from parity.common.spec import RunConfig, TrainSpec
 from parity.common.spec.external.mapping import Mapping, Pair, read_mapping, write_mapping
 from parity.common.spec.io import load_spec
-from parity.common.state.canonical import State, initial_state, load_state
+from parity.common.state.canonical import State, initial_state
 from parity_tests.helpers import ROOT
-from parity_tests.helpers.fuzz_inputs import corrupt_folder, spoiled_mapping, spoiled_placement, spoiled_spec
+from parity_tests.helpers.fuzz_inputs import (
+    corrupt_folder,
+    spoiled_flags,
+    spoiled_mapping,
+    spoiled_placement,
+    spoiled_spec,
+)
+from parity_tests.helpers.fuzz_pairs import PairCase, cases, write
 from parity_tests.helpers.records import (
     DDP,
     MIRRORED,
-    NUMBERS,
     TORCH,
     Run,
     recipe_spec,
     tiny_spec,
     write_checkpoint,
 )
+from parity_tests.oracle import relation
 
-TOTAL = 500
-SECONDS = 20  # of processor time that a file of at most a mebibyte may take
+SEED, COUNT = 1, 2000
+SECONDS = 10  # of processor time that a file of at most a mebibyte may take
 WAITING = 120  # seconds, whatever else the machine does: who waits so long waits for ever
 MEMORY = 1 << 30  # beyond what the process has taken before
 LONGEST = 1000  # characters of a message, beyond the paths in it
@@ -76,16 +88,17 @@ class Outcome:
 RESULTS = {
     "refused": "one line that says what is wrong",
     "recovered": "passed over for an earlier whole checkpoint",
-    "divergent": "judged, and found to be another run",
+    "parity": "judged to be the same training, which the oracle does not contradict",
+    "divergent": "judged, and found to be another run, or not decided",
     "another": "valid, and another spec, placement, mapping or checkpoint; read as that",
     "unseen": "read as it was: no check uses the damaged value, or it changed less than the budget",
     "traceback": "an exception that is not meant for people",
     "unclear": "an error of several lines, of control characters, or endless",
-    "wrong": "the verdict `parity`, or a checkpoint, for what is something else",
+    "wrong": "the verdict `parity`, or a checkpoint, for what is something else; `divergent` for what is equal",
     "hang": f"more than {SECONDS} s",
     "memory": f"more than {MEMORY >> 20} MiB",
 }
-GOOD = tuple(RESULTS)[:5]
+GOOD = tuple(RESULTS)[:6]
 
 
 class _TimeOver(BaseException):
@@ -225,51 +238,6 @@ def try_mapping(material: Material, number: int, dice: random.Random, folder: Pa
     return outcome_of(number, "mapping", what, look, str(folder))
 
 
-def _contents(folder: Path) -> dict[str, Any]:
-    """What of a record is judged, read without the reader: an independent look."""
-    header = json.loads((folder / "header.json").read_text())
-    columns = header["columns"]
-    rows = np.fromfile(folder / "steps.f64", "<f8")
-    rows = rows[: len(rows) // len(columns) * len(columns)].reshape(-1, len(columns))
-    found: dict[str, Any] = {name: rows[:, columns.index(name)] for name in ("step", *NUMBERS)}
-    summary = json.loads((folder / "summary.json").read_text())
-    found |= {name: summary[name] for name in ("steps", "eval_loss_sum", "eval_count", "eval_correct")}
-    found |= {name: header[name] for name in ("spec_hash", "data_hash")}
-    # A field that is gone may have been what it is anyway.
-    found["spec"] = TrainSpec.parse(header["spec"]).content_hash()
-    found["ids"] = np.sort(
-        np.concatenate([np.fromfile(path, "<i8") for path in sorted((folder / "sample_ids").glob("*.ids"))])
-    )
-    for which in ("initial", "first_gradients", "final"):
-        found |= {f"{which}/{n}": v for n, v in load_state(folder / f"{which}.safetensors").items()}
-    return found
-
-
-_ALLOWED = {"loss_sum": "loss_sum", "gradient_norm": "gradient_norm", "parameter_norm": "parameter_norm"}
-_ALLOWED |= {"update_norm": "update_norm", "eval_loss_sum": "evaluation"}
-
-
-def unchanged(corrupted: Path, whole: Path) -> bool:
-    """Whether all that is judged of a record is as it was, or as near as the budget asks of two honest runs."""
-    ours, theirs = _contents(corrupted), _contents(whole)
-    if ours.keys() != theirs.keys():
-        return False
-    for name, value in theirs.items():
-        kind = name.partition("/")[0]
-        limit = FLOAT64.get(_ALLOWED.get(name, kind), 0.0)
-        if isinstance(value, np.ndarray) or limit:
-            a, b = np.asarray(ours[name], np.float64), np.asarray(value, np.float64)
-            if a.shape != b.shape:
-                return False
-            scale = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0)) if "/" in name else np.abs(b)
-            # Twice: the candidate was a little off the reference before.
-            if not (np.abs(a - b) <= 2 * limit * scale).all():
-                return False
-        elif ours[name] != value:
-            return False
-    return True
-
-
 def verdict_of(reference: Path, candidate: Path) -> tuple[Verdict, str]:
     """What is concluded of two records."""
     comparison = judge([read_record(reference), read_record(candidate)]).comparisons[0]
@@ -279,14 +247,13 @@ def verdict_of(reference: Path, candidate: Path) -> tuple[Verdict, str]:
 def look_at_record(
     reference: Path,
     corrupted: Path,
-    whole: Path,
     verdict: Callable[[Path, Path], tuple[Verdict, str]] = verdict_of,
 ) -> tuple[str, str]:
-    """Judge a corrupted record; a verdict of parity is held against an independent look at its files."""
+    """Judge a corrupted record; the verdict is held against what the oracle says of its numbers."""
     found, reason = verdict(reference, corrupted)
     if found != "parity":
         return "divergent", reason
-    return ("unseen", "") if unchanged(corrupted, whole) else ("wrong", reason)
+    return ("unseen", "") if relation(reference, corrupted) != "apart" else ("wrong", reason)
 
 
 def try_record(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
@@ -295,8 +262,64 @@ def try_record(material: Material, number: int, dice: random.Random, folder: Pat
     shutil.copytree(whole, corrupted)
     what = corrupt_folder(dice, corrupted, material.stranger)
     return outcome_of(
-        number, "record", what, lambda: look_at_record(material.reference, corrupted, whole), str(folder)
+        number, "record", what, lambda: look_at_record(material.reference, corrupted), str(folder)
     )
+
+
+def look_at_pair(case: PairCase, folder: Path) -> tuple[str, str]:
+    """Judge two records whose numbers were changed; the verdict is held against the oracle."""
+    reference, candidate, floors = write(case, folder)
+    result = judge([read_record(path) for path in (reference, candidate)], [read_record(f) for f in floors])
+    comparison, due = result.comparisons[0], relation(reference, candidate, case.precision)
+    known = case.precision == "float64" or case.floor
+    if (comparison.verdict == "parity" and due == "apart") or (
+        comparison.verdict != "parity" and due == "equal" and known
+    ):
+        return "wrong", f"{comparison.verdict}, and the numbers are {due}: {comparison.reason}"
+    return ("parity", due) if comparison.verdict == "parity" else ("divergent", comparison.reason)
+
+
+def try_pair(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    case = drawn_by(cases, dice.getrandbits(64))
+    del material
+    return outcome_of(number, "pair of records", str(case), lambda: look_at_pair(case, folder), str(folder))
+
+
+def drawn_by(strategy: SearchStrategy[Any], number: int) -> Any:
+    """What a strategy of hypothesis gives for a number: the same each time."""
+    found = []
+
+    @seed(number)
+    @settings(max_examples=2, database=None, phases=[Phase.generate], deadline=None)
+    @given(strategy)
+    def draw(value: Any) -> None:
+        found.append(value)
+
+    draw()
+    return found[-1]  # the first is the simplest there is
+
+
+def try_flags(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
+    arguments = spoiled_flags(dice, [*material.candidates, material.run, folder / "absent"])
+    said = io.StringIO()
+
+    def look() -> tuple[str, str]:
+        with redirect_stdout(said), redirect_stderr(said):
+            try:
+                code = cli._dispatch(cli._parse(["parity", *arguments]))
+            except SystemExit as end:
+                code = int(end.code or 0)
+        text = said.getvalue()
+        if "not foreseen" in text or "Traceback" in text:
+            return "traceback", text
+        lines = [line for line in text.splitlines() if not line.isprintable()]
+        if lines or code not in (0, 1, 2, 3, 4):
+            return "unclear", lines[0] if lines else f"exit code {code}"
+        return ("refused", text) if code == 2 else ("another", f"exit code {code}")
+
+    where = str(material.folder)
+    words = " ".join(plain(word.replace(where, ""))[:40] for word in arguments)
+    return outcome_of(number, "flags", words, look, where)
 
 
 def try_checkpoint(material: Material, number: int, dice: random.Random, folder: Path) -> Outcome:
@@ -332,31 +355,35 @@ def look_at_checkpoint(run: Path, whole: Path, forged: bool = False) -> tuple[st
     return ("recovered", damaged[0]) if damaged else ("unseen", f"step {found.step}, bit for bit what it was")
 
 
-# Numbers of corruptions of each, one after another in this order.
+# Of each, of so many inputs in a row.
 KINDS: dict[Callable[[Material, int, random.Random, Path], Outcome], int] = {
-    try_spec: 130,
-    try_record: 150,
-    try_checkpoint: 100,
-    try_placement: 50,
-    try_mapping: 70,
+    try_spec: 5,
+    try_record: 6,
+    try_checkpoint: 4,
+    try_placement: 2,
+    try_mapping: 3,
+    try_pair: 8,
+    try_flags: 4,
 }
+_ORDER = [kind for kind, times in KINDS.items() for _ in range(times)]
 
 
-def attempt(material: Material, number: int) -> Outcome:
-    """Make the corruption of a number, look at it, and clear it away."""
-    kind = next(kind for kind, stop in zip(KINDS, accumulate(KINDS.values()), strict=True) if number < stop)
+def attempt(material: Material, seed: int, number: int) -> Outcome:
+    """Make the input of a number, look at it, and clear it away."""
     folder = material.folder / f"case_{number}"
     folder.mkdir()
     try:
-        return kind(material, number, random.Random(f"corruption {number}"), folder)
+        kind = _ORDER[number % len(_ORDER)]
+        return kind(material, number, random.Random(f"corruption {seed} {number}"), folder)
     finally:
         shutil.rmtree(folder)
 
 
-def outcomes(folder: Path, first: int = 0, stop: int = TOTAL, stride: int = 1) -> list[Outcome]:
-    """Those of some corruptions, tried in a process of its own."""
-    command = [sys.executable, "-m", "parity_tests.corruption", *map(str, (folder, first, stop, stride))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=590)
+def outcomes(folder: Path, seed: int = SEED, count: int = COUNT) -> list[Outcome]:
+    """Those of some inputs, tried in a process of its own."""
+    command = [sys.executable, "-m", "parity_tests.corruption", str(folder), f"--seed={seed}"]
+    command.append(f"--count={count}")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=7000)
     if done.returncode:
         raise AssertionError(f"ended with {done.returncode}: {done.stderr[-2000:]}")
     return [Outcome(**json.loads(line)) for line in done.stdout.splitlines()]
@@ -368,16 +395,20 @@ def _bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def main(folder: Path, first: int, stop: int, stride: int = 1) -> None:
+def main(folder: Path, seed: int, count: int) -> None:
     material = Material(folder)
-    look_at_record(
-        material.reference, material.candidates[0], material.candidates[0]
-    )  # imports what it needs
+    look_at_record(material.reference, material.candidates[0])  # imports what it needs
+    drawn_by(cases, 0)
     _bound_memory()
-    for number in range(first, stop, stride):
-        print(json.dumps(asdict(attempt(material, number))), flush=True)
+    for number in range(count):
+        print(json.dumps(asdict(attempt(material, seed, number))), flush=True)
         gc.collect()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--count", type=int, default=COUNT)
+    options = parser.parse_args()
+    main(options.folder, options.seed, options.count)

@@ -13,7 +13,7 @@ import pytest
 
 from parity.common.base.errors import ParityError, SpecError
 from parity.common.execution.checks import check_run
-from parity.common.spec import Placement, RunConfig, TrainSpec
+from parity.common.spec import Placement, RunConfig, TrainSpec, override
 from parity.common.spec.capabilities import (
     ENGINES,
     LAUNCHERS,
@@ -51,6 +51,7 @@ RUN: dict[str, dict[str, Any]] = {
 }
 NCCL = {"mirrored": "cross_device", "multi_worker": "communication"}
 _REGULARIZED = "[{kind: flatten}, {kind: dense, units: 10}, {kind: activity_penalty, l2: 0.1}]"
+_RECURRENT = "[{kind: reshape, shape: [8, 8]}, {kind: lstm, units: 4}, {kind: dense, units: 10}]"
 SPEC: dict[str, list[str]] = {
     "low_precision": ["precision=bfloat16_mixed"],
     "loss_scale": ["precision=float16_mixed"],
@@ -63,6 +64,10 @@ SPEC: dict[str, list[str]] = {
     "few_eval_samples": ["data.eval_samples=1"],
     "split": ["data.split=strided"],
     "activity_penalty": [f"model.layers={_REGULARIZED}"],
+    "recurrent": [f"model.layers={_RECURRENT}"],
+    "stock": ["stock=[shuffling]"],
+    "stock_precision": ["stock=[mixed_bfloat16]"],
+    "stock_dropout": ["stock=[dropout]"],
     "global_statistics": [],
     "imported": [],
 }
@@ -125,7 +130,8 @@ def spec_of(features: Iterable[str], folder: Path) -> TrainSpec:
     features = set(features)
     if "imported" in features:
         precision = "bfloat16_mixed" if "low_precision" in features else "float32"
-        return imported_specs.mlp(folder, precision=precision).resolved()
+        stock = [each for name in features if name.startswith("stock") for each in SPEC[name]]
+        return override(imported_specs.mlp(folder, precision=precision), stock).resolved()
     recipe = "digits_cnn" if "global_statistics" in features else "digits_transformer"
     return small(
         recipe, "precision=float32", *itertools.chain(*(SPEC[n] for n in SPEC if n in features))

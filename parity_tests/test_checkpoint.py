@@ -240,7 +240,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no rates": (_put(rates={}), "its rates lack"),
     "a foreign rate": (
         _put(rates={**StepScalars(tiny_spec()).kept(), "a\nb": 1.0}),
-        "hold an unknown number, 'a\\nb'",
+        "rates has control characters: 'a\\nb'",
     ),
     "a rate without a number": (_put(rates=dict.fromkeys(StepScalars(tiny_spec()).kept())), "hold no number"),
     "an unknown field": (_put(more=1), "more: unknown key"),
@@ -264,9 +264,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a name of two lines": (
         _put(files={"a\nb.safetensors": _FILE, STATE: _FILE}),
-        "'a\\nb.safetensors' is not",
+        "files has control characters: 'a\\nb.safetensors'",
     ),
-    "a name that ends": (_put(files={"a\0.safetensors": _FILE, STATE: _FILE}), "is not the name of a file"),
+    "a name that ends": (
+        _put(files={"a\0.safetensors": _FILE, STATE: _FILE}),
+        "files has control characters: 'a\\x00.safetensors'",
+    ),
     "a size below 0": (_put(files={STATE: {**_FILE, "bytes": -1}}), "greater than or equal to 0"),
     "a tensor less": (_state(lambda s: s.pop(KERNEL)), f"lacks {KERNEL}"),
     "a tensor more": (_state(lambda s: s.update({"more": np.zeros(1)})), "holds an unknown tensor 'more'"),

@@ -116,6 +116,13 @@ def test_a_run_never_writes_into_a_folder_that_holds_something(parity: Cli) -> N
     for name in ("record", "thesis"):
         assert "already holds" in parity.refused("run", "--recipe", "digits_mlp", "--out", name)
     assert "alone" in parity.refused("run", "--recipe", "digits_mlp", "--out", "thesis", "--overwrite")
+    # A project has a runs/ of its own, by default.
+    (parity.folder / "thesis" / "runs").mkdir()
+    refused = parity.refused("run", "--recipe", "digits_mlp", "--out", "thesis", "--overwrite")
+    assert "holds 'thesis.tex', which is of no session, so --overwrite leaves it alone" in refused
+    (parity.folder / "theirs").mkdir()
+    (parity.folder / "theirs" / "header.json").write_text('{"format": "mail", "schema_version": 1}')
+    parity.refused("run", "--recipe", "digits_mlp", "--out", "theirs", "--overwrite")
     (parity.folder / "file").write_text("x")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file")
     parity.refused("run", "--recipe", "digits_mlp", "--out", "file", "--overwrite")

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parity.common.base.errors import RecordError, SpecError
 from parity.common.record.header import STEP_FIELDS
+from parity.common.state.canonical import load_state, save_state
+from parity_tests import corruption
 from parity_tests.corruption import (
     GOOD,
-    KINDS,
     RESULTS,
-    TOTAL,
+    SEED,
     Material,
     Outcome,
     bounded,
     look_at_checkpoint,
+    look_at_pair,
     look_at_record,
     outcome_of,
     outcomes,
-    unchanged,
 )
+from parity_tests.helpers.fuzz_pairs import PairCase
+from parity_tests.helpers.records import TORCH
+from parity_tests.oracle import relation
 from parity_tests.tables import corruption as corruption_table
 
-# Of the default tests; 8 and the numbers of each kind have little in common, so that each way comes up.
-STRIDE = 8
+KINDS = {"JSON spec", "YAML spec", "record", "checkpoint", "placement", "mapping", "pair of records", "flags"}
+FEW = 96  # three rounds of all kinds
 
 
 def _all_good(found: list[Outcome]) -> None:
@@ -37,27 +43,23 @@ def _all_good(found: list[Outcome]) -> None:
     assert not bad, "\n".join(map(str, bad))
 
 
-def test_some_corruptions_are_met(tmp_path: Path) -> None:
-    found = outcomes(tmp_path, stride=STRIDE)
-    assert len(found) == len(range(0, TOTAL, STRIDE))
+def test_some_inputs_are_met(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, SEED, FEW)
+    assert len(found) == FEW
     _all_good(found)
-    assert {outcome.kind.split()[-1] for outcome in found} == {
-        "spec",
-        "record",
-        "checkpoint",
-        "placement",
-        "mapping",
-    }
-    assert {outcome.result for outcome in found} >= {"refused", "recovered", "divergent"}
+    assert {outcome.kind for outcome in found} == KINDS
+    assert {outcome.result for outcome in found} >= {"refused", "recovered", "divergent", "parity"}
 
 
 @pytest.mark.exhaustive
-def test_all_corruptions_are_met(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    found = outcomes(tmp_path)
-    path = request.config.getoption("--corruption", default=None)
+def test_many_inputs_are_met(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    config = request.config
+    seed, count = config.getoption("--inputs-seed"), config.getoption("--inputs")
+    found = outcomes(tmp_path, seed, count)
+    path = config.getoption("--corruption")
     if path is not None:
-        corruption_table.write(path, found)
-    assert [outcome.number for outcome in found] == list(range(TOTAL)) and sum(KINDS.values()) == TOTAL
+        corruption_table.write(path, found, seed)
+    assert len(found) == count
     _all_good(found)
     # None of the checks is one that nothing comes to.
     assert {outcome.result for outcome in found} == set(GOOD)
@@ -126,28 +128,57 @@ def _scaled(name: str, factor: float) -> Callable[[Path], None]:
     return change
 
 
+def _floats(folder: Path) -> None:
+    state = load_state(folder / "final.safetensors")
+    name = sorted(state)[0]
+    save_state(folder / "final.safetensors", {**state, name: state[name].astype(np.float32)})
+
+
+def _violation(folder: Path) -> None:
+    (folder / "violations").mkdir(exist_ok=True)
+    line = {"step": 1, "name": "loss finite", "text": "the loss is nan", "replica": 0}
+    (folder / "violations" / "replica_0.jsonl").write_text(json.dumps(line) + "\n")
+
+
 @pytest.mark.parametrize(
-    ("change", "same"),
+    ("change", "due"),
     [
-        (lambda folder: None, True),
-        (_scaled("seconds", 9.0), True),
-        (_scaled("loss_sum", 1 + 1e-14), True),
-        (_scaled("loss_sum", 1 + 1e-11), False),
-        (_scaled("update_norm", 1.1), False),
-        (_scaled("learning_rate", 1 + 1e-15), False),
+        (lambda folder: None, "near"),  # the samples are split among replicas
+        (_scaled("seconds", 9.0), "near"),
+        (_scaled("loss_sum", 1 + 1e-14), "near"),
+        (_scaled("loss_sum", 1 + 1e-11), "apart"),
+        (_scaled("loss_sum", np.nan), "apart"),
+        (_scaled("update_norm", 1.1), "apart"),
+        (_scaled("learning_rate", 1 + 1e-15), "apart"),
+        (_floats, "apart"),
+        (_violation, "apart"),
+        (lambda folder: (folder / "sample_ids" / "replica_0.ids").write_bytes(b""), "apart"),
     ],
 )
-def test_the_independent_look_sees_what_is_judged(
-    material: Material, tmp_path: Path, change: Callable[[Path], None], same: bool
+def test_the_oracle_sees_what_is_judged(
+    material: Material, tmp_path: Path, change: Callable[[Path], None], due: str
 ) -> None:
-    whole, corrupted = material.candidates[0], tmp_path / "record"
-    shutil.copytree(whole, corrupted)
+    corrupted = tmp_path / "record"
+    shutil.copytree(material.candidates[0], corrupted)
     change(corrupted)
-    assert unchanged(corrupted, whole) == same
-    # A judge who says parity of everything would be found out, and the real one is right.
-    blind = look_at_record(material.reference, corrupted, whole, lambda *_: ("parity", ""))
-    assert blind[0] == ("unseen" if same else "wrong")
-    assert look_at_record(material.reference, corrupted, whole)[0] == ("unseen" if same else "divergent")
+    assert relation(material.reference, corrupted) == due
+    # A judge who says parity of everything would be found out.
+    blind = look_at_record(material.reference, corrupted, lambda *_: ("parity", ""))
+    assert blind[0] == ("wrong" if due == "apart" else "unseen")
+
+
+def test_a_judge_who_sees_differences_everywhere_is_found_out(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert relation(material.reference, material.reference) == "equal"
+    same = PairCase("float64", TORCH, noisy=False, floor=False, both=(), candidate=())
+    assert look_at_pair(same, tmp_path / "right")[0] == "parity"
+    monkeypatch.setattr(
+        corruption,
+        "judge",
+        lambda *_: SimpleNamespace(comparisons=[SimpleNamespace(verdict="divergent", reason="")]),
+    )
+    assert look_at_pair(same, tmp_path / "blind")[0] == "wrong"
 
 
 def test_a_checkpoint_of_another_run_would_be_found_out(material: Material, tmp_path: Path) -> None:
@@ -166,7 +197,7 @@ def test_the_table_holds_what_anyone_may_have_written(tmp_path: Path) -> None:
         Outcome(0, "record", "a | b\n<script>", "refused", "`x`"),
         Outcome(1, "record", "c", "wrong", "d"),
     ]
-    corruption_table.write(tmp_path / "table.md", found)
+    corruption_table.write(tmp_path / "table.md", found, 1)
     text = (tmp_path / "table.md").read_text()
     assert "**1 of 2 answers are good ones.**" in text
     assert "a \\| b?&lt;script&gt;" in text and "<script>" not in text and "\\`x\\`" in text

@@ -29,6 +29,7 @@ FOLDERS = [
         "scaling",
         "spec",
         "state",
+        "study",
     )
 ]
 FOLDERS += [

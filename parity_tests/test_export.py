@@ -269,6 +269,12 @@ def test_a_model_that_is_compiled_brings_its_optimizer(sides: Sides, yaml: Path,
     assert (held["kind"], held["step"]) == ("adam", STEPS)
 
 
+def test_the_file_itself_says_its_optimizer(sides: Sides) -> None:
+    source = sides.half("keras", "adam", ".keras")
+    held = carried._ask("read", End(source, f"{KERAS}:build"), {"weights_only": False})
+    assert (held["kind"], held["step"]) == ("adam", STEPS)
+
+
 def test_a_wrapped_state_dict_is_read(sides: Sides, yaml: Path, tmp_path: Path) -> None:
     arrays = sides.make("torch", "save", what="wrapped", save=str(tmp_path / "ddp.pt"))
     convert_checkpoint(yaml, End(tmp_path / "ddp.pt"), End(tmp_path / "k.weights.h5", f"{KERAS}:build"))

@@ -134,9 +134,19 @@ def test_an_error_in_a_pass_is_one_line(sides: dict[str, ExternalWorker], framew
         r"a forward pass of .*FailsLater raised \w+: .* \(hostile_\w+.py:\d+\)",
         said(side.forward, normal(3, 4)),
     )
-    side = held(sides, framework, "Casting")
-    assert "take the precision float32" in said(side.forward, normal(3, 4))
+    side = held(sides, framework, "Mixed")
+    assert "give it the type of the inputs" in said(side.forward, normal(3, 4))
     assert "give numbers" in said(side.forward, np.array(["text"]))
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_float32_that_code_asks_for_is_float64(sides: dict[str, ExternalWorker], framework: str) -> None:
+    side, x = held(sides, framework, "Casting"), normal(3, 4)
+    (output,) = side.forward(x).outputs.values()
+    (kernel,) = (value for value in side.read().values() if value.ndim == 2)
+    # Biases are zero in Keras, which adds the sum of its inputs.
+    due = x @ kernel + x.sum() if framework == "tensorflow" else x @ kernel.T + side.read()["fc.bias"]
+    assert np.abs(output - due).max() < 1e-14
 
 
 @pytest.mark.parametrize("framework", BOTH)
@@ -444,6 +454,18 @@ def test_keras_follows_torch_too(nets: dict[str, ExternalWorker]) -> None:
     assert side.set("hidden/activation", "function", "gelu") == "linear"
     assert max(gap(nets, trained).values()) <= LIMIT
     side.exact_constants(False)
+
+
+def test_causal_padding_is_set_back(sides: dict[str, ExternalWorker]) -> None:
+    side, x = held(sides, "tensorflow", "causal"), normal(3, 5, 2)
+    stock = side.forward(x).outputs["output"]
+    assert side.set("conv", "padding", (1, 1)) == "causal"
+    assert side.forward(x).outputs["output"].shape == (3, 6, 3)
+    assert side.set("conv", "padding", "causal") == (1, 1)
+    assert np.array_equal(side.forward(x).outputs["output"], stock)
+    # One zero before, and none behind.
+    side.set("conv", "padding", (1, 0))
+    assert np.array_equal(side.forward(x).outputs["output"], stock)
 
 
 def test_another_model_begins_with_stock_constants(nets: dict[str, ExternalWorker]) -> None:

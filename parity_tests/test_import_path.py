@@ -74,3 +74,29 @@ def test_the_repository_itself_stays_on_the_path(module: str, monkeypatch: pytes
     assert done.returncode == 0, done.stderr
     done = python("-m", module, "--help", cwd=ROOT)
     assert "--recipe" in done.stdout, done.stderr
+
+
+RANKS = """
+import sys
+from pathlib import Path
+from parity.common.execution.ranks import run_ranks
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    run_ranks("parity_tests.bodies.ranks:returns", (folder,), 1, folder / "logs", [])
+"""
+
+
+def test_ranks_leave_the_working_folder(tmp_path: Path) -> None:
+    """The fork server is started with -c; a record that was downloaded may bring a struct.py."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "struct.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    safe = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
+    # A command's script, as pip installs it: its own folder comes first on the path.
+    (tmp_path / "command.py").write_text(RANKS)
+    done = python(str(tmp_path / "command.py"), str(tmp_path), cwd=project, **safe)
+    assert done.returncode == 0 and not (tmp_path / "executed").exists(), done.stderr
+    # A control: it would be.
+    python("-c", "import struct", cwd=project, **safe)
+    assert (tmp_path / "executed").exists()

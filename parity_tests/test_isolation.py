@@ -139,7 +139,7 @@ LAYERS = (
     ("data", "reference", "state"),
     ("record", "checkpoint"),
     ("execution",),
-    ("scaling", "parity"),
+    ("scaling", "parity", "study"),
     ("diagnosis",),
     ("external",),
     ("planning",),
@@ -199,7 +199,6 @@ def test_an_import_of_a_higher_layer_is_found() -> None:
 Signatures = dict[str, tuple[str, ...]]
 # What one side has alone stands in these folders, which hold nothing that both have.
 OF_ONE_FRAMEWORK = {
-    "alterations/": "experiments on torch's functions; Keras's calls that can be made otherwise are those of layers",
     "strategy/": "a class for each strategy; base.py is what both share",
     "engines/": "an engine for each trainer of others",
     "recorders/": "callbacks of the trainers of others: Keras's fit; Lightning, Transformers and Accelerate",
@@ -215,7 +214,9 @@ EQUAL_SHARE = 0.95
 
 # Known differences between the twins, each with its reason. An entry that is no longer true fails.
 LEDGER: dict[str, str] = {
+    "external/gradient_paths.py: (file)": "torch's gradients are put on other ways; Keras's are the reference",
     "external/dropped.py: (file)": "torch's dropout is a function, called anywhere; Keras has layers for it",
+    "external/widening.py: wide": "torch functions take types as they stand in its module; TensorFlow's take names, and have float32 by default",
     "engines/__init__.py: engine_of": "torch has several engines besides its own loop, TensorFlow has one",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",
     "layers/registry.py: register": "torch's also takes the native layout of each tensor",

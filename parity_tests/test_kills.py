@@ -15,12 +15,15 @@ import pytest
 from parity.common.record import RecordWriter, RunRecord, next_part
 from parity.common.spec.strategies import Framework
 from parity.common.state.canonical import load_state, save_state
+from parity_tests import chains
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.records import FACTS, TORCH, Run, tiny_spec
 from parity_tests.kills import PLACEMENTS, draw, problems_of
-from parity_tests.tables.kills import COUNTS, SEED, KillTable
+from parity_tests.tables.kills import CHAINS, COUNTS, SEED, KillTable
 
 # Of each framework, of the 100: a rank that is killed, and whoever writes a checkpoint.
+# A chain of two placements, one of each framework.
+CHAIN = 81
 SAMPLE: dict[Framework, tuple[int, ...]] = {"torch": (0, 2), "tensorflow": (3, 4)}
 ROW = 72
 
@@ -51,6 +54,45 @@ def test_200_killed_runs_end_as_the_straight_run(
 ) -> None:
     outcomes = kills.add(made(framework, tmp_path, tuple(range(COUNTS[framework]))))
     assert [each for each in outcomes if each["problems"]] == []
+
+
+def chained(folder: Path, *more: object) -> list[str]:
+    """What is printed of some chains."""
+    command = [
+        sys.executable,
+        "-m",
+        "parity_tests.chains",
+        str(folder),
+        f"--seed={SEED}",
+        f"--count={CHAINS}",
+    ]
+    done = subprocess.run(
+        [*command, *map(str, more)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_a_chain_over_frameworks_ends_in_parity(tmp_path: Path) -> None:
+    (outcome,) = KillTable().add(chained(tmp_path / "chains", "--only", CHAIN))
+    assert (
+        outcome["problems"] == [] and "torch" in outcome["placement"] and "tensorflow" in outcome["placement"]
+    )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(4 * 3600)
+def test_100_chains_end_in_parity(tmp_path: Path, kills: KillTable) -> None:
+    outcomes = kills.add(chained(tmp_path / "chains"))
+    assert len(outcomes) == CHAINS and [each for each in outcomes if each["problems"]] == []
+
+
+def test_chains_are_the_same_each_time_and_of_every_strategy() -> None:
+    drawn = chains.draw(SEED, CHAINS)
+    assert drawn == chains.draw(SEED, CHAINS) != chains.draw(SEED + 1, CHAINS)
+    killed = {leg.placement for chain in drawn for leg in chain.legs[:-1]}
+    assert killed == {leg.placement for chain in drawn for leg in chain.legs} == set(chains.PLACEMENTS)
+    assert {len(chain.legs) for chain in drawn} == {2, 3, 4}
 
 
 def test_the_kill_points_are_the_same_each_time_and_of_every_kind() -> None:

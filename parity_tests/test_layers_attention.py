@@ -470,7 +470,12 @@ def test_a_key_bias_is_a_null_direction(peers: dict[str, Peer], option: dict[str
     assert null == {"key_bias"}
     case = Case(({"kind": "self_attention", "heads": 4, **option},), (5, 8))
     for result in both(peers, "layers:forward_backward", case.facts, case.arrays()):
-        assert np.abs(result["dparameters/self_attention/key_bias"]).max() < 1e-14
+        size = {
+            part: np.abs(result[f"dparameters/self_attention/{part}"]).max()
+            for part in ("key_kernel", "key_bias")
+        }
+        # A sum of the same terms as the kernel's gradient has, which cancel.
+        assert size["key_bias"] < 1e-14 * size["key_kernel"]
 
 
 def test_with_rotary_positions_a_key_bias_is_none(peers: dict[str, Peer]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.candidate_rules import arrangements, fits
 from parity.common.external.mapping.propose import propose
+from parity.common.external.mapping.variants import Variants
 from parity.common.spec.external.mapping import (
     LayerPair,
     Mapping,
@@ -513,6 +514,32 @@ def test_several_tensors_may_be_one(ours, whole, rule):
     else:
         (pair,) = mapping.tensors
         assert (pair.keras, pair.rule, pair.doubt is not None) == (("p/table", "q/table"), rule, True)
+
+
+@pytest.mark.parametrize(("inputs", "rules"), [(8, {"n b c -> n b c", "n b -> n 1 b"}), (9, set())])
+def test_dense_layers_may_be_a_stack(inputs, rules):
+    towers = [dense("tensorflow", name, 8, 6) for name in ("left", "right")]
+    stack = {"weight": ("weight", (2, inputs, 6)), "bias": ("bias", (2, 1, 6))}
+    mapping = propose(outline("tensorflow", *towers), outline("torch", ("twin", "", stack)))
+    assert {pair.rule for pair in mapping.tensors if len(pair.keras) == 2} == rules
+    assert bool(mapping.unmapped.torch) != bool(rules)
+
+
+def test_layers_of_other_sizes_in_one_are_tried_in_other_orders():
+    keras, torch = sides([("a", 8, 3), ("b", 8, 5), ("c", 8, 4)], [("all", 8, 12)])
+    (pair, _) = propose(keras, torch).tensors
+    others = Variants(keras, torch).of_pair(pair)
+    orders = {tuple(name[0] for name in other.keras): other.rule.partition("o=")[2] for other in others}
+    assert len(orders) == 5 and orders["c", "a", "b"] == "4+3+5"
+
+
+def test_a_cell_that_a_model_calls_itself_has_gates():
+    ours = {"kernel": ("kernel", (3, 12)), "recurrent_kernel": ("recurrent_kernel", (4, 12))}
+    theirs = {"weight_ih": ("kernel", (12, 3)), "weight_hh": ("recurrent_kernel", (12, 4))}
+    mapping = propose(
+        outline("tensorflow", ("cell", "gru_cell", ours)), outline("torch", ("cell", "gru_cell", theirs))
+    )
+    assert [pair.rule for pair in mapping.tensors] == ["gru", "gru"]
 
 
 def test_parameters_of_the_model_itself_have_counterparts():

@@ -187,7 +187,6 @@ def test_exchanged_tensors_are_named(live: Live) -> None:
 def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
     bench = live.bench()
     segments = {s.point.name: s for s in segments_of(bench.outlines, bench.points) if s.point is not None}
-    assert segments["norm"].unpaired == (("join",), ())
     assert segments["square/before_activation"].keras == {"hidden/activation", "square"}
 
 
@@ -268,6 +267,9 @@ def test_a_folder_that_holds_something_else_is_left_alone(parity: Cli) -> None:
     (edited / "mapping.yaml").write_text("keras: a:b")
     refused = parity.refused(*pair_of("cnn", "CNN"), "--out", edited)
     assert "takes the mapping there" in refused
+    (edited / "thesis.txt").write_text("years of work")
+    refused = parity.refused(*pair_of("cnn", "CNN"), "--out", edited, "--overwrite")
+    assert "holds 'thesis.txt', which is of no pair" in refused
 
 
 @pytest.mark.slow
@@ -301,10 +303,10 @@ def test_batch_norm_trains_alike_where_its_mathematics_are(parity: Cli) -> None:
 PORTS = {
     "OtherEpsilon": ("cnn", [("forward/norm", "setting:epsilon")]),
     "OtherActivation": ("cnn", [("forward/act1", "setting:function")]),
-    "NoResidual": ("cnn", [("forward/norm", "missing_layer")]),
+    "NoResidual": ("cnn", [("forward/norm", "operation:left_out")]),
     "NoFunction": ("cnn", [("forward/square/before_activation", "setting:counterpart")]),
     "TwoFaults": ("cnn", [("forward/act1", "setting:function"), ("forward/norm", "setting:epsilon")]),
-    "Custom": ("cnn", [("forward/output", "structure:mul without 2")]),
+    "Custom": ("cnn", [("forward/output", "operation:too_much")]),
     "OtherPadding": ("pooled", [("forward/conv1", "setting:padding")]),
 }
 
@@ -361,8 +363,8 @@ def test_what_only_a_later_step_shows_is_found_there(parity: Cli, torch: str, co
     assert got == code, out + err
     if code:
         (finding,) = json.loads((parity.folder / "out" / "diagnosis.json").read_text())["findings"]
-        assert (finding["step"], finding["explanation"]["cause"]) == (1, "structure:div constant operand 2")
-        assert "has 5 as operand 2, and 8 is right" in finding["explanation"]["text"]
+        assert (finding["step"], finding["explanation"]["cause"]) == (1, "operation:number")
+        assert "torch has 5 where Keras has 8" in finding["explanation"]["text"]
 
 
 @pytest.mark.exhaustive
@@ -456,6 +458,7 @@ def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
         out = parity.folder / f"out{len(more)}"
         code, said, err = parity(*pair_of("dropped", "Dropped", ROWS), *more, "--out", out)
         assert (code, "✓ parity" in said) == (0, True), said + err
+        assert "lint: no settings differ" in err, "Keras's activation is a layer in torch"
         runs = read_session(out).records
         assert len(runs) == (2 if more else 4)
         losses.append(float(runs[0].columns["loss_sum"][0]))

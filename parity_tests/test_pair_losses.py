@@ -269,25 +269,25 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "another target": (
         replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=squares", "box=reversed_box"),)),
-        "structure:flip absent",
-        "torch's loss: flip",
+        "operation:too_much",
+        "losses_torch.py:131: something too much: torch computes flip(",
     ),
     "no gradient": (
         replace(Case(), own=(("detection", "Hidden"),)),
-        "structure:detach gradient through",
+        "gradient:through",
         "stops the gradient",
     ),
     "another number": (
         replace(BINARY, own=(("squares", "cubes"),)),
-        "structure:pow constant operand 2",
-        "has 3 as operand 2, and 2 is right",
+        "operation:other",
+        "torch computes pow(abs(output - the target yes), 3) where Keras computes pow(output - the target yes, 2)",
     ),
     "sums of the batch": (
         replace(Case(), ours=("label=CrossEntropyLoss",), own=(("box=overlap", "box=overlap"),)),
-        "structure:sum axes (1,)",
-        "and so in 1 more call",
+        "loss:batch",
+        "sum(pow(output/box, 2)) + 1)) where Keras computes mean(1 - (",
     ),
-    "a root": (replace(BINARY, own=(("squares", "root"),)), "structure:sqrt absent", "torch's loss: sqrt"),
+    "a root": (replace(BINARY, own=(("squares", "root"),)), "operation:too_much", "torch computes sqrt("),
     "another function": (
         replace(BINARY, own=(("squares", "errors"),)),
         "loss:function",

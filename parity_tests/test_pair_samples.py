@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.external.pairs.request import DATA, SampleFile
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -98,3 +98,76 @@ def test_inputs_may_be_their_own_targets(tmp_path: Path) -> None:
     found = SampleFile.of(tmp_path / "x.npz", ("x",), ("x",), divide_by=2).rows(0, 4)
     np.testing.assert_array_equal(found.inputs["x"], found.targets["x"])
     assert found.inputs["x"][3, 1] == 3.5
+
+
+BATCHES = """
+import numpy as np
+
+
+def images():
+    import torch
+
+    x = torch.arange(10 * 3 * 4 * 5, dtype=torch.float32).reshape(10, 3, 4, 5)
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.arange(10)), batch_size=4)
+
+
+def weighted():
+    import tensorflow as tf
+
+    rows = np.arange(12.0).reshape(6, 2)
+    return tf.data.Dataset.from_tensor_slices(({"a": rows, "b": rows + 1}, rows[:, 0], rows[:, 1])).batch(4)
+
+
+def endless():
+    while True:
+        yield np.ones((3, 2)), np.zeros(3)
+
+
+def ragged():
+    yield np.ones((3, 2)), np.zeros(3)
+    yield np.ones((3, 4)), np.zeros(3)
+
+
+def broken():
+    raise KeyError("no such split")
+    yield
+
+
+def many():
+    yield [np.ones((3, 2))] * 4
+
+
+nothing = []
+number = 3
+"""
+
+
+@pytest.mark.slow
+def test_batches_are_read_in_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_batches.py").write_text(BATCHES)
+    monkeypatch.chdir(tmp_path)
+    images = SampleFile.of(Path("own_batches:images"), most=6)
+    found = images.rows(0, 6)
+    # Torch has channels second, and samples are as Keras takes them.
+    expected = np.arange(10 * 3 * 4 * 5.0).reshape(10, 3, 4, 5)[:6].transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(found.inputs["x"], expected)
+    np.testing.assert_array_equal(found.targets["y"], np.arange(6))
+    assert "x with the channels moved" in capsys.readouterr().err
+    weighted = SampleFile.of(Path("own_batches:weighted"))
+    assert (weighted.inputs, weighted.targets, weighted.weights) == (("a", "b"), ("y",), "sample_weight")
+    assert weighted.samples == 6 and weighted.rows(5, 1).weights == 11
+    assert SampleFile.of(Path("own_batches:endless"), most=100).samples == 100
+    refused = {
+        "ragged": "x of batch 1 has the shape (3, 4)",
+        "broken": "no such split",
+        "many": "a list of 4; give (inputs, targets), or arrays by name",
+        "nothing": "gives no batches",
+        "number": "type int; it must be something to iterate over",
+        "absent": "has no 'absent'",
+    }
+    for name, said in refused.items():
+        with pytest.raises(ExternalModelError) as raised:
+            SampleFile.of(Path(f"own_batches:{name}"))
+        assert said in str(raised.value) and "\n" not in str(raised.value)

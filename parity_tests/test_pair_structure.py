@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import both
-from parity.common.external.pairs.points import known_layers
+from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import SampleFile
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
 from parity.common.external.process.worker import ExternalWorker
@@ -30,7 +31,7 @@ DATA = (
     dict.fromkeys(("images", "drops", "grouped"), "images")
     | dict.fromkeys(("attention", "masked", "attends", "sequence", "heads", "formulas"), "texts")
     | dict.fromkeys(("steps", "dropping_steps", "last_steps", "step_dropout"), "texts")
-    | dict.fromkeys(("modulated", "encoded", "states", "lstm_states"), "texts")
+    | dict.fromkeys(("modulated", "encoded", "scored", "states", "lstm_states"), "texts")
     | dict.fromkeys(("tokens", "padded"), "tokens")
     | {"strided": "images", "gained": "both"}
 )
@@ -73,7 +74,7 @@ class Ports:
         copy_weights(asked, opened, mapping)
         give_masks(asked, opened)
         bench = bench_of(asked, opened, mapping)
-        return diagnose_pair(bench, lint(*opened.outlines, known_layers(*opened.outlines, mapping)))
+        return diagnose_pair(bench, lint(*opened.outlines, paired_layers(*opened.outlines, mapping)))
 
 
 @pytest.fixture(scope="module")
@@ -82,180 +83,551 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
         yield Ports(tmp_path_factory.mktemp("structure"), stack)
 
 
-# Keras's model and torch's; what the port does otherwise; of each finding its place and cause.
+# Keras's model and torch's; what the port does otherwise; of each finding its place, its cause and what its text says.
 WRONG = [
-    ("towers", "Towers", "difference", [("forward/mixed", "structure:sub exchanged")]),
-    ("towers", "Towers", "order", [("forward/mixed", "structure:cat order (1, 0, 2)")]),
-    ("towers", "Towers", "softmax", [("forward/output", "structure:softmax absent")]),
+    (
+        "towers",
+        "Towers",
+        "difference",
+        [("forward/mixed", "operation:order", "right - left where Keras computes left - right")],
+    ),
+    ("towers", "Towers", "order", [("forward/mixed", "operation:order", "concat(right, left, apart,")]),
+    (
+        "towers",
+        "Towers",
+        "softmax",
+        [("forward/output", "operation:too_much", "softmax(head, axis=-1) where Keras goes on with head")],
+    ),
     (
         "towers",
         "Towers",
         "difference, order",
-        [("forward/mixed", "structure:cat order (1, 0, 2)"), ("forward/mixed", "structure:sub exchanged")],
+        [
+            ("forward/mixed", "operation:order", "concat(right, left, "),
+            ("forward/mixed", "operation:order", "right - left where Keras computes left - right"),
+        ],
     ),
-    ("attention", "Attention", "inverted", [("forward/head", "structure:masked_fill inverted")]),
-    ("attention", "Attention", "axis", [("forward/head", "setting:axis")]),
-    ("images", "Images", "corners", [("forward/merged", "structure:interpolate bilinear False")]),
-    ("images", "Images", "pad", [("forward/padded", "setting:padding")]),
-    ("images", "Images", "crop", [("forward/cropped", "structure:getitem other end")]),
+    ("attention", "Attention", "inverted", [("forward/head", "operation:order", "-1e+09, score) where")]),
+    ("attention", "Attention", "axis", [("forward/head", "setting:axis", "is 1 in Keras and 0 in torch")]),
+    ("images", "Images", "corners", [("forward/merged", "operation:other", "align_corners=True")]),
+    (
+        "images",
+        "Images",
+        "pad",
+        [("forward/padded", "setting:padding", "(1, 0, 1, 0) in Keras and (0, 1, 0, 1)")],
+    ),
+    (
+        "images",
+        "Images",
+        "crop",
+        [
+            (
+                "forward/cropped",
+                "operation:argument",
+                "slice(padded, axis=2, start=2) where Keras computes slice(padded, axis=1, stop=-2)",
+            )
+        ],
+    ),
     (
         "images",
         "Images",
         "corners, crop",
         [
-            ("forward/merged", "structure:interpolate bilinear False"),
-            ("forward/cropped", "structure:getitem other end"),
+            ("forward/merged", "operation:other", "align_corners=True"),
+            ("forward/cropped", "operation:argument", "start=2"),
         ],
     ),
-    ("masked", "Masked", "missing", [("forward/head", "structure:gru unmasked")]),
-    ("block", "Block", "halves", [("forward/second", "structure:chunk reverse")]),
-    ("block", "Block", "residual", [("forward/head", "structure:add operand 1 from 6")]),
-    ("rolled", "Rolled", "place", [("forward/head", "structure:relu in place")]),
+    (
+        "masked",
+        "Masked",
+        "missing",
+        [("forward/head", "operation:left_out", "gru(the input x, any(ne(the input x, 0)")],
+    ),
+    ("block", "Block", "halves", [("forward/second", "operation:order", "part=1)) + split(")]),
+    ("block", "Block", "residual", [("forward/head", "operation:operand", "norm where Keras takes first")]),
+    (
+        "rolled",
+        "Rolled",
+        "place",
+        [("forward/head", "operation:operand", "function where Keras takes first")],
+    ),
     # Without the function the sum would agree, and what the second layer is given would not.
-    ("rolled", "Rolled", "behind", [("forward/head", "structure:stack operand 2 from 4")]),
-    ("rolled", "Rolled", "back", [("forward/head", "structure:roll back")]),
+    (
+        "rolled",
+        "Rolled",
+        "behind",
+        [
+            (
+                "forward/head",
+                "operation:other",
+                "stack(second, function), axis=(0,)) where Keras computes first + second",
+            )
+        ],
+    ),
+    ("rolled", "Rolled", "back", [("forward/head", "operation:argument", "by=(-3,)")]),
     (
         "rolled",
         "Rolled",
         "place, back",
-        [("forward/head", "structure:relu in place"), ("forward/head", "structure:roll back")],
+        [
+            ("forward/head", "operation:operand", "function where Keras takes first"),
+            ("forward/head", "operation:argument", "by=(-3,)"),
+        ],
     ),
-    ("ordered", "Ordered", "0", [("forward/norm0", "structure:layer_norm moved before tanh")]),
-    ("ordered", "Ordered", "1, function", [("forward/norm1", "structure:layer_norm moved before tanh")]),
-    ("reordered", "Ordered", "0", [("forward/norm1", "structure:layer_norm moved behind")]),
-    ("drops", "Drops", "elements", [("forward/channels", "structure:dropout whole channels")]),
-    ("drops", "Drops", "rate", [("forward/elements", "structure:dropout rate 0.2")]),
-    ("drops", "Drops", "share", [("forward/head", "setting:rate")]),
-    ("drops", "Drops", "missing", [("forward/head", "structure:last absent")]),
-    ("drops", "Drops", "more", [("forward/output", "structure:dropout absent")]),
-    ("drops", "Drops", "before", [("forward/head", "structure:sigmoid dropout behind")]),
+    (
+        "ordered",
+        "Ordered",
+        "0",
+        [("forward/norm0", "operation:sequence", "where Keras computes tanh(norm0)")],
+    ),
+    (
+        "ordered",
+        "Ordered",
+        "1, function",
+        [("forward/norm1", "operation:sequence", "where Keras computes tanh(norm1)")],
+    ),
+    (
+        "reordered",
+        "Ordered",
+        "0",
+        [("forward/norm1", "operation:sequence", "where Keras computes tanh(dense1)")],
+    ),
+    (
+        "drops",
+        "Drops",
+        "elements",
+        [("forward/channels", "operation:operand", "where Keras takes a mask of whole channels")],
+    ),
+    (
+        "drops",
+        "Drops",
+        "rate",
+        [
+            (
+                "forward/elements",
+                "operation:operand",
+                "a share of 0.3 where Keras takes a mask that drops a share of 0.2",
+            )
+        ],
+    ),
+    ("drops", "Drops", "share", [("forward/head", "setting:rate", "0.4 in Keras and 0.6 in torch")]),
+    (
+        "drops",
+        "Drops",
+        "missing",
+        [("forward/head", "operation:left_out", "where Keras computes bent * a mask")],
+    ),
+    ("drops", "Drops", "more", [("forward/output", "operation:too_much", "head * a mask")]),
+    ("drops", "Drops", "before", [("forward/head", "operation:sequence", "sigmoid(middle) * a mask")]),
     (
         "drops",
         "Drops",
         "far",
-        [("forward/head", "structure:dropout absent"), ("forward/head", "structure:last absent")],
+        [("forward/head", "operation:sequence", "/ 2) * 2) where Keras computes sigmoid(middle) * a mask")],
     ),
-    ("drops", "Drops", "never", [("forward/head", "structure:dropout by mode")]),
-    ("drops", "Drops", "always", [("evaluation/head", "structure:dropout by mode")]),
-    ("drops", "Drops", "unknown", [("evaluation/head", "structure:dropout by mode")]),
-    ("attends", "Attends", "sum", [("forward/norm", "structure:dropout before add 2")]),
-    ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "structure:dropout always")]),
-    ("sequence", "Sequence", "ends", [("forward/mixed", "structure:getitem both ends")]),
-    ("sequence", "Sequence", "mean", [("forward/head", "structure:mean axes (1,) kept")]),
+    (
+        "drops",
+        "Drops",
+        "never",
+        [("forward/head", "operation:left_out", "where Keras computes bent * a mask")],
+    ),
+    ("drops", "Drops", "always", [("evaluation/head", "operation:too_much", "bent * a mask")]),
+    ("drops", "Drops", "unknown", [("evaluation/head", "operation:too_much", "bent * a mask")]),
+    (
+        "attends",
+        "Attends",
+        "sum",
+        [("forward/norm", "operation:sequence", "the input x + (attention/attention_output * a mask")],
+    ),
+    ("AlwaysDrops", "AlwaysDrops", "training", [("evaluation/head", "operation:left_out", "first * a mask")]),
+    (
+        "sequence",
+        "Sequence",
+        "ends",
+        [("forward/mixed", "operation:other", "take(gru(the input x), axis=1, index=-1)")],
+    ),
+    (
+        "sequence",
+        "Sequence",
+        "mean",
+        [("forward/head", "operation:argument", "mean(mixed) where Keras computes mean(mixed, axis=(1,))")],
+    ),
     (
         "sequence",
         "Sequence",
         "ends, sine",
+        [("forward/mixed", "operation:other", "sin(take(gru(the input x), axis=1, index=-1))")],
+    ),
+    (
+        "sequence",
+        "Sequence",
+        "spread",
         [
-            ("forward/mixed", "structure:getitem both ends"),
-            ("forward/mixed", "structure:sin absent"),
+            (
+                "forward/head",
+                "operation:operation",
+                "std(mixed, axis=(1,), correction=1) where Keras computes mean(",
+            )
         ],
     ),
-    ("formulas", "Formulas", "divisor", [("forward/right", "structure:std other divisor")]),
-    ("formulas", "Formulas", "number", [("forward/right", "structure:add constant operand 2")]),
-    ("formulas", "Formulas", "weights", [("forward/head", "structure:linear weights of right")]),
-    ("formulas", "Formulas", "equation", [("forward/head", "structure:einsum equation bij,bjd->bid")]),
-    ("formulas", "Formulas", "root", [("forward/head", "structure:div root")]),
-    ("grouped", "Grouped", "largest", [("forward/head", "structure:amax mean")]),
-    ("heads", "Heads", "view", [("forward/joined", "structure:view heads")]),
-    ("frozen_norms", "Norms", "frozen", [("forward/norm0", "batch_norm_mode")]),
-    ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode")]),
+    (
+        "formulas",
+        "Formulas",
+        "divisor",
+        [("forward/right", "operation:other", "std(the input x, axis=(1,), correction=1)")],
+    ),
+    (
+        "formulas",
+        "Formulas",
+        "number",
+        [("forward/right", "operation:number", "0.25 where Keras has 0.1")],
+    ),
+    ("formulas", "Formulas", "weights", [("forward/head", "weights_not_used", "never calls right")]),
+    (
+        "formulas",
+        "Formulas",
+        "equation",
+        [("forward/head", "operation:arrangement", "as abc of abc,acd->abd")],
+    ),
+    ("formulas", "Formulas", "root", [("forward/head", "operation:left_out", "where Keras computes sqrt(")]),
+    ("grouped", "Grouped", "largest", [("forward/head", "operation:operation", "max(grouped")]),
+    ("heads", "Heads", "view", [("forward/joined", "operation:arrangement", "query, then view to 16x2x7x4")]),
+    ("heads", "Heads", "view, sine", [("forward/joined", "operation:other", "sin((query @ key) / 2)")]),
+    (
+        "frozen_norms",
+        "Norms",
+        "frozen",
+        [("forward/norm0", "batch_norm_mode", "being frozen, keeps its moving statistics")],
+    ),
+    (
+        "frozen_norms",
+        "Norms",
+        "frozen, eval, wave",
+        [("forward/norm0", "operation:too_much", "special_i0e(dense0) where Keras goes on with dense0")],
+    ),
+    ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode", "as in eval()")]),
     (
         "frozen_norms",
         "Norms",
         "",
-        [("forward/norm0", "batch_norm_mode"), ("gradient/norm0/gamma", "frozen")],
+        [
+            ("forward/norm0", "batch_norm_mode", "being frozen, keeps its moving statistics"),
+            ("gradient/norm0/gamma", "frozen", "frozen in Keras and trained in torch"),
+        ],
     ),
-    ("tokens", "Tokens", "padding", [("gradient/embedded/embeddings", "setting:padding_id")]),
+    (
+        "tokens",
+        "Tokens",
+        "padding",
+        [("gradient/embedded/embeddings", "setting:padding_id", "None in Keras and 0 in torch")],
+    ),
     (
         "tokens",
         "Tokens",
         "row",
-        [("gradient/embedded/embeddings", "structure:embedding gradient of padding")],
+        [("gradient/embedded/embeddings", "gradient:of padding", "leaves out the gradient of row 0")],
     ),
-    ("tokens", "Tokens", "stopped", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
-    ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "structure:detach gradient through")]),
-    ("padded", "Tokens", "", [("forward/head", "structure:mean masked 0")]),
+    ("tokens", "Tokens", "stopped", [("gradient/embedded/embeddings", "gradient:through", "torch's detach")]),
+    ("tokens", "Tokens", "half", [("gradient/embedded/embeddings", "gradient:through", "torch's detach")]),
+    (
+        "attention",
+        "Attention",
+        "mean, stopped",
+        [
+            ("forward/head", "operation:other", "mean(norm, axis=(1,)) where Keras computes norm @ weights"),
+            ("gradient/embedded/bias", "gradient:through", "torch's detach"),
+        ],
+    ),
+    (
+        "attention",
+        "Attention",
+        "mean",
+        [("forward/head", "operation:other", "mean(norm, axis=(1,)) where Keras computes norm @ weights")],
+    ),
+    (
+        "padded",
+        "Tokens",
+        "",
+        [
+            (
+                "forward/head",
+                "operation:other",
+                "mean(first, axis=(1,)) where Keras computes sum(first * ne(the input x, 0)",
+            )
+        ],
+    ),
+    (
+        "padded",
+        "Tokens",
+        "largest",
+        [
+            (
+                "forward/head",
+                "operation:other",
+                "max(first, axis=(1,)) where Keras computes sum(first * ne(the input x, 0)",
+            )
+        ],
+    ),
+    # Behind an operation that is replaced, a layer's gradients are compared by themselves.
     (
         "tokens",
         "Tokens",
         "largest, padding",
-        [("forward/head", "structure:amax mean"), ("gradient/embedded/embeddings", "setting:padding_id")],
+        [
+            ("forward/head", "operation:operation", "max(first"),
+            ("gradient/embedded/embeddings", "gradient:of padding", "leaves out the gradient of row 0"),
+        ],
     ),
-    ("steps", "Steps", "last", [("forward/mixed", "structure:getitem other end")]),
-    ("steps", "Steps", "state", [("forward/mixed", "structure:gru first step")]),
-    ("steps", "Steps", "max", [("forward/head", "structure:max axes (1,) kept")]),
+    (
+        "steps",
+        "Steps",
+        "last",
+        [("forward/mixed", "operation:operand", "index=-1) where Keras takes take(gru, axis=1, index=0)")],
+    ),
+    (
+        "steps",
+        "Steps",
+        "state",
+        [("forward/mixed", "operation:operand", "where Keras takes take(gru, axis=1, index=0)")],
+    ),
+    (
+        "steps",
+        "Steps",
+        "max",
+        [("forward/head", "operation:argument", "max(mixed) where Keras computes max(mixed, axis=(1,))")],
+    ),
     (
         "dropping_steps",
         "Steps",
         "last",
-        [("forward/mixed", "setting:input_dropout"), ("forward/mixed", "setting:recurrent_dropout")],
+        [
+            ("forward/mixed", "setting:input_dropout", "0.3 in Keras and 0 in torch"),
+            ("forward/mixed", "setting:recurrent_dropout", "0.2 in Keras and 0 in torch"),
+        ],
     ),
-    ("step_dropout", "MaskedSteps", "rate", [("forward/mixed", "structure:dropout rate 0.3")]),
-    ("last_steps", "LastSteps", "state", [("forward/mixed", "structure:gru last step")]),
-    ("last_steps", "LastSteps", "step", [("forward/mixed", "structure:getitem other end of axis 1")]),
-    ("tokens", "Tokens", "norm", [("before/parameters/embedded/embeddings", "setting:max_norm")]),
-    ("plain", "Plain", "clamped", [("before/parameters/first/kernel", "weights_written")]),
-    ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen")]),
-    ("still", "Plain", "", [("gradient/first/kernel", "frozen")]),
-    ("scaled", "Plain", None, [("forward/first", "missing_layer")]),
-    ("penalized", "Plain", None, [("penalty", "penalty")]),
-    ("constrained", "Plain", None, [("update/first/kernel", "constraint")]),
-    ("modulated", "Modulated", "scale", [("forward/second", "structure:mul 1 + operand 2")]),
-    ("modulated", "Modulated", "shortcut", [("forward/third", "structure:add relu behind, of 1")]),
-    ("modulated", "Modulated", "root", [("forward/mixed", "structure:add sqrt behind, of 1")]),
-    ("modulated", "Modulated", "broadcast", [("forward/narrow", "structure:mul operand 2 along axis 1")]),
-    ("modulated", "Modulated", "transpose", [("forward/narrow", "structure:linear transposed")]),
-    ("modulated", "Modulated", "repeat", [("forward/wide", "structure:repeat each")]),
-    ("modulated", "Modulated", "mean", [("forward/norm", "structure:layer_norm moved before mean")]),
-    ("states", "States", "zeros", [("forward/head", "structure:gru operand 2 from 2")]),
-    ("states", "States", "unit", [("forward/head", "structure:normalize axis 0")]),
+    (
+        "step_dropout",
+        "MaskedSteps",
+        "rate",
+        [
+            (
+                "forward/mixed",
+                "operation:other",
+                "a share of 0.5) where Keras computes gru(the input x, a mask that drops a share of 0.3",
+            )
+        ],
+    ),
+    (
+        "last_steps",
+        "LastSteps",
+        "state",
+        [("forward/mixed", "operation:other", "where Keras computes take(both, axis=1, index=-1)")],
+    ),
+    (
+        "last_steps",
+        "LastSteps",
+        "step",
+        [("forward/mixed", "operation:other", "where Keras computes take(both, axis=1, index=-1)")],
+    ),
+    (
+        "tokens",
+        "Tokens",
+        "norm",
+        [("before/parameters/embedded/embeddings", "setting:max_norm", "None in Keras and 0.01 in torch")],
+    ),
+    (
+        "plain",
+        "Plain",
+        "clamped",
+        [("before/parameters/first/kernel", "weights_written", "writes into first.weight")],
+    ),
+    ("plain", "Plain", "frozen", [("gradient/first/bias", "frozen", "frozen in torch and trained in Keras")]),
+    ("still", "Plain", "", [("gradient/first/kernel", "frozen", "frozen in Keras and trained in torch")]),
+    (
+        "scaled",
+        "Plain",
+        None,
+        [
+            (
+                "forward/first",
+                "operation:left_out",
+                "the input x where Keras computes (the input x * 0.3) + 0.1",
+            )
+        ],
+    ),
+    ("penalized", "Plain", None, [("penalty", "penalty", "kernel_regularizer of first is l2 0.1")]),
+    ("constrained", "Plain", None, [("update/first/kernel", "constraint", "UnitNorm(axis=0)")]),
+    (
+        "modulated",
+        "Modulated",
+        "scale",
+        [("forward/second", "operation:left_out", "scale where Keras computes 1 + scale")],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "shortcut",
+        [
+            (
+                "forward/third",
+                "operation:sequence",
+                "relu(second) + the input x where Keras computes relu(second + the input x)",
+            )
+        ],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "root",
+        [("forward/mixed", "operation:sequence", "axis=(-1,))) + 0.5 where Keras computes sqrt(")],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "broadcast",
+        [("forward/narrow", "operation:arrangement", "of shape 7) where")],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "transpose",
+        [("forward/narrow", "operation:arrangement", "then transpose to 16x7x7")],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "repeat",
+        [("forward/wide", "operation:arrangement", "tile(narrow, times=(1, 1, 2))")],
+    ),
+    (
+        "modulated",
+        "Modulated",
+        "mean",
+        [("forward/norm", "operation:too_much", "mean(wide, axis=(1,)) where Keras goes on with wide")],
+    ),
+    (
+        "states",
+        "States",
+        "zeros",
+        [("forward/head", "operation:left_out", "gru(first:0) where Keras computes gru(first:0, first:1)")],
+    ),
+    ("states", "States", "unit", [("forward/head", "operation:other", "axis=(1,)), min=1e-12)")]),
     (
         "lstm_states",
         "LstmStates",
         "zeros",
         [
-            ("forward/head", "structure:lstm operand 2 from 3"),
-            ("update/first/lstm_cell/bias", "rule:two_biases"),
+            ("forward/head", "operation:other", "where Keras computes lstm(first:0, first:1, first:2)"),
+            ("update/first/lstm_cell/bias", "rule:two_biases", "their sum moves twice as fast"),
         ],
     ),
-    ("encoded", "Encoded", "blocks", [("forward/second", "structure:cat by turns of 1, 2 to 3")]),
-    ("encoded", "Encoded", "inclusive", [("forward/third", "structure:cumsum exclusive")]),
-    ("encoded", "Encoded", "pairs", [("forward/fourth", "structure:view parts exchanged")]),
-    ("encoded", "Encoded", "late", [("forward/fifth", "structure:getitem one before")]),
-    ("encoded", "Encoded", "bins", [("forward/head", "structure:bucketize other side")]),
-    ("moving", "Moving", "share", [("after/buffers/norm/moving_mean", "statistics:share")]),
-    ("moving", "Moving", "average", [("after/buffers/norm/moving_mean", "statistics:average")]),
+    (
+        "encoded",
+        "Encoded",
+        "blocks",
+        [("forward/second", "operation:other", "stack(sin(first), cos(first), axis=-1)")],
+    ),
+    (
+        "encoded",
+        "Encoded",
+        "inclusive",
+        [("forward/third", "operation:left_out", "where Keras computes cumsum(second, axis=1) - second")],
+    ),
+    (
+        "encoded",
+        "Encoded",
+        "pairs",
+        [
+            (
+                "forward/fourth",
+                "operation:argument",
+                "take(third, axis=3, index=0) where Keras computes take(third, axis=2",
+            )
+        ],
+    ),
+    ("encoded", "Encoded", "late", [("forward/fifth", "operation:other", "- 1)")]),
+    (
+        "encoded",
+        "Encoded",
+        "bins",
+        [("forward/head", "operation:operand", "bins where Keras takes (1 + bins)")],
+    ),
+    (
+        "moving",
+        "Moving",
+        "share",
+        [("after/buffers/norm/moving_mean", "statistics:share", "0.99 of the way")],
+    ),
+    (
+        "moving",
+        "Moving",
+        "average",
+        [("after/buffers/norm/moving_mean", "statistics:average", "the average of all batches")],
+    ),
     # A gain of one hides that it divides.
-    ("gained", "Gained", "quotient", [("forward/norm", "structure:div opposite")]),
-    ("gained", "Gained", "bare", [("forward/head", "layer_not_called")]),
+    ("gained", "Gained", "quotient", [("forward/norm", "operation:other", "norm/gamma / rsqrt(")]),
+    ("gained", "Gained", "gain", [("forward/norm", "weights_not_used", "never uses norm.weight")]),
+    (
+        "gained",
+        "Gained",
+        "bare",
+        [("forward/head", "operation:left_out", "sum where Keras computes layer_norm(sum)")],
+    ),
     # The activation that Keras's layer holds, and torch's does not, is none of it.
-    ("gained", "Gained", "headless", [("forward/output", "layer_not_called")]),
-    ("gained", "Gained", "input", [("forward/other", "input_not_read")]),
+    ("gained", "Gained", "headless", [("forward/output", "weights_not_used", "never calls head")]),
+    ("gained", "Gained", "input", [("forward/other", "operation:too_much", "ones_like(the input z)")]),
     (
         "strided",
         "Strided",
         "stride",
-        [("forward/strided", "setting:strides"), ("forward/strided", "setting:padding")],
+        [
+            ("forward/strided", "setting:strides", "(2, 2) in Keras and (1, 1) in torch"),
+            ("forward/strided", "setting:padding", "(0, 1, 0, 1) in Keras and (1, 1, 1, 1) in torch"),
+        ],
     ),
-    ("strided", "Strided", "pad", [("forward/strided", "setting:padding")]),
+    (
+        "strided",
+        "Strided",
+        "pad",
+        [("forward/strided", "setting:padding", "(0, 1, 0, 1) in Keras and (1, 0, 1, 0) in torch")],
+    ),
+    (
+        "scored",
+        "Scored",
+        "softmax",
+        [("forward/read", "operation:left_out", "where Keras computes softmax(query @ key)")],
+    ),
+    (
+        "scored",
+        "Scored",
+        "sum",
+        [("forward/first", "operation:operation", "read + gate where Keras computes read * gate")],
+    ),
+    (
+        "scored",
+        "Scored",
+        "whole",
+        [("forward/second", "operation:left_out", "exp(first) where Keras computes sum(exp(first)")],
+    ),
+    (
+        "scored",
+        "Scored",
+        "sign",
+        [
+            (
+                "forward/third",
+                "operation:other",
+                "copysign(second, log1p(abs(second))) where Keras computes sign(second)",
+            )
+        ],
+    ),
 ]
+# What the experiment explains with these weights, and not with others.
+LIKELY = {("Drops", "rate"), ("Modulated", "mean")}
 
 
-# One of each kind of call.
-USUAL = (
-    "towers",
-    "attention",
-    "images",
-    "masked",
-    "block",
-    "ordered",
-    "drops",
-    "sequence",
-    "formulas",
-    "tokens",
-    "plain",
-)
+# One of each kind of layer; test_pair_differences.py has each kind of difference.
+USUAL = ("towers", "images", "masked", "drops", "tokens", "plain")
 
 
 def cases(rows: list[tuple[Any, ...]]) -> list[Any]:
@@ -266,16 +638,20 @@ def cases(rows: list[tuple[Any, ...]]) -> list[Any]:
 
 @pytest.mark.parametrize(("keras", "torch", "wrong", "expected"), cases(WRONG))
 def test_what_is_wired_otherwise_is_named(
-    ports: Ports, keras: str, torch: str, wrong: str | None, expected: list[tuple[str, str]]
+    ports: Ports, keras: str, torch: str, wrong: str | None, expected: list[tuple[str, str, str]]
 ) -> None:
     found = ports.diagnosed(keras, torch, wrong)
     assert found.verdict == "divergent"
-    named = [(f.name, f.explanation and f.explanation.cause) for f in found.findings]
-    assert sorted(named) == sorted(expected)
-    told = [f.explanation for f in found.findings if f.explanation]
-    assert {why.confidence for why in told} == {"confirmed"}
-    calls = [why.text for why in told if why.cause.startswith("structure:") and why.defect == "torch"]
-    assert all(re.search(r"structure_torch.py:\d+\)", text) for text in calls), calls
+    told = [(f.name, f.explanation) for f in found.findings if f.explanation]
+    assert len(told) == len(found.findings)
+    assert sorted((name, why.cause) for name, why in told) == sorted(
+        (name, cause) for name, cause, _ in expected
+    )
+    for name, cause, text in expected:
+        assert any(text in why.text for at, why in told if (at, why.cause) == (name, cause)), (text, told)
+    assert {why.confidence for _, why in told} == {"likely" if (torch, wrong) in LIKELY else "confirmed"}
+    structural = [why.text for _, why in told if why.cause.startswith("operation:")]
+    assert all(re.match(r"structure_torch.py:\d+: ", text) for text in structural), structural
 
 
 @pytest.mark.parametrize(
@@ -308,6 +684,7 @@ def test_what_is_wired_otherwise_is_named(
             ("lstm_states", "LstmStates"),
             ("gained", "Gained"),
             ("strided", "Strided"),
+            ("scored", "Scored"),
         ]
     ),
 )
@@ -320,28 +697,21 @@ def test_a_faithful_port_has_no_finding(ports: Ports, keras: str, torch: str) ->
 
 @pytest.mark.parametrize(
     ("keras", "torch", "wrong"),
-    cases(
-        [
-            # The mean of all tokens in place of attention is no call made otherwise: it is another model.
-            ("attention", "Attention", "mean"),
-            # With what is tried for these there is still another function.
-            ("sequence", "Sequence", "spread"),
-            ("heads", "Heads", "view, sine"),
-            ("frozen_norms", "Norms", "frozen, eval, wave"),
-            ("tokens", "Tokens", "padding, half"),
-            # The largest of all is no mean of some.
-            ("padded", "Tokens", "largest"),
-            # At each pass another share, and no average.
-            ("moving", "Moving", "fading"),
-        ]
-    ),
+    # At each pass another share, and no average.
+    cases([("tokens", "Tokens", "padding, half"), ("moving", "Moving", "fading")]),
 )
 def test_what_no_single_cause_explains_is_not_explained(
     ports: Ports, keras: str, torch: str, wrong: str
 ) -> None:
     (finding,) = ports.diagnosed(keras, torch, wrong).findings
+    assert (finding.explanation, finding.code) == (None, ())
+
+
+@pytest.mark.slow
+def test_what_is_not_found_in_time_is_listed_with_its_lines(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LONGEST_SEARCH", 0.0)
+    (finding,) = ports.diagnosed("sequence", "Sequence", "spread").findings
     assert finding.explanation is None
-    assert finding.stage != "forward" or all(
-        re.match(r"structure_torch.py:\d+$", line) for line in finding.code
-    )
-    assert bool(finding.code) == (finding.stage == "forward")
+    assert finding.code and all(re.match(r"structure_torch.py:\d+$", each) for each in finding.code)

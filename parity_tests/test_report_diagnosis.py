@@ -10,8 +10,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.result import (
     Diagnosis,
     Explanation,
@@ -133,7 +133,7 @@ def synthetic() -> Diagnosis:
 def printed(diagnosis: Diagnosis, shown: str | None = None) -> str:
     """What the terminal shows, piped: 80 columns and no colours."""
     output = io.StringIO()
-    print_diagnosis(diagnosis, Console(file=output, emoji=False, width=80), shown)
+    print_diagnosis(diagnosis, Terminal(file=output, width=80), shown)
     return output.getvalue()
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
 
+from parity.common.base.terminal import Terminal
 from parity.common.parity.compare import LedgerEntry
 from parity.common.parity.result import Result, judge
 from parity.common.report.files import to_json, write_data, write_junit
@@ -169,7 +169,7 @@ def test_junit_survives_hostile_text(tmp_path: Path) -> None:
 
 def shown(result: Result, report: str | None = None, checks: bool = False, width: int = 250) -> list[str]:
     stream = io.StringIO()
-    console = Console(file=stream, width=width)
+    console = Terminal(file=stream, width=width)
     if checks:
         for comparison in result.comparisons:
             print_checks(comparison, console)

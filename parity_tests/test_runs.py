@@ -197,6 +197,8 @@ def test_a_dead_process_is_reported_with_its_last_words(tmp_path: Path) -> None:
 
 
 def test_more_replicas_than_devices(run_cache: RunCache) -> None:
+    # A process takes its number of devices from its first run.
+    run_cache.record(small("digits_mlp"), tensorflow(1))
     with pytest.raises(RunError, match="needs 8 devices, this process was started with 4"):
         run_cache.record(small("digits_mlp"), tensorflow(8))
     with pytest.raises(RunError, match="needs 2 GPUs, this machine has 0"):

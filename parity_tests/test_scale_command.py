@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from parity.common.base.errors import RecordError, RunError, SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.execution import session
 from parity.common.record import read_record
 from parity.common.report.files import scale_to_json
@@ -132,7 +132,7 @@ class MadeUp:
 def run_made_up(monkeypatch: pytest.MonkeyPatch, asked: Question, folder: Path, worker: MadeUp) -> None:
     monkeypatch.setattr(experiment, "require", lambda framework: None)
     monkeypatch.setattr(session, "Workers", lambda logs: worker)
-    run_scale(asked, folder, Console(quiet=True))
+    run_scale(asked, folder, Terminal(quiet=True))
 
 
 # What is run.
@@ -460,7 +460,7 @@ def test_the_terminal_says_all_and_shows_text_as_it_is(text: str) -> None:
     scaling = with_text(full_scaling(), text)
     result = experiment.ScaleResult(question("both"), (), scaling)
     stream = io.StringIO()
-    print_scale(result, Console(file=stream, width=250), f"F{text}F")
+    print_scale(result, Terminal(file=stream, width=250), f"F{text}F")
     shown = stream.getvalue()
     for ratio in (*scaling.speedups, *scaling.between):
         assert ratio.name in shown

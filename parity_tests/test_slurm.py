@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -142,6 +143,33 @@ def test_sweep(cluster: Cluster, tmp_path: Path) -> None:
     )
     records = [read_record(path) for path in sorted((out / "round_0").iterdir())]
     assert [(r.placement.replicas, r.placement.nodes) for r in records] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.exhaustive
+def test_study(cluster: Cluster, tmp_path: Path) -> None:
+    """A job array over seeds, and a job that analyses them; what an element has lost is trained by the next call."""
+    out = tmp_path / "study"
+    arms = ("--placement=torch:ddp,stock=dropout", "--placement=torch:manual")
+    asked = (
+        *RUN,
+        "--study",
+        *arms,
+        "--seeds=4",
+        "--margin=5%",
+        "--tasks-per-node=2",
+        f"--out={out}",
+        "--sbatch=--oversubscribe",
+    )
+    done = cluster.run("parity", "submit", *asked)
+    assert done.returncode == 0, done.stderr
+    follow = cluster.run("parity", "status", out, "--wait=240")
+    # Without a layer that drops, the arms are equal in every seed.
+    assert follow.returncode == 0, follow.stdout + follow.stderr
+    assert "verdict: equivalent" in follow.stdout and "equivalent: over 4 seeds" in follow.stdout
+    assert sorted(path.name for path in (out / "seeds").iterdir()) == ["0000", "0001", "0002", "0003"]
+    shutil.rmtree(out / "seeds" / "0002")
+    again = cluster.run("parity", "study", "--out", out)
+    assert again.returncode == 0 and "seed 2, torch manual x2" in again.stderr, again.stderr
 
 
 def fails(cluster: Cluster, job: int, begun: float, *said: str) -> None:

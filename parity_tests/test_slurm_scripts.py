@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from parity.common.base.errors import ParityError
-from parity.common.commands import submit
+from parity.common.commands import study, submit
 from parity.common.execution import slurm
 from parity.common.execution.flags import flags_of
 from parity.common.execution.ranks import READY
 from parity.common.planning.submission.end import Step, runs_again, stopped, why
 from parity.common.planning.submission.status import states_of
-from parity.common.planning.submission.submit import Size, Submission, Submitted, script_of, sized
+from parity.common.planning.submission.submit import Size, Submission, Submitted, arm_of, script_of, sized
 from parity.common.planning.submission.sweep import element, placements_of
 from parity.common.spec import RunConfig
 from parity_tests.helpers import ROOT
@@ -53,7 +53,7 @@ def test_batch_scripts_are_alike(path: Path) -> None:
     assert ("--open-mode=append" in options) == goes_on, (
         "else SLURM empties the log of a job that it starts again"
     )
-    alone = ("report", "scale", "torch_deepspeed", "torch_lightning")
+    alone = ("report", "scale", "study", "torch_deepspeed", "torch_lightning")
     assert goes_on == (path.stem not in alone), "other people's loops save nothing, and a sweep takes times"
     assert "--signal=B:USR1@60" in options or path.stem == "report"
     # SLURM reads no option below the first command.
@@ -109,6 +109,19 @@ def test_a_sweep_is_an_array(capsys: pytest.CaptureFixture[str]) -> None:
     array, collect = text.splitlines()[:2]
     assert "--array=0-2" in array and array.endswith("scale.sbatch /tmp/x)")
     assert "--dependency=afterok:$job_scale" in collect
+
+
+def test_a_study_is_an_array_over_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = ("--placement=torch:ddp,stock=dropout", "--placement=tf:mirrored")
+    text = printed(capsys, "--study", *arms, "--seeds=12", "--gpus-per-node=2", "--out=/tmp/x")
+    array, collect = text.splitlines()[:2]
+    assert "--array=0-11" in array and array.endswith("study.sbatch /tmp/x)") and "--gpus-per-node=2" in array
+    assert "--dependency=afterok:$job_study" in collect and "--element=" in text
+    options = asked("submit", "--recipe=digits_mlp", "--study", *arms, "--tasks-per-node=3")
+    made = [arm_of(text, Size(1, 3, False)) for text in options.placement]
+    assert [arm.label for arm in made] == ["torch ddp x3 stock=dropout", "tensorflow mirrored x3"]
+    question = study.question_of(options, made, at_once=True)
+    assert question.looks == (20,), "they are all trained, so that one look is enough"
 
 
 @pytest.mark.parametrize("arguments", [["nowhere", "0"], ["nowhere", "first"], ["nowhere"]])
@@ -168,6 +181,8 @@ def test_every_placement_has_its_script(text: str, script: str, replicas: int) -
         ),
         (("--placement=torch:tensor_parallel,ranks=2", "--nodes=3"), "3 devices cannot be divided by 2"),
         (("--nodes=0",), "must be at least 1"),
+        (("--study", "--placement=torch:ddp"), "two arms or more"),
+        (("--study", "--placement=torch:ddp", "--nodes=2"), "trains each seed on one node"),
         (("--scale=1,x",), "--scale '1,x': expected numbers with commas"),
         (("--scale=2,4",), "--scale 2,4: expected 1 and other numbers"),
         (("--scale=1,8", "--nodes=2", "--tasks-per-node=2"), "2 node(s) of 2 devices hold no 8 replicas"),

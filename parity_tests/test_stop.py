@@ -231,6 +231,8 @@ def with_a_bad_sample(folder: Path) -> tuple[TrainSpec, int]:
 @contextmanager
 def started(module: str, out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     flags = ["--recipe=digits_mlp", "--set=steps=3000", "--set=precision=float32", f"--out={out}", *more]
+    # A signal that we were started to ignore, as by nohup, it would ignore too.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(
         [sys.executable, "-m", module, *flags, "--save_every_steps=100000"],
         cwd=ROOT,
@@ -240,6 +242,7 @@ def started(module: str, out: Path, *more: str) -> Iterator[subprocess.Popen[str
         text=True,
         start_new_session=True,
     )
+    signal.signal(signal.SIGHUP, before)
     try:
         yield process
     finally:
@@ -259,7 +262,7 @@ def family(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("module", "placement", "number"),
     [
-        pytest.param("torch_impl", torch("ddp", 2), signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("torch_impl", torch("ddp", 2), signal.SIGHUP, marks=pytest.mark.slow),
         pytest.param("tf_impl", tensorflow(2), signal.SIGUSR1, marks=EXHAUSTIVE),
         pytest.param("tf_impl", tensorflow(2, strategy="multi_worker"), signal.SIGTERM, marks=EXHAUSTIVE),
     ],

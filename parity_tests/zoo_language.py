@@ -108,8 +108,6 @@ def _t5(name: str, form: str, **arguments: Any) -> ZooPair:
         ),
         Tokens(_BOTH_TOKENS, _WORDS),
         _BOTH_SEQUENCES,
-        differs="torch normalises in float32",
-        float32=True,
     )
 
 

@@ -154,7 +154,7 @@ def _name(
     named = []
     keras.exact_constants(True)
     left = deviation(pair, keras, torch, inputs)
-    if left < outcome.deviation / _CLEARLY:
+    if left <= LIMIT or left < outcome.deviation / _CLEARLY:
         named.append("Keras rounds constants to float32")
     if left > LIMIT:
         groups: dict[str, list[Difference]] = {}

@@ -4,11 +4,10 @@ Its flags are the fields of common/spec/placement.py and common/spec/run_options
 """
 
 if __name__ == "__main__":
-    from parity.import_path import end_early_in_one_line, leave_working_folder
+    from parity.import_path import importing, leave_working_folder
 
     leave_working_folder(in_children=True)
-    end_early_in_one_line("parity.tf_impl")
-
-    from parity.common.execution import training_cli
+    with importing("parity.tf_impl"):
+        from parity.common.execution import training_cli
 
     training_cli.run("tensorflow")

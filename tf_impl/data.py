@@ -12,10 +12,26 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from parity.common.base import rng
 from parity.common.data.loading import in_order
-from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.plan import BatchPlan, Ids, own_order
 from parity.common.data.samples import Samples
+from parity.common.spec import Placement, TrainSpec
 from parity.tf_impl.strategy import Strategy
+
+
+def plan_of(spec: TrainSpec, placement: Placement) -> BatchPlan:
+    """The batch plan of a run; where shuffling is stock, in the order of `tf.data`'s `shuffle` over all samples."""
+    plan = BatchPlan.of(spec, placement)
+    if "shuffling" not in spec.stock:
+        return plan
+
+    def order(epoch: int) -> Ids:
+        seed = rng.derive_key(spec.seed, "stock shuffle", epoch)[0]
+        samples = tf.data.Dataset.range(plan.samples).shuffle(plan.samples, seed).batch(plan.samples)
+        return next(iter(samples.as_numpy_iterator()))
+
+    return own_order(plan, order)
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:

@@ -27,8 +27,10 @@ class Model:
     def __init__(self, spec: TrainSpec, placement: Placement) -> None:
         keras.config.set_floatx(spec.master_dtype)
         # Not only floatx: a policy set by an earlier run of this process would win.
-        keras.config.set_dtype_policy(spec.master_dtype)
+        keras.config.set_dtype_policy(spec.stock_precision or spec.master_dtype)
         self.spec = spec
+        # What dropout draws by: the key of all masks, or Keras's own generator.
+        self.seed: Any = keras.random.SeedGenerator(spec.seed) if "dropout" in spec.stock else spec.seed
         plan = BatchPlan.of(spec, placement)
         may_be_empty = placement.accumulates or plan.may_be_empty(spec.data.eval_samples)
         tree = spec.model.tree()
@@ -46,12 +48,14 @@ class Model:
 
     def __call__(self, inputs: tf.Tensor, context: Context) -> tf.Tensor:
         """Outputs (batch, ...) of canonical inputs (batch, ...)."""
-        return self.root(inputs, context=context)
+        y = self.root(inputs, context=context)
+        # As Keras's losses do with what a mixed policy gives them.
+        return y if self.spec.stock_precision is None else tf.cast(y, self.spec.master_dtype)
 
     def context(self, training: bool, inputs: tf.Tensor, sample_ids: tf.Tensor, step: Any = 0) -> Context:
         """What the layers may know of a pass over `inputs`."""
         pad = self.spec.model.pad_id
-        return Context(training, self.spec.seed, step, sample_ids, None if pad is None else inputs != pad)
+        return Context(training, self.seed, step, sample_ids, None if pad is None else inputs != pad)
 
     @property
     def parameters(self) -> dict[str, tf.Variable]:

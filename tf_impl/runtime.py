@@ -23,12 +23,13 @@ from parity.common.spec.capabilities import refusal
 _STARTED: dict[str, bool] = {}
 
 
-def configure(placement: Placement, capacity: int | None = None) -> None:
+def configure(placement: Placement, capacity: int | None = None, deterministic: bool = True) -> None:
     """Make devices for the replicas of this process and set threads; the first call of a process decides.
 
     Args:
         placement: device kind and threads per replica.
         capacity: devices to make for later runs in this process; default: the placement's replicas.
+        deterministic: whether GPUs' kernels give the same bits every time.
 
     Raises:
         RunError: fewer devices than replicas, or a collective library that this machine has no use for.
@@ -56,7 +57,8 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
             first = process_context(placement).local_rank * devices
             tf.config.set_visible_devices(gpus[first : first + devices], "GPU")
             _STARTED["gpu"] = True
-        tf.config.experimental.enable_op_determinism()
+        if deterministic:
+            tf.config.experimental.enable_op_determinism()
         return
     if not _STARTED:
         try:

@@ -26,6 +26,7 @@ from parity.tf_impl.model import build_model
 from parity.tf_impl.optimizers import build_optimizer
 from parity.tf_impl.step import Step
 from parity.tf_impl.strategy import open_strategy
+from parity.tf_impl.strategy.deadline import ending_vain_waits
 
 _PRELOAD = ["parity.tf_impl.train", "sklearn.datasets"]
 # What TensorFlow raises where another process of a run has gone.
@@ -55,7 +56,7 @@ def train(
     spec = spec.resolved()
     check_run(spec, placement, run_options, instrumentation)
     engines.check(spec, placement)
-    runtime.configure(placement)
+    runtime.configure(placement, deterministic="nondeterministic" not in spec.stock)
     arguments = (spec, placement, out_dir, run_options, instrumentation)
     if claimed_before(placement):
         claim_folder(out_dir)
@@ -77,10 +78,10 @@ def train(
 
 def train_rank(*arguments: Any) -> None:
     """Train as one of the processes; with the arguments of `train`, the spec resolved."""
-    _, placement, out_dir, *_ = arguments
-    runtime.configure(placement)
+    spec, placement, out_dir, *_ = arguments
+    runtime.configure(placement, deterministic="nondeterministic" not in spec.stock)
     arrive()
-    with lost_workers(placement, out_dir, _LOST, tf.errors.DeadlineExceededError):
+    with lost_workers(placement, out_dir, _LOST), ending_vain_waits(placement, out_dir):
         Training(*arguments).train()
 
 

@@ -10,14 +10,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from parity.common.base import rng
 from parity.common.base.errors import ParityError
 from parity.common.data.loading import leave_cores_of_replicas
-from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.plan import BatchPlan, Ids, own_order
 from parity.common.data.samples import Samples
 from parity.common.execution.operating_system import die_with_parent, keep_freed_memory
+from parity.common.spec import Placement, TrainSpec
 from parity.torch_impl.strategy import Strategy
+
+
+def plan_of(spec: TrainSpec, placement: Placement) -> BatchPlan:
+    """The batch plan of a run; where shuffling is stock, in the order of a `DistributedSampler`."""
+    plan = BatchPlan.of(spec, placement)
+    if "shuffling" not in spec.stock:
+        return plan
+    # Not the seed itself: the sampler adds the epoch to it, so that the next seed would shuffle alike one epoch earlier.
+    sampler: DistributedSampler = DistributedSampler(
+        range(plan.samples), 1, 0, seed=rng.derive_key(spec.seed, "stock shuffle")[0]
+    )
+
+    def order(epoch: int) -> Ids:
+        sampler.set_epoch(epoch)
+        return np.fromiter(sampler, np.int64, plan.samples)
+
+    return own_order(plan, order)
 
 
 def batches(plan: BatchPlan, samples: Samples, strategy: Strategy, steps: range) -> Iterator[Any]:

@@ -30,6 +30,8 @@ class Model(NativeState):
     def __init__(self, spec: TrainSpec, placement: Placement) -> None:
         device = device_of(placement)
         self.spec = spec
+        # The key of dropout's masks; of stock ones None, which come from PyTorch's generator.
+        self.seed = None if "dropout" in spec.stock else spec.seed
         self._exchange = state_adapter_of(spec)
         if self._exchange is None:
             tree = spec.model.tree()
@@ -53,7 +55,7 @@ class Model(NativeState):
         """What the layers may know of a pass over `inputs`."""
         pad = self.spec.model.pad_id
         mask = None if pad is None else inputs != pad
-        return Context(training, self.spec.seed, step, sample_ids.to(inputs.device), mask)
+        return Context(training, self.seed, step, sample_ids.to(inputs.device), mask)
 
     @property
     def parameters(self) -> dict[str, CanonicalTensor]:
@@ -72,9 +74,20 @@ def tensors_of(node: Node, layer: nn.Module) -> dict[str, CanonicalTensor]:
     return found
 
 
+def _compute_low(module: nn.Module, precision: str, device: str) -> None:
+    """Have a module called under `torch.autocast`; it gives float32, which GPUs' losses compute in under autocast, too."""
+    dtype = getattr(torch, precision.removeprefix("mixed_"))
+    low = torch.autocast(device.partition(":")[0], dtype)(module.forward)
+    module.forward = lambda *inputs, **context: low(*inputs, **context).float()
+
+
 def build_model(spec: TrainSpec, strategy: Strategy) -> Model:
     """The model of a resolved spec on the strategy's replicas, with uninitialised values."""
     model = Model(spec, strategy.placement)
+    if "dropout" in spec.stock:
+        torch.manual_seed(spec.seed * strategy.placement.processes + strategy.rank)
+    if spec.stock_precision is not None:
+        _compute_low(model.module, spec.stock_precision, strategy.device)
     compile_passes(strategy.placement, model.module)
     strategy.wrap(model)
     return model

@@ -17,12 +17,13 @@ from parity.common.spec import Placement
 from parity.common.spec.capabilities import refusal
 
 
-def configure(placement: Placement, capacity: int | None = None) -> None:
+def configure(placement: Placement, capacity: int | None = None, deterministic: bool = True) -> None:
     """Set threads, and check that there is a device for every replica.
 
     Args:
         placement: device kind and threads per replica.
         capacity: not needed here; TensorFlow's twin makes devices for later runs.
+        deterministic: whether GPUs' kernels give the same bits every time.
 
     Raises:
         RunError: fewer devices than replicas.
@@ -40,7 +41,7 @@ def configure(placement: Placement, capacity: int | None = None) -> None:
         raise RunError(why)
     if uses_gpu(placement):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def allow_tf32(allowed: bool) -> None:

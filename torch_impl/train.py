@@ -63,7 +63,7 @@ def train(
     check_run(spec, placement, run_options, instrumentation)
     engines.check(spec, placement)
     place = process_context(placement)
-    runtime.configure(placement)
+    runtime.configure(placement, deterministic="nondeterministic" not in spec.stock)
     arguments = (spec, placement, out_dir, run_options, instrumentation)
     if claimed_before(placement):
         claim_folder(out_dir)
@@ -120,7 +120,7 @@ def train_rank(*arguments: Any) -> None:
     spec, placement, _, run_options, _ = arguments
     local_rank = process_context(placement).local_rank
     _PINNED[:] = [pin_to_cores(placement, range(local_rank, local_rank + 1))]
-    runtime.configure(placement)
+    runtime.configure(placement, deterministic="nondeterministic" not in spec.stock)
     arrive()
     begin = functools.partial(Training, *arguments)
     if placement.engine_owns_loop:

@@ -113,7 +113,14 @@ def training_asked(
         torch=Target.of(torch),
         data=data
         if isinstance(data, SampleFile)
-        else SampleFile.of(data, (), targets, weights=sample_weights, outputs=named_outputs(losses)),
+        else SampleFile.of(
+            data,
+            (),
+            targets,
+            weights=sample_weights,
+            outputs=named_outputs(losses),
+            most=rest["steps"] * rest["global_batch"],
+        ),
         loss=losses,
         optimizer=None if own[0] else parsed_optimizer(ours or "sgd,learning_rate=0.01"),
         optimizers=(Target.of(own[0]), Target.of(own[1])) if own[0] and own[1] else None,

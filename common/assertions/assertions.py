@@ -6,7 +6,6 @@ Framework-free, and pytest-free: the plugin is `parity_pytest.py`.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -14,11 +13,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-
 from parity.common.assertions import arguments
 from parity.common.assertions.arguments import SAMPLES, Array, Inputs, Tolerance
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError
+from parity.common.base.scratch import keep_scratch, make_scratch, remove_scratch, scratch_folder
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
@@ -29,7 +28,7 @@ from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
-from parity.common.external.pairs.points import known_layers
+from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.files import finite, write_data
@@ -44,7 +43,7 @@ _PAIR, _DIAGNOSIS = "pair", "diagnosis_1.html"
 # All that an assertion leaves in its folder.
 _LEFT = (REPORT, "report.json", "report.xml", MAPPING, SAMPLES, _PAIR, _DIAGNOSIS, "diagnosis_1.json")
 _SHOWN = 8
-_QUIET = Console(quiet=True)
+_QUIET = Terminal(quiet=True)
 # Of a diagnosis, what a forward pass shows.
 _STAGES = ("before", "forward", "evaluation")
 
@@ -98,8 +97,7 @@ class Assertions(AbstractContextManager["Assertions"]):
         chosen = arguments.tolerance_of(tolerance)
         arrays = arguments.named(inputs)
         _make_room(folder, mapping)
-        with tempfile.TemporaryDirectory(prefix="parity-assert-") as name:
-            scratch = Path(name)
+        with scratch_folder("assert-") as scratch:
             rest = {"precision": chosen.precision, "weights": weights, "without_dropout": False}
             asked = arguments.forward_asked(keras, torch, arrays, scratch / SAMPLES, **rest)
             ours, theirs = self._pair(asked, asked.precision)
@@ -212,7 +210,7 @@ class Assertions(AbstractContextManager["Assertions"]):
 
     def _training_workers(self) -> Workers:
         if self._workers is None:
-            self._logs = Path(tempfile.mkdtemp(prefix="parity-assert-logs-"))
+            self._logs = make_scratch("assert-logs-")
             self._workers = Workers(self._logs)
         return self._workers
 
@@ -220,8 +218,7 @@ class Assertions(AbstractContextManager["Assertions"]):
         if self._workers is not None:
             with self._workers as ended:
                 self._workers = None
-            if not ended.log_matters:
-                shutil.rmtree(self._logs, ignore_errors=True)
+            (keep_scratch if ended.log_matters else remove_scratch)(self._logs)
 
     def _pair(self, asked: PairRequest, precision: str) -> tuple[ExternalWorker, ExternalWorker]:
         """Both models, built anew; side by side where their processes start."""
@@ -334,7 +331,7 @@ def _explained(
 
 def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench, training: bool) -> list[str]:
     """By experiment on the live models; the settings that differ where none can be made."""
-    suspects = lint(*bench.outlines, known_layers(*bench.outlines, bench.mapping))
+    suspects = lint(*bench.outlines, paired_layers(*bench.outlines, bench.mapping))
     lines = []
     findings: Sequence[Finding] = ()
     try:

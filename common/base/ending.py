@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from parity.common.base.errors import ParityError
+from parity.common.base.plain import print_error
 
 
 def exit_code_of(name: str, command: Callable[[], int], keep_traceback: bool = False) -> int:
@@ -21,32 +22,42 @@ def exit_code_of(name: str, command: Callable[[], int], keep_traceback: bool = F
     """
     try:
         code = command()
-        sys.stdout.flush()  # what cannot be written is told here, and not while Python ends
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be written is told here, and not while Python ends
         return code
     except ParityError as error:
-        _say(f"{name}: error: {error}")
+        print_error(f"{name}: error: {error}")
         return error.exit_code
     except BrokenPipeError:
         # The reader of a pipe (head, say) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except OSError as error:
-        # Of the machine's, not of ours: a full disk, say.
-        where = "" if error.filename is None else f": {error.filename}"
-        _say(
-            f"{name}: error: {error.strerror or _first_line(error)}{where}; details: {_details(keep_traceback)}"
-        )
     except Exception as error:
-        _say(
-            f"{name}: error: not foreseen, please report it: {type(error).__name__}: {_first_line(error)};"
-            f" details: {_details(keep_traceback)}"
-        )
+        say_unforeseen(name, error, keep_traceback)
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # What is left in its buffer cannot be written, and would end Python with a code of its own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return ParityError.exit_code
 
 
-def _details(keep_traceback: bool) -> str:
-    """Where the traceback of the exception at hand is."""
-    text = traceback.format_exc()
+def say_unforeseen(name: str, error: BaseException, keep_traceback: bool = False) -> None:
+    """Say in one line that something failed which nobody foresaw, and where its traceback is; as `exit_code_of`."""
+    details = _details(error, keep_traceback)
+    if isinstance(error, OSError):
+        # Of the machine's, not of ours: a full disk, say.
+        where = "" if error.filename is None else f": {error.filename}"
+        print_error(f"{name}: error: {error.strerror or _first_line(error)}{where}; details: {details}")
+    else:
+        kind = f"{type(error).__name__}: {_first_line(error)}"
+        print_error(f"{name}: error: not foreseen, please report it: {kind}; details: {details}")
+
+
+def _details(error: BaseException, keep_traceback: bool) -> str:
+    """Where the traceback of an exception is."""
+    text = "".join(traceback.format_exception(error))
     if not keep_traceback:
         try:
             with tempfile.NamedTemporaryFile(
@@ -56,13 +67,10 @@ def _details(keep_traceback: bool) -> str:
             return file.name
         except OSError:
             pass  # the disk may be what is full
-    _say(text.rstrip())
+    for line in text.rstrip().split("\n"):
+        print_error(line)
     return "above"
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")[:300]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from parity.common.base.errors import ParityError
 
@@ -57,3 +58,11 @@ def numbered_folders(parent: Path) -> list[Path]:
 def _number(name: str) -> int:
     found = re.search(r"\d+", name)
     return int(found.group()) if found else 0
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object's contents, for `object_pairs_hook`; raises ValueError for a key that is given twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found

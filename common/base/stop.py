@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# SIGHUP: the terminal, or the session of ssh, has been closed.
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 # Whether one came to `listen`.
 _heard = threading.Event()
 
@@ -22,7 +23,7 @@ def listen() -> None:
     not end it with another exit code.
     """
     if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
+        for number in _not_ignored():
             signal.signal(number, lambda *_: _heard.set())
 
 
@@ -32,7 +33,7 @@ def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in _not_ignored()}
     try:
         yield
     finally:
@@ -40,10 +41,15 @@ def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
             signal.signal(number, old)
 
 
+def _not_ignored() -> list[signal.Signals]:
+    """Those of SIGNALS that this process was not started to ignore, as nohup has it ignore SIGHUP."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class Stop:
     """Watches whether this process is asked to save and stop, from here until `close`.
 
-    SIGTERM and SIGUSR1 ask for it. Ranks that `run_ranks` has started hear it from the process that did:
+    The signals of SIGNALS ask for it. Ranks that `run_ranks` has started hear it from the process that did:
     its own SIGTERM must still end them.
     """
 

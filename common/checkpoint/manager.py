@@ -6,7 +6,6 @@ import errno
 import fcntl
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import IO
 
 from parity.common.base.errors import CheckpointError, ParityError, StoppedError
 from parity.common.base.files import partial_of
+from parity.common.base.plain import print_error
 from parity.common.base.stop import Stop
 from parity.common.checkpoint import files
 from parity.common.checkpoint.shards import Shard, gather, shard_file, write_announced, write_shard
@@ -263,10 +263,9 @@ def lock(run: Path) -> IO[bytes]:
         if error.errno not in _NO_LOCKS:
             file.close()
             raise CheckpointError(f"{run / LOCK}: cannot be locked: {error.strerror or error}") from None
-        print(
+        print_error(
             f"{run}: this storage has no locks ({error.strerror}), so nothing keeps another process from training"
-            " into it",
-            file=sys.stderr,
+            " into it"
         )
     return file
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from parity.common.base.errors import CheckpointError, RecordError
+from parity.common.base.files import unique_keys
 from parity.common.record.files import read_json, write_json
 from parity.common.state.canonical import State, load_state
 
@@ -328,7 +329,7 @@ class ShardedState(Mapping[str, Array]):
 
 def _shapes_of(path: Path, about: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     try:
-        found = json.loads(about[SHAPES])
+        found = json.loads(about[SHAPES], object_pairs_hook=unique_keys)
         shapes = {name: tuple(shape) for name, shape in found.items()}
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{path}: its header gives no shapes of tensors; it is no shard") from None

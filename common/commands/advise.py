@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from parity.common.base.errors import SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.base.units import parse_size, show_size
 from parity.common.commands import add_command, add_spec_flags, write_json
 from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.adviser import recommend
 from parity.common.planning.adviser.memory import largest_micro_batch
 from parity.common.planning.adviser.recommend import Advice, Choice, Question
-from parity.common.report.terminal import figures_table, say, table_console
+from parity.common.report.terminal import figures_table, table_console
 from parity.common.state.imported import refuse_imported
 
 _MOST_GPUS = 65536
@@ -72,7 +72,7 @@ def _what(options: argparse.Namespace) -> list[str]:
     return given + [word for assignment in options.set for word in ("--set", assignment)]
 
 
-def show(advice: Advice, command: str | None, console: Console, everything: bool) -> None:
+def show(advice: Advice, command: str | None, console: Terminal, everything: bool) -> None:
     """The table, the recommendation, and how to start it."""
     question = advice.question
     parts = ("#parameters", "#gradients", "#optimizer", "#activations", "#temporary", "#total")
@@ -88,13 +88,13 @@ def show(advice: Advice, command: str | None, console: Console, everything: bool
     refused = [choice for choice in advice.choices if choice.refused]
     if refused:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        say(console, f"not possible here: {escape(refused[0].refused)}{more}")
+        console.say(f"not possible here: {escape(refused[0].refused)}{more}")
     if advice.chosen is None:
-        say(console, f"[red]✗[/red] {escape(advice.reason)}")
+        console.say(f"[red]✗[/red] {escape(advice.reason)}")
         return
-    say(console, f"[green]✓[/green] {escape(advice.reason)}")
-    say(console, f"  placement: {recommend.placement_text(advice.chosen.placement)}")
-    say(console, f"  start it:  {escape(command or '')}")
+    console.say(f"[green]✓[/green] {escape(advice.reason)}")
+    console.say(f"  placement: {recommend.placement_text(advice.chosen.placement)}")
+    console.say(f"  start it:  {escape(command or '')}")
 
 
 def _told(advice: Advice, everything: bool) -> list[Choice]:

@@ -7,16 +7,16 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from parity import __version__
 from parity.common.base.errors import SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.commands import make_folder
 from parity.common.parity.baseline import BaselineResult, Change, compare_baseline
 from parity.common.report.files import finite, write_data
-from parity.common.report.terminal import figures_table, say, table_console
+from parity.common.report.terminal import figures_table, table_console
 
 _MARK = {0: "[bold green]✓[/bold green]", 1: "[bold red]✗[/bold red]", 3: "[bold yellow]?[/bold yellow]"}
 _WORDS = {0: "no regression", 1: "regression", 3: "undecided"}
@@ -59,25 +59,25 @@ def to_json(results: list[BaselineResult]) -> dict[str, Any]:
     }
 
 
-def show(results: list[BaselineResult], console: Console, report: str | None) -> None:
+def show(results: list[BaselineResult], console: Terminal, report: str | None) -> None:
     """Each comparison: its verdict, the versions that differ, a table, and what has become worse."""
     for result in results:
         code = result.exit_code
         about = f"{escape(result.new)} against {escape(result.old)}"
-        say(console, f"{_MARK[code]} [bold]{_WORDS[code]}[/bold]  {about}")
+        console.say(f"{_MARK[code]} [bold]{_WORDS[code]}[/bold]  {about}")
         changed = [f"{name} {old} -> {new}" for name, old, new in result.versions]
-        say(console, f"  versions: {escape(', '.join(changed) or 'the same')}")
+        console.say(f"  versions: {escape(', '.join(changed) or 'the same')}")
         console.print(_table(result))
         for change in result.changes:
             for line in change.regression:
-                say(console, f"  [red]✗[/red] {escape(change.label)}: {escape(line)}")
+                console.say(f"  [red]✗[/red] {escape(change.label)}: {escape(line)}")
             for line in _open(change):
-                say(console, f"  ? {escape(change.label)}: {escape(line)}")
+                console.say(f"  ? {escape(change.label)}: {escape(line)}")
         for side, labels in (("old", result.only_old), ("new", result.only_new)):
             if labels:
-                say(console, f"  only in the {side} folder: {escape(', '.join(labels))}")
+                console.say(f"  only in the {side} folder: {escape(', '.join(labels))}")
     if report is not None:
-        say(console, f"  report: {escape(report)}")
+        console.say(f"  report: {escape(report)}")
 
 
 def _open(change: Change) -> list[str]:
@@ -97,11 +97,11 @@ def _table(result: BaselineResult) -> Table:
         ratio = change.ratio
         peak = next((change.memory[name] for name in change.memory if name.startswith("peak")), math.nan)
         table.add_row(
-            escape(change.label),
+            change.label,
             f"{change.global_batch:,}",
             change.numbers,
             change.speed,
-            "" if ratio is None else f"{ratio.median:.3f} \\[{ratio.low:.3f}, {ratio.high:.3f}]",
+            "" if ratio is None else f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
             "" if math.isnan(change.resolution) else f"{change.resolution:.1%}",
             "" if math.isnan(peak) else f"{peak:.2f}x",
         )

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from parity.common.base.errors import CheckpointError
+from parity.common.base.plain import print_line
 from parity.common.base.units import show_size
 from parity.common.checkpoint import Checkpoint, checkpoints_of, find, read_checkpoint
 from parity.common.commands import add_command
@@ -105,7 +106,7 @@ def _list(options: argparse.Namespace) -> int:
     table = Table("checkpoint", "step", "of", "mean loss", "placement", "size", "written", "", box=None)
     for folder in folders:
         table.add_row(folder.name, *_row(folder))
-    table_console().print(table, highlight=False)
+    table_console().print(table)
     return 0
 
 
@@ -137,7 +138,7 @@ def _verify(options: argparse.Namespace) -> int:
             _say_whole(read_checkpoint(folder))
         except CheckpointError as error:
             damaged.append(str(error))
-            print(f"damaged  {error}")
+            print_line(f"damaged  {error}")
     if damaged:
         raise CheckpointError(
             f"{options.path}: {len(damaged)} of {len(folders)} checkpoints are damaged; a run that goes on passes"
@@ -148,7 +149,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _say_whole(checkpoint: Checkpoint) -> None:
     files = len(checkpoint.manifest.files)
-    print(
+    print_line(
         f"whole    {checkpoint.folder}: step {checkpoint.step} of {checkpoint.spec.steps}, {files} file{'s' * (files > 1)},"
         f" {_size(checkpoint)}"
     )
@@ -165,8 +166,8 @@ def _export(options: argparse.Namespace) -> int:
         raise CheckpointError(f"{options.path}: no such folder; give that of a run or of a checkpoint")
     answer = export_checkpoint(options.path.resolve(), options.to, options.out.resolve())
     for problem in answer["passed_over"]:
-        print(f"passed over: {problem}")
-    print(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")
+        print_line(f"passed over: {problem}")
+    print_line(f"{options.out}: step {answer['step']} from {answer['source']}; {answer['said']}")
     return 0
 
 
@@ -180,5 +181,5 @@ def _export_user_checkpoint(options: argparse.Namespace) -> int:
         End(path, *given[End(path).framework], inputs) for path in (options.source, options.destination)
     )
     for line in convert_checkpoint(options.mapping, source, destination, options.weights_only):
-        print(line)
+        print_line(line)
     return 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from absl import app
+from absl import app, flags
 from absl.flags import argparse_flags
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
@@ -20,6 +20,8 @@ from parity import __version__
 from parity.common import recipes
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import SpecError
+from parity.common.base.plain import print_document, print_error, print_line
+from parity.common.base.terminal import Terminal, styled
 from parity.common.commands import (
     add_command,
     add_spec_flags,
@@ -36,6 +38,7 @@ from parity.common.commands import (
     pair,
     scale,
     steps,
+    study,
     submit,
 )
 from parity.common.data.plan import BatchPlan
@@ -49,6 +52,8 @@ from parity.common.record import claim_folder
 from parity.common.report.terminal import conclude, table_console, write_reports
 from parity.common.scaling.experiment import is_scale
 from parity.common.spec import Node, Placement, RunConfig, TrainSpec, dump_json, dump_yaml, json_schema, walk
+from parity.common.spec.stock import refuse_stock
+from parity.common.study.question import STUDY, read_question
 
 _IDS_SHOWN = 12
 
@@ -59,7 +64,11 @@ def main() -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    namespace: argparse.Namespace = _parser().parse_args(spelled(argv[1:], "-"))
+    parser = _parser()
+    try:
+        namespace: argparse.Namespace = parser.parse_args(spelled(argv[1:], "-"))
+    except flags.Error as error:  # absl's own flags, such as --flagfile
+        parser.error(str(error))
     return namespace
 
 
@@ -67,8 +76,17 @@ def _dispatch(options: argparse.Namespace) -> int:
     return exit_code_of("parity", lambda: int(options.command(options)))
 
 
+class _Parser(argparse_flags.ArgumentParser):
+    """argparse's, whose errors repeat arguments as one line."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message:
+            print_error(message.removesuffix("\n"))
+        sys.exit(status)
+
+
 def _parser() -> Any:
-    parser = argparse_flags.ArgumentParser(  # type: ignore[no-untyped-call]
+    parser = _Parser(  # type: ignore[no-untyped-call]
         prog="parity",
         description="Train one spec in TensorFlow and in PyTorch; prove that the trainings are the same.",
         epilog="Exit codes: 0 parity, 1 divergent, 2 usage or run error, 3 inconclusive.",
@@ -117,7 +135,9 @@ def _parser() -> Any:
     compare.add_argument("--mapping", type=Path, help=diagnose.MAPPING_HELP)
 
     report = add_command(commands, "report", _report, "analyse a finished session, write its reports again")
-    report.add_argument("session", type=Path, help="the folder that 'parity run' or 'parity scale' wrote")
+    report.add_argument(
+        "session", type=Path, help="the folder that 'parity run', 'parity scale' or 'parity study' wrote"
+    )
     report.add_argument("--checks", action="store_true", help="list every check of 'parity run'")
 
     plan = add_command(commands, "plan", _plan, "print which replica gets which samples; needs no framework")
@@ -143,6 +163,7 @@ def _parser() -> Any:
         mapping,
         diagnose,
         scale,
+        study,
         steps,
         checkpoint,
         collectives,
@@ -164,10 +185,12 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / spec.name
     if options.overwrite:
         session.remove(folder)
+    if spec.stock:
+        raise SpecError(refuse_stock(spec.stock, f"--set stock={list(spec.stock)}"))
     session.check(spec, configs)
     claim_folder(folder)
     stages = session.stages_of(spec, configs, folder, options.timing_rounds)
-    session.work(stages, folder, Console(stderr=True))
+    session.work(stages, folder, Terminal(stderr=True))
     result = read_session(folder)
     code = conclude(result, folder)
     if options.diagnose and result.verdict == "divergent":
@@ -192,6 +215,8 @@ def _compare(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     if is_scale(options.session):
         return scale.report(options.session)
+    if (options.session / STUDY).is_file():
+        return study.report(read_question(options.session), options.session)
     return conclude(read_session(options.session), options.session, options.checks)
 
 
@@ -199,11 +224,10 @@ def _plan(options: argparse.Namespace) -> int:
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
     if options.replicas < 1 or options.first_step < 0 or options.steps < 1:
         raise SpecError("--replicas and --steps must be at least 1, --first-step at least 0")
-    plan = BatchPlan.of(
-        spec, Placement(framework="tensorflow", strategy="mirrored", replicas=options.replicas)
-    )
+    placed = {"framework": "tensorflow", "strategy": "mirrored", "replicas": options.replicas}
+    plan = BatchPlan.of(spec, Placement.parse(placed))
     if not options.json:
-        print(
+        print_line(
             f"{spec.name}: {plan.samples} samples, global batch {plan.global_batch_size}, {plan.split} over"
             f" {plan.replicas} replicas, tail {plan.tail}: {plan.steps_per_epoch} steps an epoch"
         )
@@ -216,12 +240,12 @@ def _print_step(plan: BatchPlan, step: int, as_json: bool) -> None:
     shares = [plan.local_ids(step, replica) for replica in range(plan.replicas)]
     if as_json:
         ids = [share.tolist() for share in shares]
-        print(json.dumps({"step": step, "epoch": plan.epoch(step), "replicas": ids}))
+        print_line(json.dumps({"step": step, "epoch": plan.epoch(step), "replicas": ids}))
         return
-    print(f"step {step} (epoch {plan.epoch(step)}), {sum(map(len, shares))} samples")
+    print_line(f"step {step} (epoch {plan.epoch(step)}), {sum(map(len, shares))} samples")
     for replica, share in enumerate(shares):
         more = f" ... {share[-1]}" if len(share) > _IDS_SHOWN else ""
-        print(f"  replica {replica}: {len(share):4d}  {' '.join(map(str, share[:_IDS_SHOWN]))}{more}")
+        print_line(f"  replica {replica}: {len(share):4d}  {' '.join(map(str, share[:_IDS_SHOWN]))}{more}")
 
 
 def _recipes(options: argparse.Namespace) -> int:
@@ -242,26 +266,28 @@ def _recipes(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     if options.schema:
-        print(json_schema(), end="")
+        print_document(json_schema())
         return 0
     spec = choose_spec(options.recipe, options.spec, options.set).resolved()
     if options.format != "tree":
-        print(dump_yaml(spec) if options.format == "yaml" else dump_json(spec), end="")
+        print_document(dump_yaml(spec) if options.format == "yaml" else dump_json(spec))
         return 0
     title = f"[bold]{escape(spec.name)}[/bold] {spec.model.input_shape}"
-    tree = Tree(f"{title}  {_parameter_count(spec):,} parameters, spec hash {spec.content_hash()}")
+    tree = Tree(styled(f"{title}  {_parameter_count(spec):,} parameters, spec hash {spec.content_hash()}"))
     for child in spec.model.tree().children:
         _add_node(tree, child)
     optimizer, schedule = spec.optimizer, spec.schedule
+    if spec.stock:
+        tree.add(f"stock {', '.join(spec.stock)}: each framework in its own way, which no proof covers")
     tree.add(f"optimizer {optimizer.kind}, {spec.convention} convention, schedule {schedule.kind}")
-    Console(emoji=False).print(tree, highlight=False, soft_wrap=True)
+    Terminal().print(tree, soft_wrap=True)
     return 0
 
 
 def _add_node(tree: Tree, node: Node) -> None:
     count = sum(math.prod(p.shape) for p in node.parameters)
     text = f"{escape(node.path)} [dim]{node.spec.kind}[/dim] -> {node.output_shape}"
-    branch = tree.add(text + (f"  {count:,}" if count else ""))
+    branch = tree.add(styled(text + (f"  {count:,}" if count else "")))
     for child in node.children:
         _add_node(branch, child)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 
 from parity.common.base.errors import RunError, SpecError
+from parity.common.base.scratch import scratch_folder
+from parity.common.base.terminal import Terminal, styled
 from parity.common.base.units import parse_sizes, show_size
 from parity.common.commands import add_command, check_positive, write_json
 from parity.common.planning.collectives.bench import DTYPES, Plan
@@ -48,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     both: list[Framework] = ["torch", "tensorflow"]
     frameworks = both if options.framework == "both" else [options.framework]
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="parity-") as name:
+    with scratch_folder() as scratch:
         for framework in frameworks:
-            folder = Path(name) / framework
+            folder = scratch / framework
             folder.mkdir()
             try:
                 rows += collect(framework, plan, folder)
@@ -80,7 +81,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     return Plan(sizes=sizes, operations=chosen, **given)
 
 
-def show(rows: list[Row], plan: Plan, console: Console) -> None:
+def show(rows: list[Row], plan: Plan, console: Terminal) -> None:
     """The table, and one line on whether all was right."""
     title = f"{plan.ranks} ranks, {plan.dtype}, median of {plan.repeats}; time of the slowest rank"
     figures = ("#size", "#elements", "#time us", "#algbw GB/s", "#busbw GB/s", "#wrong")
@@ -99,14 +100,14 @@ def show(rows: list[Row], plan: Plan, console: Console) -> None:
             f"{row.median_seconds * 1e6:,.1f}",
             f"{row.algorithm_bandwidth / 1e9:.3f}" if sized else "-",
             f"{row.bus_bandwidth / 1e9:.3f}" if sized else "-",
-            f"[red]✗ {row.wrong:,}[/red]" if row.wrong else "[green]✓ 0[/green]",
+            styled(f"[red]✗ {row.wrong:,}[/red]" if row.wrong else "[green]✓ 0[/green]"),
         )
     console.print(table)
     wrong = sorted({f"{row.framework} {row.operation}" for row in rows if row.wrong})
     if wrong:
-        console.print(f"[red]✗ wrong results[/red]: {', '.join(wrong)}", highlight=False)
+        console.say(f"[red]✗ wrong results[/red]: {escape(', '.join(wrong))}")
     else:
-        console.print(f"[green]✓ all {len(rows)} cases equal NumPy's results on every rank[/green]")
+        console.say(f"[green]✓ all {len(rows)} cases equal NumPy's results on every rank[/green]")
 
 
 def _facts(plan: Plan, rows: list[Row]) -> dict[str, Any]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-from rich.console import Console
 
 from parity.common.base.errors import NotComparableError, ParityError, RecordError, RunError, SpecError
 from parity.common.base.files import numbered_folders
+from parity.common.base.plain import print_error, print_line
+from parity.common.base.scratch import scratch_folder
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, make_folder, write_json
 from parity.common.diagnosis.observe.replays import Contexts
 from parity.common.diagnosis.replays import diagnose
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         shown = write_diagnosis(found, Subject.of_records(reference, candidate), options.out / "diagnosis")
     if options.json is not None:
         write_json(options.json, to_json(found))
-    print_diagnosis(found, Console(emoji=False), shown)
+    print_diagnosis(found, Terminal(), shown)
     return EXIT_CODES[found.verdict]
 
 
@@ -102,19 +101,21 @@ def after_run(result: Result, folder: Path) -> None:
     for number, (candidate, comparison) in enumerate(pairs, start=1):
         if comparison.verdict != "divergent":
             continue
-        print()
+        print_line()
         if candidate.placement.framework in told:
-            print(f"{candidate.label} differs, too: parity diagnose {reference.folder} {candidate.folder}")
+            print_line(
+                f"{candidate.label} differs, too: parity diagnose {reference.folder} {candidate.folder}"
+            )
             continue
         told.add(candidate.placement.framework)
         try:
             found = diagnosis_of(reference, candidate, floors=floors)
         except ParityError as error:
-            print(f"parity: {candidate.label} was not diagnosed: {error}", file=sys.stderr)
+            print_error(f"parity: {candidate.label} was not diagnosed: {error}")
             continue
         subject = Subject.of_records(reference, candidate)
         shown = write_diagnosis(found, subject, folder / f"diagnosis_{number}")
-        print_diagnosis(found, Console(emoji=False), shown)
+        print_diagnosis(found, Terminal(), shown)
 
 
 def check(reference: RunRecord, candidate: RunRecord) -> None:
@@ -156,13 +157,13 @@ def diagnosis_of(
         make_folder(kept)
         # The processes that replay may work in another folder.
         kept = kept.resolve()
-    told = Console(stderr=True)
+    told = Terminal(stderr=True)
     if reference.spec.model.imported is not None:
         if contexts != (None, None) or kept is not None:
             raise SpecError("--context-a, --context-b and --keep are for runs whose steps can be replayed")
         return diagnose_records(reference, candidate, told)
-    with TemporaryDirectory(prefix="parity-diagnose-") as scratch:
-        folder = Path(scratch) if kept is None else kept
+    with scratch_folder("diagnose-") as scratch:
+        folder = scratch if kept is None else kept
         try:
             with Workers(folder / "logs") as replayer:
                 return diagnose(

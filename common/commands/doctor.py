@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from parity import __version__
 from parity.common.base.errors import ParityError, how_to_install
 from parity.common.base.package import MODULES
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command
 from parity.common.execution.worker import describe, require
 from parity.common.spec import Placement
@@ -39,28 +39,28 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what can run here; the exit code is 2 where a framework cannot."""
     del options
-    console = Console(emoji=False, highlight=False, soft_wrap=True)
+    console = Terminal()
     cores = len(os.sched_getaffinity(0))
-    console.print(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}")
+    console.tell(f"python {sys.version.split()[0]}, {cores} cores, parity {__version__}")
     usable = 0
     for framework in MODULES:
         try:
             require(framework)
             facts = describe(framework)
         except ParityError as error:
-            console.print(f"[red]✗[/red] {framework}: {escape(str(error))}")
+            console.say(f"[red]✗[/red] {framework}: {escape(str(error))}")
             continue
         usable += 1
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         devices = ", ".join(facts["gpus"]) or "no GPU"
         text = f"{versions}; {devices}; collectives of {facts['collectives']}"
-        console.print(f"[green]✓[/green] {framework}: {escape(text)}")
+        console.say(f"[green]✓[/green] {framework}: {escape(text)}")
         for line in possible(framework, facts["lacks"]):
-            console.print(f"    {escape(line)}")
+            console.tell(f"    {line}")
     for package, use in _OPTIONAL.items():
         there = importlib.util.find_spec(package) is not None
         mark = "[green]✓[/green]" if there else "[yellow]-[/yellow]"
-        console.print(f"{mark} {package} ({use}){'' if there else ': not installed'}")
+        console.say(f"{mark} {package} ({use}){'' if there else ': not installed'}")
     return 0 if usable == len(MODULES) else 2
 
 

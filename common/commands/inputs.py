@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.common.base.errors import SpecError
 from parity.common.external.pairs.request import TARGETS
+from parity.common.external.pairs.samples import as_npz, is_other
 from parity.common.external.process.pass_result import Array, Arrays
 
 
@@ -24,7 +25,7 @@ def add_input_flags(command: Any, required: bool) -> None:
         metavar="[NAME=]SIDE,SIDE,...[:int]",
         help="of one sample, as Keras takes it, e.g. 32,32,3, or tokens=128:int; repeatable",
     )
-    inputs.add_argument("--data", type=Path, help="an .npz file, one row a sample")
+    inputs.add_argument("--data", type=Path, help="samples, as 'parity pair' takes them")
     command.add_argument(
         "--inputs",
         default="",
@@ -66,8 +67,10 @@ def inputs_of(
 
 
 def rows_of(path: Path, rows: int, names: Sequence[str] = ()) -> Arrays:
-    """The first rows of named arrays of an .npz file, of all but targets without names; raises SpecError where there are none."""
+    """The first rows of named arrays of samples, of all but targets without names; raises SpecError where there are none."""
     try:
+        if is_other(path):
+            path = as_npz(path, rows)
         with np.load(path, allow_pickle=False) as archive:
             lacking = [name for name in names if name not in archive.files]
             if lacking:

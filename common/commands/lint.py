@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from parity.common.base.plain import print_document
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
 from parity.common.external.mapping.models import traced
+from parity.common.external.pairs.points import paired_layers
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.report.terminal import say, table_console
+from parity.common.report.terminal import table_console
 from parity.common.spec.external.mapping import read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     for name in filter(None, optimizers.values()):
         Target.of(name)
     inputs = inputs_of(options, _ROWS, np.zeros)
-    layers = None if options.mapping is None else read_mapping(options.mapping).layers
+    mapping = None if options.mapping is None else read_mapping(options.mapping)
     with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
         began = []
         for framework in ("tensorflow", "torch"):
@@ -68,9 +69,11 @@ def run(options: argparse.Namespace) -> int:
             worker = stack.enter_context(ExternalWorker(framework, targets[framework], precision="float32"))
             began.append(threads.submit(_outline, worker, inputs, optimizers[framework]))
         keras, torch = [each.result() for each in began]
-    found = audit(keras, torch, layers)
+    found = audit(keras, torch, None if mapping is None else paired_layers(keras, torch, mapping))
     if options.json:
-        print(json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1))
+        print_document(
+            json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1) + "\n"
+        )
     else:
         _show(found, keras, torch, inputs is not None)
     return 1 if found.differ else 0
@@ -86,20 +89,19 @@ def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
         table = Table("row", "setting", "Keras", "PyTorch", "changes", "layers", box=None)
         table.columns[-1].overflow = "fold"
         for group in groups:
-            table.add_row(*map(escape, _cells(group)))
+            table.add_row(*_cells(group))
         console.print(table)
-        console.print("\nEach can be settled on either side:")
+        console.print()
+        console.print("Each can be settled on either side:")
         for one, *_ in groups:
             settled = f"{_named(one)}: in Keras {one.fix_keras}; in PyTorch {one.fix_torch}"
-            say(console, f"  {escape(settled)}")
+            console.tell(f"  {settled}")
     for line in _unread_lines(found.unread):
-        console.print(f"not read: {line}", markup=False, soft_wrap=True)
+        console.tell(f"not read: {line}")
     if not traced:
-        console.print(
+        console.tell(
             "no forward pass was made; with --input-shape or --data, functions that are no layers and padding"
-            " by the size of the input are compared, too",
-            markup=False,
-            soft_wrap=True,
+            " by the size of the input are compared, too"
         )
     kinds = [group for group in groups if group[0].changes not in MAPPED_AWAY]
     count = sum(map(len, kinds))
@@ -109,7 +111,7 @@ def _show(found: Audit, keras: Outline, torch: Outline, traced: bool) -> None:
     more = "".join(f", {counts[each]} {what} only" for each, what in MAPPED_AWAY.items() if counts[each])
     optimizers = "" if keras.optimizer is None and torch.optimizer is None else " and the optimizers"
     where = f"in {len(found.pairs)} pairs of layers{optimizers}: {keras.target}, {torch.target}"
-    say(Console(emoji=False), escape(f"{verdict}{more} {where}"))
+    Terminal().tell(f"{verdict}{more} {where}")
 
 
 def _grouped(differences: Sequence[Difference]) -> list[list[Difference]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from parity.common.base.plain import print_document
 from parity.common.commands import add_command, add_spec_flags
 from parity.common.execution.checks import check_run
 from parity.common.execution.operating_system import on_each_node
@@ -59,5 +60,5 @@ def run(options: argparse.Namespace) -> int:
         cpus=options.cpus or str(here * placement.threads_per_replica),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )
-    print(kubernetes.manifest(request), end="")
+    print_document(kubernetes.manifest(request))
     return 0

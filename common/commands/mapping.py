@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from parity.common.base.errors import RecordError
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags
 from parity.common.commands.inputs import add_input_flags, inputs_of
 from parity.common.execution.worker import require
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models, trace_models
 from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.report.terminal import say
 from parity.common.spec.external.mapping import write_mapping
 from parity.common.spec.external.target import Target
 
@@ -61,13 +60,12 @@ def run(options: argparse.Namespace) -> int:
         models = trace_models(ours, theirs, inputs)
         mapping = map_models(models, options.mapping)
     write_mapping(out, mapping)
-    console, doubts = Console(emoji=False), doubts_of(mapping)
+    console, doubts = Terminal(), doubts_of(mapping)
     for line in doubts[:_LISTED]:
-        console.print(f"  {line}", markup=False, soft_wrap=True, highlight=False)
+        console.tell(f"  {line}")
     if len(doubts) > _LISTED:
-        console.print(f"  and {len(doubts) - _LISTED} more, in {out}", markup=False, highlight=False)
-    say(
-        console,
+        console.tell(f"  and {len(doubts) - _LISTED} more, in {out}")
+    console.tell(
         f"{len(mapping.tensors)} pairs of tensors, {len(mapping.doubtful)} doubtful; {len(mapping.layers)} pairs of"
         f" layers: {out}",
     )

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from parity.common.base.errors import SpecError
+from parity.common.base.plain import print_line
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags, check_positive
 from parity.common.execution.worker import require
 from parity.common.external.pairs.objectives import named_outputs, parsed_losses, steps_of
@@ -40,7 +40,9 @@ def add(commands: Any) -> None:
         "--data",
         type=Path,
         required=True,
-        help="an .npz file, one row a sample; a .parquet file, or a folder of pictures, a sub-folder a class",
+        metavar="PATH|MODULE:ATTRIBUTE",
+        help="an .npz file, one row a sample; a .parquet file; a folder of pictures, a sub-folder a class; or what gives"
+        " batches: a tf.data.Dataset, a DataLoader, a generator",
     )
     size = "of the pictures of a folder [those of the first]"
     flag("--image-size", metavar="HEIGHT,WIDTH", help=size)
@@ -113,23 +115,23 @@ def run(options: argparse.Namespace) -> int:
         require(framework)
     more = (options.device, options.mapping, options.timing_rounds, options.overwrite)
     way = PairOptions(placements, options.replicas, *more)
-    outcome = compare_pair(asked, way, options.out, Console(stderr=True))
+    outcome = compare_pair(asked, way, options.out, Terminal(stderr=True))
     return _concluded(outcome, options.out)
 
 
 def _concluded(outcome: Outcome, folder: Path) -> int:
     """Write and print what came of it; gives the exit code."""
-    console = Console(emoji=False)
+    console = Terminal()
     code = 0 if outcome.result is None else conclude(outcome.result, folder)
     found = outcome.diagnosis
     if found is not None:
         if outcome.result is not None:
-            print()
+            print_line()
         asked = (folder / ASKED).read_text()
         subject = Subject.of_models((found.reference, found.candidate), outcome.outlines, asked)
         print_diagnosis(found, console, write_diagnosis(found, subject, folder / "diagnosis"))
         code = code or EXIT_CODES[found.verdict]
-    console.print(f"results: {folder}", highlight=False, soft_wrap=True, markup=False)
+    console.tell(f"results: {folder}")
     return code
 
 
@@ -167,6 +169,7 @@ def _asked(options: argparse.Namespace) -> PairRequest:
             outputs,
             with_targets=options.torch_step is None,
             image_size=_size(options.image_size),
+            most=options.steps * options.global_batch,
         ),
         **{name: getattr(options, name) for name in _AS_GIVEN},
     )

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from parity.common.base.errors import SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
 from parity.common.execution import session
 from parity.common.execution.training_cli import choose_spec
@@ -76,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"{question.spec.name}-scale"
     if options.overwrite:
         session.remove(folder)
-    experiment.run_scale(question, folder, Console(stderr=True))
+    experiment.run_scale(question, folder, Terminal(stderr=True))
     return report(folder)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RecordError
+from parity.common.base.plain import print_document, print_line
 from parity.common.commands import add_command
 from parity.common.record import RunRecord, read_record
 
@@ -39,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     columns = {name: column[rows] for name, column in columns.items()} | {"step": record.steps[rows]}
     names, line = list(columns), _LINES[options.format]
     if options.format != "jsonl":
-        print(",".join(names) if options.format == "csv" else " ".join(f"{n:>{_WIDTH}}" for n in names))
+        print_line(",".join(names) if options.format == "csv" else " ".join(f"{n:>{_WIDTH}}" for n in names))
     for start in range(0, rows.stop - rows.start, _ROWS_AT_ONCE):
         part = [column[start : start + _ROWS_AT_ONCE].tolist() for column in columns.values()]
-        print("\n".join(line(names, row) for row in zip(*part, strict=True)))
+        print_document("".join(f"{line(names, row)}\n" for row in zip(*part, strict=True)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`parity submit` hands trainings and their comparison, or a scaling sweep, to a SLURM cluster.
+"""`parity submit` hands trainings and their comparison, a scaling sweep, or a study to a SLURM cluster.
 
 `parity status` follows them to their verdict.
 """
@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RunError, SpecError
-from parity.common.commands import add_command, add_spec_flags, parse_counts
+from parity.common.base.plain import print_document, print_error, print_line
+from parity.common.commands import add_command, add_spec_flags, parse_counts, study
 from parity.common.execution.training_cli import choose_spec
 from parity.common.planning.submission import submit as submission
 from parity.common.planning.submission.status import REPORT, State, report_of, states_of
@@ -21,6 +21,7 @@ from parity.common.planning.submission.submit import SCRIPTS, Job, Size
 from parity.common.planning.submission.sweep import placements_of
 from parity.common.scaling.experiment import Question
 from parity.common.spec import TrainSpec
+from parity.common.study.question import StudySpec
 
 _STEPS = 60
 NOT_ENDED = 4
@@ -48,6 +49,8 @@ def add(commands: Any) -> None:
     )
     flag("--scale", metavar="N,N,...", help="a sweep over numbers of replicas instead")
     flag("--rounds", type=int, default=5, help="of a sweep [5]")
+    seeds = "a study instead, an element of an array for each seed; the flags of 'parity study' below are its"
+    flag("--study", action="store_true", help=seeds)
     flag("--nodes", type=int, default=1)
     each = command.add_mutually_exclusive_group()
     each.add_argument("--gpus-per-node", type=int, metavar="N", help="a process for each")
@@ -57,6 +60,7 @@ def add(commands: Any) -> None:
     another = "another of sbatch's; repeatable"
     flag("--sbatch", action="append", default=[], metavar="OPTION", help=another)
     flag("--dry-run", action="store_true", help="print the commands and the scripts only")
+    study.add_question_flags(command)
     _add_status(commands)
 
 
@@ -84,20 +88,24 @@ def run(options: argparse.Namespace) -> int:
         raise SpecError("--nodes, --gpus-per-node, --tasks-per-node and --rounds must be at least 1")
     named = {"partition": options.partition, "account": options.account, "time": options.time}
     given = [f"--{name}={value}" for name, value in named.items() if value] + options.sbatch
-    question = None
-    if options.scale is None:
+    question: Question | StudySpec | None = None
+    if options.study:
+        arms = [submission.arm_of(text, size) for text in options.placement or ()]
+        question = study.question_of(options, arms, at_once=True)
+        jobs = submission.study(question, size, given, folder)
+    elif options.scale is None:
         texts = options.placement or ["torch:ddp", "tf:multi_worker" if size.nodes > 1 else "tf:mirrored"]
         jobs = submission.comparison(spec, texts, size, given, folder)
     else:
-        question = _question(options, spec, size)
-        counts = sorted({config.placement.replicas for config in question.placements})
-        jobs = submission.sweep(question, counts, size, given, folder)
+        sweep = question = _question(options, spec, size)
+        counts = sorted({config.placement.replicas for config in sweep.placements})
+        jobs = submission.sweep(sweep, counts, size, given, folder)
     if options.dry_run:
         _show(jobs)
         return 0
     for job in submission.submit(jobs, spec, folder, question).jobs:
-        print(f"job {job.id}: {job.name}")
-    print(f"follow them with: parity status {folder} --wait 3600")
+        print_line(f"job {job.id}: {job.name}")
+    print_line(f"follow them with: parity status {folder} --wait 3600")
     return 0
 
 
@@ -109,9 +117,9 @@ def _question(options: argparse.Namespace, spec: TrainSpec, size: Size) -> Quest
 
 
 def _show(jobs: list[Job]) -> None:
-    print(submission.script(jobs), end="")
+    print_document(submission.script(jobs))
     for name in dict.fromkeys(["env.sh", "job.sh", *(job.script for job in jobs)]):
-        print(f"\n--- {SCRIPTS / name}\n{(SCRIPTS / name).read_text()}", end="")
+        print_document(f"\n--- {SCRIPTS / name}\n{(SCRIPTS / name).read_text()}")
 
 
 def follow(options: argparse.Namespace) -> int:
@@ -125,7 +133,7 @@ def follow(options: argparse.Namespace) -> int:
         pause = min(pause * 1.5, _POLL_SECONDS)
         states = states_of(submitted, options.out)
     for state in states:
-        print(f"{state.name} {state.id} {state.word}{f': {state.about}' if state.about else ''}")
+        print_line(f"{state.name} {state.id} {state.word}{f': {state.about}' if state.about else ''}")
     return _conclude(states, options.out)
 
 
@@ -136,14 +144,16 @@ def _conclude(states: Sequence[State], folder: Path) -> int:
     if failed is not None:
         raise RunError(f"{failed.name} (job {failed.id}) has not succeeded, so there is no verdict")
     if not all(state.ended for state in states):
-        print("not all jobs have ended", file=sys.stderr)
+        print_error("not all jobs have ended")
         return NOT_ENDED
     if not (folder / REPORT).is_file():
         raise RunError(
             f"job {states[-1].id} wrote no {REPORT}; see {folder}/logs/{states[-1].name}-{states[-1].id}.log"
         )
     report = report_of(folder)
-    print(f"verdict: {report['verdict']}; report: {folder / 'report.html'}")
+    print_line(f"verdict: {report['verdict']}; report: {folder / 'report.html'}")
+    for found in report.get("results", ()):
+        print_line(f"  {found['verdict']}: {found['sentence']}")
     for pair in report.get("comparisons", ()):
-        print(f"  {pair['candidate']} against {pair['reference']}: {pair['reason']}")
+        print_line(f"  {pair['candidate']} against {pair['reference']}: {pair['reason']}")
     return int(report["exit_code"])

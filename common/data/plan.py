@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -195,6 +195,25 @@ class BatchPlan:
             return ids[replica :: self.replicas]
         size = -(-len(ids) // self.replicas)
         return ids[replica * size : (replica + 1) * size]
+
+
+@dataclass(frozen=True)
+class OwnOrderPlan(BatchPlan):
+    """A plan whose order the framework draws. order: epoch -> all sample ids of that epoch, int64 (samples,)."""
+
+    order: Callable[[int], Ids] = np.arange
+
+    def local_ids(self, step: int, replica: int) -> Ids:
+        return self.share(self.global_ids(step), replica)
+
+    def _epoch_ids(self, epoch: int, first: int, stop: int) -> Ids:
+        start, end = self._positions(first, stop)
+        return self.order(epoch)[start:end]
+
+
+def own_order(plan: BatchPlan, order: Callable[[int], Ids]) -> OwnOrderPlan:
+    """Return a plan of the same batches in the framework's order, int64 (samples,) of an epoch; the latest are kept."""
+    return OwnOrderPlan(**vars(plan), order=functools.lru_cache(2)(order))
 
 
 def _chunk_size(spec: TrainSpec) -> int:

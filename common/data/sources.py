@@ -79,6 +79,19 @@ def load_for(spec: TrainSpec) -> tuple[Samples, Samples]:
     return samples
 
 
+def first_inputs(spec: TrainSpec, count: int) -> Array:
+    """Return the inputs of a run's first samples, (count, ...): what a user's code takes. Zeros where the data are not here.
+
+    Unlike real rows, zeros may be what it refuses, such as a sequence without a token.
+    """
+    try:
+        samples, _ = load_for(spec)
+    except SpecError:
+        return np.zeros((count, *spec.model.input_shape), spec.input_dtype)
+    inputs, _ = samples.rows(np.arange(count) % spec.data.train_samples)
+    return inputs
+
+
 def data_hash(data: DataSpec) -> str | None:
     """A hash of what the samples are made from: files or shipped arrays; None where the spec says it all.
 

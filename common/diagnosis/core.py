@@ -11,8 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Console
-
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.isolate.stages import summarized
 from parity.common.diagnosis.result import Diagnosis, Finding
 
@@ -20,10 +19,10 @@ from parity.common.diagnosis.result import Diagnosis, Finding
 class ObservationSource(ABC):
     """Two runs, or models, as far as they can be observed. findings: those explained until now."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Terminal | None = None) -> None:
         self.notes: list[str] = []
         self.findings: list[Finding] = []
-        self._console = console or Console(quiet=True)
+        self._console = console or Terminal(quiet=True)
 
     @abstractmethod
     def observe(self) -> None:
@@ -46,7 +45,7 @@ class ObservationSource(ABC):
 
     def say(self, text: str) -> None:
         """Report progress."""
-        self._console.print(f"[dim]{text}[/dim]", highlight=False, soft_wrap=True)
+        self._console.tell(text, "dim")
 
 
 def run(source: ObservationSource) -> Diagnosis:

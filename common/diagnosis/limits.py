@@ -37,6 +37,12 @@ FLIPS = Limit(
 LIVE_FLOAT64 = Limit(
     1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
+SAME_ELEMENTS = Limit(
+    1e-10, "two tensors of one pass, in two frameworks: as LIVE_FLOAT64, of all that is computed in it"
+)
+SAME_NUMBER = Limit(
+    1e-12, "two numbers of the code, of the larger: they are written, or computed in a step or two"
+)
 AMPLIFIED_BY_A_PASS = Limit(
     1e-6, "one pass in float64, given equal weights and samples: no net amplifies rounding so"
 )
@@ -81,13 +87,7 @@ NEAR_STEPS = 3  # steps away that a batch is looked for
 DIRECTIONS = 3  # along which a gradient of the loss is compared; one would do, but for bad luck
 MOST_REPAIRS = 40  # faults of a live model that are put right one after the other
 WIDENED = 4  # times that a place which deviates is tried without, together with what then deviates behind it
-ALTERATIONS_TRIED = 150  # ways to make one call of a live model otherwise, tried one at a time
-SHORTEST_TRIAL = 0.001  # seconds: no pass is faster
-SECONDS_OF_TRIALS = 15.0  # about as long may each of these searches take, however large the model
-LONGEST_SEARCH = 45.0  # seconds: all of them together, at one place; half of it after each that was in vain
-PAIRS_TRIED = 600  # of them two at a time
-CONSTANTS_TRIED = 40  # numbers in calls of a live model that are fitted, each by up to some thirty passes
-SAME_CONSTANT = 1e-8  # relative: a number that was fitted is taken for one that a person would write
+LONGEST_SEARCH = 45.0  # seconds that operations of one place are replaced, however large the model
 PASSES_REPEATED = 64  # of a live model, so that what it counts for itself is as in a training
 SWAPS_TRIED = 12  # other weights of the same shape that are tried in place of one
 STEPS_PREDICTED = 4  # other steps at which a cause must hold; those that deviate first

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from parity.common.base.errors import RunError, SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis import core
 from parity.common.diagnosis.explain.case import Case, TracedStep
 from parity.common.diagnosis.explain.causes import explain
@@ -43,7 +43,7 @@ def diagnose(
     folder: Path,
     contexts: Contexts = (None, None),
     floors: Sequence[RunRecord] = (),
-    console: Console | None = None,
+    console: Terminal | None = None,
     keep: bool = False,
 ) -> Diagnosis:
     """Return when, where and why two runs diverge.
@@ -82,7 +82,7 @@ class ReplaySource(core.ObservationSource):
         folder: Path,
         contexts: Contexts,
         floors: Sequence[RunRecord],
-        console: Console | None,
+        console: Terminal | None,
     ) -> None:
         super().__init__(console)
         self.records, self.replayer, self.folder = records, replayer, folder

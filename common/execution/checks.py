@@ -39,6 +39,7 @@ def _asked(
     first, evaluated = min(spec.global_batch_size, spec.data.train_samples), spec.data.eval_samples
     nodes = list(walk(spec.model.tree()))
     statistics = (node.path for node in nodes if getattr(node.spec, "statistics", "") == "global")
+    recurrent = (node.path for node in nodes if node.spec.kind in ("lstm", "gru", "simple_rnn"))
     penalties = (node.path for node in nodes if node.spec.kind == "activity_penalty")
     return asked_by(placement) | {
         "imported": imported and f"{imported.keras} and {imported.torch}",
@@ -49,6 +50,7 @@ def _asked(
         "reduce_on_plateau": isinstance(spec.schedule, ReduceOnPlateau),
         "global_statistics": next(statistics, None),
         "activity_penalty": next(penalties, None),
+        "recurrent": next(recurrent, None),
         "whole_tensors": None if optimizer.elementwise else optimizer.kind,
         "clip_norm": optimizer.clip_norm,
         "uneven_batch": first if first % placement.replicas else None,
@@ -57,6 +59,9 @@ def _asked(
         "taps": run_options.taps,
         "phase_repeats": run_options.phase_repeats > 0,
         "digests": run_options.digests,
+        "stock": ", ".join(spec.stock) or None,
+        "stock_precision": spec.stock_precision,
+        "stock_dropout": "dropout" in spec.stock,
         "save": save is not None,
         "sharded": save is not None and save.sharded,
         "resume": run_options.resume is not None,

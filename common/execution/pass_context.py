@@ -11,7 +11,7 @@ class Context:
     """The step that a forward pass belongs to. Arrays are tensors of the framework.
 
     training: whether dropout drops and batch norm takes the statistics of the batch.
-    seed: the spec's.
+    seed: the spec's. Where dropout is stock: in TensorFlow Keras's generator, in PyTorch None for its global one.
     step: from 0; a number or an int64 scalar.
     sample_ids: (batch,) int64.
     token_mask: (batch, tokens) bool, False where the input is padding; None where nothing can be.
@@ -22,7 +22,7 @@ class Context:
     """
 
     training: bool
-    seed: int = 0
+    seed: Any = 0
     step: Any = 0
     sample_ids: Any = None
     token_mask: Any = None

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from parity.common.base.plain import plain
+from parity.common.base.terminal import Terminal
 from parity.common.record import read_record
 from parity.common.record.header import steps_in
 
@@ -31,8 +33,8 @@ def bars(counters: Mapping[str, Callable[[], int]], total: int, shown: bool = Tr
         yield
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks = {label: progress.add_task(label, total=total) for label in counters}
+    with Progress(*columns, console=Terminal(stderr=True), transient=True) as progress:
+        tasks = {label: progress.add_task(escape(plain(label)), total=total) for label in counters}
         done = threading.Event()
 
         def poll() -> None:

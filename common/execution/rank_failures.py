@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from parity.common.base.errors import ParityError, RunError, StoppedError
+from parity.common.base.plain import print_error
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.child import last_line
 from parity.common.execution.processes.user_errors import described
 from parity.common.record.header import steps_in
 from parity.common.spec import Placement
 
+# The pipe to the process that started this rank, and the rank; nothing in a process that a launcher has started.
+_PIPE: list[tuple[Connection, int]] = []
 # Characters of an error, so that it is short enough to be written at once.
 _LONGEST = 600
 # What gloo says of a peer, in exceptions that are no others than Python's: '[.../gloo/transport/tcp/pair.cc:534] ...'.
@@ -28,7 +32,10 @@ _GLOO = re.compile(r"(?:^|failed with )\[\S*gloo/\S+\.(?:cc|h):\d+\] ")
 # Which of its two words for being late it says depends on what it was at.
 _GLOO_LATE = re.compile(r"Application timeout|Timed out waiting \d+ms for \w+ operation")
 # What a rank says, in its framework's words or ours, that has waited for another in vain.
-LATE = re.compile(r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective")
+LATE = re.compile(
+    r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective"
+    r"|it (?:sends no|does not answer) heartbeats"
+)
 
 
 def reached(record: Path) -> str:
@@ -59,14 +66,33 @@ def log_of(log_dir: Path, rank: int) -> Path:
     return log_dir / f"rank_{rank}.log"
 
 
-def report(failures: Connection, rank: int, error: BaseException) -> int:
+def reports_to(failures: Connection, rank: int) -> None:
+    """From now on `report` sends to this pipe, as the rank of this number."""
+    _PIPE[:] = [(failures, rank)]
+
+
+def report(error: BaseException) -> int:
     """Send the process that started this rank why it ends, write that into the log, and return the exit code."""
+    ((failures, rank),) = _PIPE
     foreseen = isinstance(error, ParityError)
     text = str(error) if foreseen else described(error)
-    failures.send_bytes(json.dumps((rank, time.time(), text[:_LONGEST]), ensure_ascii=False).encode())
+    failures.send_bytes(json.dumps((rank, time.monotonic(), text[:_LONGEST]), ensure_ascii=False).encode())
     with suppress(OSError):
-        print(error, file=sys.stderr) if foreseen else traceback.print_exc()
+        print_error(error) if foreseen else traceback.print_exc()
     return StoppedError.exit_code if isinstance(error, StoppedError) else 1
+
+
+def failure_pipe() -> int | None:
+    """The descriptor that `report` writes to, for a helper process of this rank; None where none was given."""
+    return _PIPE[0][0].fileno() if _PIPE else None
+
+
+def end_rank(error: ParityError) -> NoReturn:
+    """End this process at once with one line, from any of its threads: to `run_ranks`, else on standard error."""
+    if _PIPE:
+        os._exit(report(error))
+    print_error(f"parity: error: {error}")
+    os._exit(error.exit_code)
 
 
 class Failures:
@@ -83,11 +109,11 @@ class Failures:
             self._known[rank] = when, text
 
     def time(self, rank: int) -> float:
-        """When a rank failed, or fell silent, in seconds since the epoch."""
+        """When a rank failed, or fell silent, by the clock of `time.monotonic`, which never jumps."""
         if rank in self._known:
             return self._known[rank][0]
         try:
-            return log_of(self._log_dir, rank).stat().st_mtime
+            return time.monotonic() - (time.time() - log_of(self._log_dir, rank).stat().st_mtime)
         except OSError:
             return 0.0
 
@@ -101,12 +127,10 @@ class Failures:
 
 
 @contextmanager
-def lost_workers(
-    placement: Placement, record: Path, kinds: tuple[type[Exception], ...], late: type[Exception]
-) -> Iterator[None]:
+def lost_workers(placement: Placement, record: Path, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
     """Around a TensorFlow process's part of a run: a peer that has gone, or is silent, ends it with one line.
 
-    kinds: TensorFlow's exceptions for it. late: that of them for a peer that is silent.
+    kinds: TensorFlow's exceptions for it.
 
     Raises:
         RunError: names this rank, the peer where TensorFlow knows it, and the last step of the run's record.
@@ -116,18 +140,28 @@ def lost_workers(
     except kinds as error:
         if placement.processes == 1:
             raise
-        said = str(error)
-        peer = re.search(r"/job:worker/(?:replica:0/)?task:(\d+)", said)
-        silent = isinstance(error, late)
-        what = f"waited {placement.timeout_seconds} s in a collective for" if silent else "lost"
-        cause = re.search(
-            r"(Collective ops is aborted by|Collective has timed out|recvmsg|Socket)[^\n]*", said
-        )
-        raise RunError(
-            f"rank {process_context(placement).rank} on {socket.gethostname()} {what}"
-            f" {f'rank {peer[1]}' if peer else 'the other ranks'} ({cause[0] if cause else type(error).__name__})"
-            f"{'' if starts_ranks(placement) else reached(record)}; the first rank to fail says why"
-        ) from None
+        peer, why = _lost(str(error), process_context(placement).rank)
+        whom = "the other ranks" if peer is None else f"rank {peer}"
+        raise lost(placement, record, f"lost {whom} ({why or type(error).__name__})") from None
+
+
+def _lost(said: str, own: int) -> tuple[int | None, str]:
+    """The rank that TensorFlow has lost, where it says which, and why; `said`: all that it says."""
+    if "CoordinationService/Heartbeat" in said:
+        return (None if own == 0 else 0), "it does not answer heartbeats"
+    silent = re.search(r"stopped sending heartbeats\):\s*((?:/job:\S+\s*)+)", said)
+    named = map(int, re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", silent[1] if silent else said))
+    others = [rank for rank in named if rank != own]
+    cause = re.search(r"(Collective ops is aborted by|recvmsg|Socket)[^\n]*", said)
+    why = "it sends no heartbeats" if silent and others else cause[0] if cause else ""
+    return (others[0] if others else None), why
+
+
+def lost(placement: Placement, record: Path, what: str) -> RunError:
+    """Return the one line of a worker that `what`, as in 'lost rank 1'; it may not be the first that fails."""
+    where = f"rank {process_context(placement).rank} on {socket.gethostname()}"
+    last = "" if starts_ranks(placement) else reached(record)
+    return RunError(f"{where} {what}{last}; the first rank to fail says why")
 
 
 def of_launched_rank(

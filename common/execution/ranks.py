@@ -10,7 +10,6 @@ import os
 import platform
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import RunError, StoppedError
+from parity.common.base.plain import print_line
+from parity.common.base.scratch import make_scratch, scratch_folder
 from parity.common.base.stop import passing_on
 from parity.common.execution.operating_system import die_with_parent
-from parity.common.execution.processes.child import how_it_ended
+from parity.common.execution.processes.child import NOTHING_SAID, how_it_ended
 from parity.common.execution.processes.liveness import growth, report_stacks, silence_limit, whereabouts
 from parity.common.execution.rank_failures import (
     LATE,
@@ -29,7 +30,9 @@ from parity.common.execution.rank_failures import (
     log_of,
     reached,
     report,
+    reports_to,
 )
+from parity.import_path import children_leaving_working_folder
 
 READY = "is ready to meet the others"
 _GRACE_SECONDS = 5
@@ -75,8 +78,8 @@ def run_ranks(
     log_dir.mkdir(parents=True, exist_ok=True)
     # Forking after OpenMP has started threads hangs, unless it may use only one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory(prefix="parity-") as meeting_place:
-        rendezvous = os.path.join(meeting_place, "rendezvous")
+    with scratch_folder() as meeting_place:
+        rendezvous = str(meeting_place / "rendezvous")
         processes: list[Any] = []
         reader, writer = multiprocessing.Pipe(duplex=False)
         with reader, writer, passing_on(rendezvous) if stoppable else nullcontext():
@@ -100,7 +103,8 @@ def arrive() -> None:
         _arrival(rendezvous, int(os.environ["RANK"])).touch()
     elif "SLURM_STEP_NODELIST" in os.environ:
         who = f"rank {known('SLURM_PROCID')} of {known('SLURM_STEP_NUM_TASKS')} on {platform.node()}"
-        print(f"{who} {READY}", flush=True)
+        print_line(f"{who} {READY}")
+        sys.stdout.flush()
 
 
 def _arrival(rendezvous: str, rank: int) -> Path:
@@ -110,12 +114,17 @@ def _arrival(rendezvous: str, rank: int) -> Path:
 def _forked(
     preload: list[str], target: Callable[..., None], arguments: tuple[Any, ...], ranks: int
 ) -> Iterable[Any]:
+    # Where the fork server's socket is, and would be left if this process were killed.
+    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" not in config:
+        config["tempdir"] = str(make_scratch())
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
     for rank in range(ranks):
         # No daemon: a rank may have loader workers of its own.
         process = context.Process(target=target, args=(rank, *arguments), name=f"rank {rank}")
-        process.start()
+        with children_leaving_working_folder():
+            process.start()
         yield process
 
 
@@ -141,9 +150,11 @@ def _wait(
         if failed:
             # One that fails takes others with it; the first to fall silent is the cause.
             rank = min(failed, key=failures.time)
-            said = f"{how_it_ended(processes[rank].exitcode)}: {failures.said(rank)}"
-            stuck = _stuck(processes, running, said)
-            cause = f"rank {rank} {said}" if stuck is None else f"rank {stuck} is stuck: rank {rank} {said}"
+            code = processes[rank].exitcode
+            said = f"{how_it_ended(code)}: {failures.said(rank)}"
+            if code == -signal.SIGKILL and failures.text(rank) == NOTHING_SAID:
+                said += "; the kernel ends processes so where memory runs out"
+            cause = f"{_stuck(processes, running, said)}rank {rank} {said}"
             raise RunError(f"{cause}; host: {platform.node()}{reached(log_dir.parent)}")
         awaited = {rank for rank in awaited & {*running.values()} if not _arrival(rendezvous, rank).exists()}
         if awaited and time.monotonic() > deadline:
@@ -167,14 +178,29 @@ def _wait(
         raise StoppedError(failures.text(stopped))
 
 
-def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> int | None:
-    """The rank for which one that failed has waited in vain: those that wait as well end at about the same time."""
+def _stuck(processes: list[Any], running: dict[Any, int], said: str) -> str:
+    """'rank 1 is stuck: ' of the rank for which one that failed has waited in vain; '' where it failed by itself.
+
+    Others that wait as well end at about the same time.
+    """
     if not LATE.search(said):
-        return None
+        return ""
     deadline = time.monotonic() + _GRACE_SECONDS
+    for rank in sorted(running.values()):
+        if _stopped(processes[rank].pid):
+            return f"rank {rank} is stopped (SIGSTOP): "
     for rank in running.values():
         processes[rank].join(max(0.0, deadline - time.monotonic()))
-    return next((rank for rank in sorted(running.values()) if processes[rank].is_alive()), None)
+    stuck = next((rank for rank in sorted(running.values()) if processes[rank].is_alive()), None)
+    return "" if stuck is None else f"rank {stuck} is stuck: "
+
+
+def _stopped(pid: int) -> bool:
+    """Whether a process was told to stop, and not yet to go on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _end(processes: list[Any]) -> None:
@@ -182,6 +208,8 @@ def _end(processes: list[Any]) -> None:
     running = [process for process in processes if process.is_alive()]
     for process in running:
         process.terminate()
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)  # one that is stopped would not hear it
     deadline = time.monotonic() + _GRACE_SECONDS
     for process in running:
         process.join(max(0.0, deadline - time.monotonic()))
@@ -203,6 +231,7 @@ def _rank_main(
     failures: Connection,
 ) -> None:
     code = 1
+    reports_to(failures, rank)
     try:
         with open(log_of(log_dir, rank), "ab", buffering=0) as file:
             os.dup2(file.fileno(), 1)
@@ -221,7 +250,7 @@ def _rank_main(
         entry(*arguments)
         code = 0
     except BaseException as error:
-        code = report(failures, rank, error)
+        code = report(error)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from parity.common.base.errors import RunError
 from parity.common.checkpoint import CheckpointManager
 from parity.common.checkpoint.files import Checkpoint, check_fits, checkpoints_of, read_checkpoint, step_of
 from parity.common.data import sources
-from parity.common.data.plan import BatchPlan, Ids
+from parity.common.data.plan import Ids
 from parity.common.execution import hooks
 from parity.common.execution.checks import feeds_back
 from parity.common.execution.phases import measure
@@ -89,7 +89,7 @@ class Run(ABC):
             find_folder(out_dir)
         self.side.runtime.allow_tf32(spec.allows_tf32)
         self.samples, self.eval_samples = sources.load_for(spec)
-        self.plan = BatchPlan.of(spec, placement)
+        self.plan = self.side.data.plan_of(spec, placement)
         self.model, self.optimizer, self.step = self.build()
         begin = start_state(spec, placement, run_options, instrumentation.replay)
         self.steps, state, self.rates, checkpoint = begin
@@ -217,7 +217,7 @@ class Run(ABC):
             self._writer.fingerprints(
                 number, self.side.taps.parameter_fingerprints(self.model, self.strategy)
             )
-        if result.updated and self.rates.updates == 1:
+        if result.updated and self.rates.updates == 1 and self.run_options.keeps_states:
             gradients = self.side.taps.reduced_gradients(self.model, result.gradients)
             if self.primary:
                 save_state(self.out_dir / "first_gradients.safetensors", gradients)
@@ -268,6 +268,8 @@ class Run(ABC):
         return loss_sum, count, correct
 
     def _save_state(self, name: str, step: int) -> None:
+        if not self.run_options.keeps_states:
+            return
         held = self.side.state.export(self.model, self.optimizer, step)
         if self.primary:
             save_state(self.out_dir / f"{name}.safetensors", held)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from parity.common.base.errors import ParityError, RecordError, RunError, SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.execution import progress
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.worker import Workers, require
+from parity.common.record.header import read_header
 from parity.common.spec import Placement, RunConfig, TrainSpec
 
 TIMED_STEPS = 40
@@ -33,6 +34,10 @@ class Job:
     folder: Path
 
 
+# What `parity run` and `parity scale` write into their folder.
+_OF_A_SESSION = re.compile(
+    rf"runs|floor|timing|logs|round_\d+|{re.escape(QUESTION)}|spec\.yaml|report\.(html|json|xml)|diagnosis_\d+\.(html|json)"
+)
 # A title, and the runs under it.
 Stage = tuple[str, list[Job]]
 
@@ -61,7 +66,7 @@ def check(spec: TrainSpec, configs: Sequence[RunConfig]) -> None:
 def work(
     stages: Iterable[Stage],
     folder: Path,
-    console: Console,
+    console: Terminal,
     keep: bool = False,
     workers: Workers | None = None,
 ) -> None:
@@ -165,26 +170,38 @@ def name_of(number: int, placement: Placement) -> str:
     return f"{number:02d}_{placement.label.replace(' ', '_')}"
 
 
-def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Console) -> None:
+def _run_stage(title: str, jobs: Sequence[Job], workers: Workers, console: Terminal) -> None:
     several = len({job.spec.global_batch_size for job in jobs}) > 1
     for number, job in enumerate(jobs, start=1):
         placement, run_options, instrumentation = job.config.parts
         batch = f", {effective_batch(job.spec, placement)}" if several or title == TRAINING else ""
         line = f"{title}: {placement.label} ({number} of {len(jobs)}){batch}"
-        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+        console.tell(line, "dim")
         steps = run_options.steps_of(job.spec.steps)
         with progress.watch({placement.label: job.folder}, steps):
             workers.train(job.spec, placement, job.folder, run_options, instrumentation)
 
 
 def remove(folder: Path) -> None:
-    """Remove an earlier session or record; raises RecordError for a folder that is neither.
+    """Remove an earlier session or record; raises RecordError for a folder that is neither, or holds anything else.
 
     A mistyped --out must not cost anyone their files.
     """
     if not folder.exists():
         return
-    marks = (folder / "runs").is_dir(), (folder / QUESTION).is_file(), (folder / "header.json").is_file()
-    if not any(marks):
-        raise RecordError(f"{folder}: holds no session and no record, so --overwrite leaves it alone")
+    if (folder / "header.json").is_file():
+        read_header(folder)
+    else:
+        names = {path.name for path in folder.iterdir()}
+        stranger = foreign(names)
+        if stranger is not None or not {"runs", QUESTION} & names:
+            why = "no session and no record" if stranger is None else f"{stranger!a}, which is of no session"
+            raise RecordError(f"{folder}: holds {why}, so --overwrite leaves it alone")
     shutil.rmtree(folder)
+
+
+def foreign(names: Iterable[str]) -> str | None:
+    """The first of some names in a folder that no session writes; None where all are a session's."""
+    return min(
+        (name for name in names if not _OF_A_SESSION.fullmatch(name.removesuffix(".partial"))), default=None
+    )

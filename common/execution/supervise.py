@@ -6,13 +6,13 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import ParityError, StoppedError
+from parity.common.base.plain import print_error
 from parity.common.base.stop import handling
 from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution.processes.child import command, environment, how_it_ended
@@ -77,7 +77,7 @@ def _given_up(code: int, number: int, why: str) -> int:
 
 
 def _say(line: str) -> None:
-    print(f"supervisor: {line}", file=sys.stderr, flush=True)
+    print_error(f"supervisor: {line}")
 
 
 def _named(step: int | None) -> str:

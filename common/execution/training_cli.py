@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,8 @@ from parity.common import recipes
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import MissingPackageError, ParityError, RunError, SpecError
 from parity.common.base.package import MODULES
+from parity.common.base.plain import print_error, print_line
+from parity.common.base.scratch import scratch_folder
 from parity.common.base.stop import listen
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
@@ -54,7 +56,7 @@ def run(framework: Framework) -> None:
         if values.describe:
             with quiet_stderr(Path(os.devnull)):
                 facts = importlib.import_module(f"{module}.runtime").describe()
-            print(json.dumps(facts))
+            print_line(json.dumps(facts))
         elif values.restarts:
             return _supervise(framework, values)
         else:
@@ -70,7 +72,7 @@ def run(framework: Framework) -> None:
         try:
             return list(flags.FLAGS(arguments))
         except flags.Error as error:
-            print(f"{module}: error: {error}; --help lists all flags", file=sys.stderr)
+            print_error(f"{module}: error: {error}; --help lists all flags")
             sys.exit(ParityError.exit_code)
         except SystemExit:
             sys.exit(0)  # absl ends its --help with 1, the code of a divergence
@@ -165,7 +167,7 @@ def _train(framework: Framework, values: Any) -> None:
     start = _start(values, config, rank)
     if start.ended:
         for line in start.said:
-            print(line)
+            print_line(line)
         return
     spec, out = start.spec, start.part
     run_options = run_options.model_copy(update={"resume": start.checkpoint})
@@ -174,10 +176,11 @@ def _train(framework: Framework, values: Any) -> None:
         raise MissingPackageError("--tensorboard needs tensorboard; run: pip install tensorboard")
     talks = rank == 0
     if talks:
-        print(effective_batch(spec, placement), *start.said, sep="\n")
+        for line in (effective_batch(spec, placement), *start.said):
+            print_line(line)
     steps = run_options.steps_of(spec.steps)
-    with tempfile.TemporaryDirectory(prefix="parity-") as logs:
-        log = Path(logs) / "framework.log"
+    with scratch_folder() as scratch:
+        log = scratch / "framework.log"
         try:
             with progress.watch({placement.label: out}, steps, shown=talks), quiet_stderr(log):
                 train = importlib.import_module(f"{MODULES[framework]}.train").train
@@ -185,13 +188,15 @@ def _train(framework: Framework, values: Any) -> None:
         except ParityError:
             raise
         except KeyboardInterrupt:
+            logging.disable()  # a framework that is half imported has things to say when Python ends
             raise RunError(f"interrupted; what was trained until then is in {out}") from None
         except Exception:
             # Not foreseen: what the framework said belongs to it.
-            sys.stderr.write(log.read_text(errors="replace"))
+            for line in log.read_text(errors="replace").splitlines():
+                print_error(line)
             raise
     if talks:
-        print(progress.closing_line(run_of(out)))
+        print_line(progress.closing_line(run_of(out)))
 
 
 def _start(values: Any, config: RunConfig, rank: int) -> resume.Start:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def describe(framework: Framework) -> dict[str, Any]:
 class Worker(AbstractContextManager["Worker"]):
     """A child process of one framework. Use as a context manager."""
 
-    def __init__(self, framework: Framework, capacity: int, log: Path) -> None:
+    def __init__(
+        self, framework: Framework, capacity: int, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Start the process.
 
         Args:
@@ -53,6 +56,7 @@ class Worker(AbstractContextManager["Worker"]):
             capacity: replicas of the largest placement it will run; TensorFlow also takes its
                 number of threads from it, so speed is measured in a worker of exactly that size.
             log: where the child's own output goes.
+            variables: of its environment, besides the usual ones.
 
         Raises:
             MissingPackageError: the framework is not installed.
@@ -60,7 +64,9 @@ class Worker(AbstractContextManager["Worker"]):
         require(framework)
         self.framework = framework
         self._lock = threading.Lock()
-        self._child = Child(_SERVICE, framework, str(capacity), name=f"the {framework} process", log=log)
+        self._child = Child(
+            _SERVICE, framework, str(capacity), name=f"the {framework} process", log=log, variables=variables
+        )
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -126,10 +132,10 @@ class Worker(AbstractContextManager["Worker"]):
 class Workers(AbstractContextManager["Workers"]):
     """Worker processes, each started when first asked for, by any thread. Use as a context manager; it may be entered again."""
 
-    def __init__(self, logs: Path) -> None:
-        """`logs`: the folder that the processes' own output goes into."""
+    def __init__(self, logs: Path, variables: Mapping[str, str] | None = None) -> None:
+        """`logs`: the folder that the processes' own output goes into. variables: as of `Worker`."""
         self._stack, self._lock = ExitStack(), threading.Lock()
-        self._logs = logs
+        self._logs, self._variables = logs, variables
         self._started: dict[str, Worker] = {}
         self._log_matters = False
 
@@ -151,7 +157,8 @@ class Workers(AbstractContextManager["Workers"]):
         with self._lock:
             if name not in self._started:
                 self._logs.mkdir(parents=True, exist_ok=True)
-                worker = Worker(placement.framework, size, self._logs / f"{name}.log")
+                log = self._logs / f"{name}.log"
+                worker = Worker(placement.framework, size, log, self._variables)
                 self._started[name] = self._stack.enter_context(worker)
             return self._started[name]
 
@@ -183,9 +190,10 @@ class Trainings(Service):
 
     def train(self, spec: Any, out: str, **run: Any) -> None:
         placement, options, instrumentation = RunConfig.parse(run).parts
-        self._configure(placement)
+        parsed = TrainSpec.parse(spec)
+        self._configure(placement, "nondeterministic" not in parsed.stock)
         with entered(instrumentation.context):
-            self._part("train").train(TrainSpec.parse(spec), placement, Path(out), options, instrumentation)
+            self._part("train").train(parsed, placement, Path(out), options, instrumentation)
 
     def trial(self, placement: Any, folder: str) -> None:
         self._configure(Placement.parse(placement))
@@ -194,9 +202,9 @@ class Trainings(Service):
     def describe(self) -> Any:
         return self._part("runtime").describe()
 
-    def _configure(self, placement: Placement) -> None:
+    def _configure(self, placement: Placement, deterministic: bool = True) -> None:
         if not self._configured:
-            self._part("runtime").configure(placement, self._capacity)
+            self._part("runtime").configure(placement, self._capacity, deterministic)
             self._configured = True
 
     def _part(self, name: str) -> Any:

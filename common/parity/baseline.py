@@ -186,7 +186,7 @@ def _numbers(old: _Side, new: _Side) -> tuple[Numbers, str]:
 def _bit_equal(old: RunRecord, new: RunRecord) -> bool:
     """Whether curves and final states are equal bit for bit; what was not recorded is not equal."""
     complete = old.summary is not None and new.summary is not None
-    recorded = "off" not in (old.run_options.recording, new.run_options.recording)
+    recorded = old.run_options.recording == new.run_options.recording == "full"
     if not (complete and recorded) or old.header.spec_hash != new.header.spec_hash:
         return False
     columns = ("step", "count", "learning_rate", *CURVES)

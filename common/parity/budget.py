@@ -113,7 +113,8 @@ def ensemble_budget(base: RunRecord, members: Sequence[RunRecord]) -> Budget:
         if member.placement.sample_order_seed is None:
             raise NotComparableError(f"{member.folder}: not permuted, so it shows no rounding")
         if member.run_options.recording != "full":
-            raise NotComparableError(f"{member.folder}: made with recording off, so it has no norms")
+            made = member.run_options.recording
+            raise NotComparableError(f"{member.folder}: made with recording {made}, so it has no norms")
         if member.summary is None:
             raise NotComparableError(f"{member.folder}: the run did not finish")
         if not np.array_equal(skipped(member), skipped(base)):

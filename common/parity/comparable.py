@@ -10,6 +10,7 @@ import numpy as np
 from parity.common.base.errors import NotComparableError
 from parity.common.record import RunRecord
 from parity.common.spec import Placement, ScriptInfo
+from parity.common.spec.stock import refuse_stock
 
 
 def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
@@ -21,9 +22,14 @@ def check_comparable(reference: RunRecord, candidate: RunRecord) -> None:
             raise NotComparableError(f"{record.folder}: the run did not finish ({_steps_recorded(record)})")
         if not len(record.steps):
             raise NotComparableError(f"{record.folder}: holds no steps, so there is nothing to compare")
-        if any(part.run_options.recording != "full" for part in record.parts):
+        if record.train_spec is not None and record.train_spec.stock:
+            raise NotComparableError(refuse_stock(record.train_spec.stock, str(record.folder)))
+        made = next(
+            (p.run_options.recording for p in record.parts if p.run_options.recording != "full"), None
+        )
+        if made is not None:
             raise NotComparableError(
-                f"{record.folder}: made with recording off; run it again with recording on"
+                f"{record.folder}: made with recording {made}; run it again with recording full"
             )
     if reference.header.spec_hash != candidate.header.spec_hash:
         first, *_ = (*differences(reference, candidate), "their hashes differ")

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parity.common.base.errors import RecordError
-from parity.common.base.files import naming_os_errors, replacing
+from parity.common.base.files import naming_os_errors, replacing, unique_keys
 from parity.common.spec import Spec
 from parity.common.spec.base import explain
-from parity.common.spec.io import unique_keys
 
 SpecT = TypeVar("SpecT", bound=Spec)
 # What is larger was written by no run of ours: of a run's facts, and of rows of text or of sample ids.
 _FACTS_LIMIT, ROWS_LIMIT = 1 << 24, 1 << 30
+# Of lines of JSON, which take ten times as much in memory.
+_LINES_LIMIT = 1 << 28
 _ROWS_AT_ONCE = 1 << 12  # they stay in the cache while they are turned into columns
 
 
@@ -77,13 +78,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         RecordError: the file cannot be read, or another line is not a JSON object.
     """
     try:
-        with _reading(path, ROWS_LIMIT):
+        with _reading(path, _LINES_LIMIT):
             text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise RecordError(f"{path}: not text; the file is foreign") from None
     whole = text[: text.rfind("\n") + 1].splitlines()
     try:
-        rows: list[dict[str, Any]] = json.loads("[" + ",".join(whole) + "]")
+        rows: list[dict[str, Any]] = json.loads("[" + ",".join(whole) + "]", object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         raise RecordError(f"{path}: a line is not JSON; the file is damaged") from None
     if not all(isinstance(row, dict) for row in rows):

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from parity import __version__
 from parity.common.base.errors import RecordError
@@ -49,6 +49,7 @@ def _not_negative(column: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 # Of each column which numbers a training may write, in words too. A norm is infinite or NaN where a gradient is.
 DOMAINS: dict[str, tuple[_Belongs, str]] = {
+    "loss_sum": (lambda column: np.ones(len(column), np.bool_), "any number"),
     "count": (_finite_from_0, "a number from 0 on"),
     "learning_rate": (_finite_from_0, "a number from 0 on"),
     "gradient_norm": (_not_negative, "0 or more, or NaN"),
@@ -95,11 +96,11 @@ class Header(WithOldNames):
 class Summary(Spec):
     """How the run ended. `eval_*` are sums over the evaluation samples, None where there are none."""
 
-    steps: int
-    wall_seconds: float
+    steps: int = Field(ge=0)
+    wall_seconds: float = Field(ge=0)
     eval_loss_sum: float | None = None
-    eval_count: float = 0.0
-    eval_correct: int = 0
+    eval_count: float = Field(default=0.0, ge=0)
+    eval_correct: int = Field(default=0, ge=0)
 
 
 def header_of(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from parity.common.base import rng
 from parity.common.base.errors import RecordError, check_printable
+from parity.common.base.plain import print_error
 from parity.common.data.plan import BatchPlan
 from parity.common.record.files import read_lines
 from parity.common.reference import StepScalars, learning_rate
@@ -282,7 +282,7 @@ class ViolationWriter:
             self._counts[name] += 1
             if name not in self._first:
                 self._first[name] = violation
-                _say(f"invariant broken at step {violation.step}: {name}: {violation.text}")
+                print_error(f"invariant broken at step {violation.step}: {name}: {violation.text}")
             if self._counts[name] > KEPT:
                 continue
             if self._file is None:
@@ -295,7 +295,7 @@ class ViolationWriter:
         """Stop writing, and say how often what was said once has happened."""
         for name, count in self._counts.items():
             if count > 1:
-                _say(f"invariant broken in {count} steps from {self._first[name].step} on: {name}")
+                print_error(f"invariant broken in {count} steps from {self._first[name].step} on: {name}")
         self._counts.clear()
         if self._file is not None:
             self._file.close()
@@ -314,7 +314,3 @@ def read_violations(folder: Path) -> tuple[Violation, ...]:
                 raise RecordError(f"{path}: a line is no breach; the file is damaged or foreign") from None
     check_printable((text for one in found for text in (one.invariant, one.text)), folder, RecordError)
     return tuple(sorted(found, key=lambda violation: (violation.step, violation.replica)))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -213,8 +213,10 @@ class RunRecord:
         return [read_json(folder / f"rank_{rank}.json") for rank in range(self.placement.processes)]
 
     def has(self, which: str) -> bool:
-        """Whether there is a state to read; only a recorded script may leave one out."""
-        return self.train_spec is not None or (self.folder / f"{which}.safetensors").exists()
+        """Whether there is a state to read; a recorded script may leave one out, and a run that records its curve."""
+        return (self.train_spec is not None and self.run_options.keeps_states) or (
+            self.folder / f"{which}.safetensors"
+        ).exists()
 
     def state(self, which: str) -> State:
         """The canonical state `initial`, `first_gradients` or `final`."""

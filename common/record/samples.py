@@ -53,10 +53,16 @@ def whole_steps(plan: BatchPlan) -> int:
 class SampleWriter:
     """Writes what the replicas of one process receive."""
 
-    def __init__(self, folder: Path, plan: BatchPlan | None, replicas: range) -> None:
-        """plan: None where nobody planned, as in a recorded script: its first 2^20 words are kept whole."""
+    def __init__(
+        self, folder: Path, plan: BatchPlan | None, replicas: range, kept_whole: bool = True
+    ) -> None:
+        """plan: None where nobody planned, as in a recorded script: its first 2^20 words are kept whole.
+
+        kept_whole: whether the ids of the first steps are, also where they are as planned.
+        """
         self._plan, self._replicas = plan, replicas
-        self._whole, self._wrong = (0 if plan is None else whole_steps(plan)), WRONG_STEPS
+        self._whole = whole_steps(plan) if plan is not None and kept_whole else 0
+        self._wrong = WRONG_STEPS
         self._room = WHOLE_WORDS if plan is None else 0
         self._ids: IO[bytes] | None = None
         self._id_hashes: _BlockWriter | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from typing import IO, Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from parity.common.base.errors import RecordError
+from parity.common.base.plain import print_error
 from parity.common.record.files import write_json
 from parity.common.record.followed import Follower, StateKeeper
 from parity.common.record.header import STEP_FIELDS, claim_folder, header_of, write_summary
@@ -148,11 +148,9 @@ class ScriptRecorder:
             self._steps = open(self._folder / "steps.f64", "xb", buffering=0)
         if isinstance(states, Follower):
             words = ", ".join(map(str, states.steps))
-            print(
+            print_error(
                 f"parity: {out} follows {states.reference}: at steps {words} it starts from that script's weights and"
-                " updates by its gradients, which changes this training",
-                file=sys.stderr,
-                flush=True,
+                " updates by its gradients, which changes this training"
             )
         self._began = self._last = time.perf_counter()
 
@@ -324,7 +322,7 @@ class ScriptRecorder:
         try:
             return write(*arguments) if self.writes else None
         except OSError as error:
-            print(f"parity: {self._folder}: recording ends here: {error}", file=sys.stderr, flush=True)
+            print_error(f"parity: {self._folder}: recording ends here: {error}")
             self._pending.clear()
             self._close()
             return None

@@ -62,7 +62,7 @@ class RecordWriter:
         self.primary = 0 in replicas
         self._replicas = replicas
         self._scalars = scalars
-        self._full = run_options.recording == "full"
+        self._waits = run_options.recording == "off"
         self._files = ExitStack()
         if scalars is not None:
             self._files.callback(scalars.close)
@@ -71,13 +71,16 @@ class RecordWriter:
             header = header_of(spec, placement, facts, run_options, instrumentation)
             write_json(folder / "header.json", header.to_dict())
             self._steps = self._files.enter_context(open(folder / "steps.f64", "xb"))
-        self._samples = SampleWriter(folder / "sample_ids", BatchPlan.of(spec, placement), replicas)
+        kept_whole = run_options.recording != "curve"
+        self._samples = SampleWriter(
+            folder / "sample_ids", BatchPlan.of(spec, placement), replicas, kept_whole
+        )
         self._files.callback(self._samples.close)
         self._fingerprints = self._of_replicas("fingerprints", "jsonl") if run_options.digests else []
         self._taps: list[IO[bytes]] = []
         self._violations: ViolationWriter | None = None
         # A replay begins anywhere, and may be fed what no run would be.
-        if self._full and replicas and instrumentation.replay is None:
+        if run_options.recording == "full" and replicas and instrumentation.replay is None:
             self._violations = ViolationWriter(folder / "violations", replicas.start)
             self._files.callback(self._violations.close)
             self._invariants = Invariants(spec, placement, replicas, kept)
@@ -107,7 +110,7 @@ class RecordWriter:
         loss_sum, count, *norms = map(float, facts.numbers)
         rate, scale = float(facts.learning_rate), float(facts.loss_scale)
         entry = step, (loss_sum, count, rate, *norms, scale, self._parts.pop()), facts.ids
-        if not self._full:
+        if self._waits:
             self._pending.append(entry)
             return
         self._write(*entry)

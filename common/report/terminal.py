@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from parity.common.base.terminal import Terminal, styled
 from parity.common.parity.compare import Comparison
 from parity.common.parity.result import Result
 from parity.common.report.files import to_json, write_both, write_junit
@@ -30,7 +31,7 @@ _TABLE_WIDTH = 160
 
 def conclude(result: Result, folder: Path | None, checks: bool = False) -> int:
     """Write the reports, print the verdict (with `checks` every check), and return the exit code."""
-    console = Console(emoji=False)
+    console = Terminal()
     shown = None if folder is None else write_reports(result, folder)
     if checks:
         for comparison in result.comparisons:
@@ -45,9 +46,9 @@ def write_reports(result: Result, folder: Path) -> str:
     return write_both(folder / "report", to_json(result), lambda page: write_html(result, page))
 
 
-def table_console() -> Console:
+def table_console() -> Terminal:
     """Standard output, wide enough for a table of figures: a long line is better than a number cut off."""
-    return Console(emoji=False, width=max(Console().width, _TABLE_WIDTH))
+    return Terminal(width=max(Terminal().width, _TABLE_WIDTH))
 
 
 def figures_table(columns: Sequence[str], title: str | None = None) -> Table:
@@ -65,24 +66,19 @@ def headline(verdict: str, text: str) -> str:
     return f"[{style}]{_MARK[verdict]} {verdict}[/{style}]  {text}"
 
 
-def say(console: Console, line: str) -> None:
-    """Print a line of rich's markup as one line, however long it is."""
-    console.print(line, highlight=False, soft_wrap=True)
-
-
-def print_verdict(result: Result, console: Console, report: str | None) -> None:
+def print_verdict(result: Result, console: Terminal, report: str | None) -> None:
     """Proved or not, by how much, splits, speedups, where the report lies."""
     spec = result.records[0].run_info
     about = f"{escape(spec.name)}, {spec.precision}, {len(result.records[0].steps)} steps"
-    say(console, headline(result.verdict, f"{about}, reference {escape(result.records[0].label)}"))
+    console.say(headline(result.verdict, f"{about}, reference {escape(result.records[0].label)}"))
     for comparison in result.comparisons:
-        say(console, f"  {_comparison_line(comparison)}")
-    say(console, f"  batch splits: {escape(_splits_line(result))}")
+        console.say(f"  {_comparison_line(comparison)}")
+    console.say(f"  batch splits: {escape(_splits_line(result))}")
     if result.scaling is not None:
         for ratio in result.scaling.speedups:
-            say(console, f"  speedup 1 -> {_speedup_line(ratio)}")
+            console.say(f"  speedup 1 -> {_speedup_line(ratio)}")
     if report is not None:
-        say(console, f"  report: {escape(report)}")
+        console.say(f"  report: {escape(report)}")
 
 
 def _comparison_line(comparison: Comparison) -> str:
@@ -134,44 +130,43 @@ def _speedup_line(ratio: Ratio) -> str:
     )
 
 
-def print_checks(comparison: Comparison, console: Console) -> None:
+def print_checks(comparison: Comparison, console: Terminal) -> None:
     """Every check of a comparison, and the ledger."""
-    table = Table("", "check", "deviation", "allowed", "where", title=escape(comparison.candidate), box=None)
+    table = Table("", "check", "deviation", "allowed", "where", title=comparison.candidate, box=None)
     for check in comparison.checks:
-        mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
+        mark = styled("[green]✓[/green]" if check.passed else "[red]✗[/red]")
         amounts = f"{check.deviation:.2e}", f"{check.budget:.2e}"
-        table.add_row(mark, check.name, *amounts, escape(check.where))
+        table.add_row(mark, check.name, *amounts, check.where)
     console.print(table)
     for entry in comparison.excepted:
         why = f"({escape(entry.reason)}), deviation {entry.deviation:.1e}"
-        say(console, f"  left out: {escape(entry.tensor)} {why}")
+        console.say(f"  left out: {escape(entry.tensor)} {why}")
 
 
-def print_scale(result: ScaleResult, console: Console, report: str) -> None:
+def print_scale(result: ScaleResult, console: Terminal, report: str) -> None:
     """What `parity scale` found."""
     question, scaling = result.question, result.scaling
     kind = "strong and weak" if question.mode == "both" else question.mode
-    say(
-        console,
+    console.say(
         f"{_KNOWN[result.exit_code == 0]} [bold]{result.verdict}[/bold]  {escape(question.spec.name)}, {kind} scaling,"
         f" {scaling.rounds} of {question.rounds} rounds, global batch {question.spec.global_batch_size}",
     )
     console.print(_scaling_table(scaling))
     for ratio in scaling.between:
-        say(console, f"  {escape(titled(ratio.name, ratio.mode))}: {escape(interval(ratio, '.2f', 'x'))}")
+        console.say(f"  {escape(titled(ratio.name, ratio.mode))}: {escape(interval(ratio, '.2f', 'x'))}")
     for ratio in (*scaling.speedups, *scaling.between):
         if ratio.conclusion != "conclusive":
-            say(console, f"  ? {escape(titled(ratio.name, ratio.mode))}: {escape(ratio.advice)}")
+            console.say(f"  ? {escape(titled(ratio.name, ratio.mode))}: {escape(ratio.advice)}")
     for loss in scaling.losses:
-        say(console, f"  {escape(loss.sentence)}")
+        console.say(f"  {escape(loss.sentence)}")
     for projection in scaling.projections:
         for line in _projected(projection):
-            say(console, f"  {escape(line)}")
+            console.say(f"  {escape(line)}")
     if scaling.targets:
         console.print(_targets(scaling.targets))
     for note in scaling.notes:
-        say(console, f"  note: {escape(note)}")
-    say(console, f"  report: {escape(report)}")
+        console.say(f"  note: {escape(note)}")
+    console.say(f"  report: {escape(report)}")
 
 
 def _scaling_table(scaling: Scaling) -> Table:
@@ -181,21 +176,21 @@ def _scaling_table(scaling: Scaling) -> Table:
     for c in scaling.configurations:
         ratio = found.get((c.label, c.mode))
         table.add_row(
-            escape(titled(c.label, c.mode)),
+            titled(c.label, c.mode),
             f"{c.global_batch:,}",
-            escape(interval(c.samples_per_second, ",.0f")),
+            interval(c.samples_per_second, ",.0f"),
             f"{number(c.per_unit.median, ',.0f')} a {c.unit}",
             *([""] * 4 if ratio is None else _speedup_cells(ratio)),
         )
     return table
 
 
-def _speedup_cells(ratio: Ratio) -> tuple[str, str, str, str]:
+def _speedup_cells(ratio: Ratio) -> tuple[str | Text, ...]:
     return (
-        escape(interval(ratio, ".2f", "x")),
+        interval(ratio, ".2f", "x"),
         number(ratio.efficiency, ".0%"),
         usual(ratio.expected),
-        f"{_KNOWN[ratio.conclusion == 'conclusive']} {ratio.conclusion}",
+        styled(f"{_KNOWN[ratio.conclusion == 'conclusive']} {escape(ratio.conclusion)}"),
     )
 
 
@@ -220,5 +215,5 @@ def _targets(targets: Sequence[Target]) -> Table:
         effort = (f"{t.seconds:,.2f}", f"{t.samples:,.0f}", f"{t.steps:,.0f}")
         if not t.reached:
             effort = (f"best {t.best:.4g}", "", "")
-        table.add_row(escape(titled(t.label, t.mode)), f"{t.quality} {t.target:g}", *effort)
+        table.add_row(titled(t.label, t.mode), f"{t.quality} {t.target:g}", *effort)
     return table

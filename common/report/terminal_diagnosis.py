@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from parity.common.base.terminal import Terminal, styled
 from parity.common.diagnosis.isolate import stages
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.report import diagnosis as words
-from parity.common.report.terminal import headline, say
+from parity.common.report.terminal import headline
 
 _MOST_BAD = 6  # tensors of one stage
 _MOST_OTHERS = 4  # tensors that a finding explains beside its first
@@ -33,68 +33,70 @@ _LEGEND = (
 _BESIDE = {"confirmed": "bold green", "likely": "yellow"}
 
 
-def print_diagnosis(diagnosis: Diagnosis, console: Console, shown: str | None) -> None:
+def print_diagnosis(diagnosis: Diagnosis, console: Terminal, shown: str | None) -> None:
     """When, where and why, in this order; `shown` says where the page lies."""
     who = f"{escape(diagnosis.candidate)} against {escape(diagnosis.reference)}"
-    say(console, headline(diagnosis.verdict, f"{escape(diagnosis.name)}, {who}"))
+    console.say(headline(diagnosis.verdict, f"{escape(diagnosis.name)}, {who}"))
     if diagnosis.verdict == "parity" and (diagnosis.steps or not diagnosis.stages):
-        say(console, f"  {words.traced(diagnosis)}")
+        console.say(f"  {escape(words.traced(diagnosis))}")
     else:
         _when(diagnosis, console)
         _where(diagnosis, console)
         _why(diagnosis, console)
     for note in diagnosis.notes:
-        say(console, f"note: {escape(note)}")
+        console.say(f"note: {escape(note)}")
     seconds = f"diagnosed in {diagnosis.seconds:.0f} s"
-    say(console, seconds if shown is None else f"{seconds}; report: {escape(shown)}")
+    console.say(seconds if shown is None else f"{seconds}; report: {escape(shown)}")
 
 
-def _when(diagnosis: Diagnosis, console: Console) -> None:
+def _when(diagnosis: Diagnosis, console: Terminal) -> None:
     when = diagnosis.when
     if when is None:
         return
-    say(console, f"\n[bold]When[/bold]   {when.place}")
+    console.print()
+    console.say(f"[bold]When[/bold]   {escape(when.place)}")
     for fact in when.evidence.split("; "):
-        say(console, f"       {escape(fact)}")
+        console.say(f"       {escape(fact)}")
     if when.searched:
-        say(console, f"       {escape(when.searched)}")
+        console.say(f"       {escape(when.searched)}")
 
 
-def _where(diagnosis: Diagnosis, console: Console) -> None:
+def _where(diagnosis: Diagnosis, console: Terminal) -> None:
     if not diagnosis.steps:
         _stages(diagnosis, console)
         return
-    say(
-        console,
-        f"\n[bold]Where[/bold]  each stage of {escape(diagnosis.candidate)} by itself: given what"
+    console.print()
+    console.say(
+        f"[bold]Where[/bold]  each stage of {escape(diagnosis.candidate)} by itself: given what"
         f" {escape(diagnosis.reference)} had before it",
     )
-    say(console, f"       {_LEGEND}")
+    console.say(f"       {_LEGEND}")
     deviating = {finding.step for finding in diagnosis.findings}
     for step in diagnosis.steps:
         if step.step in deviating or not diagnosis.findings:
             _print_tree(_StepTree(step, diagnosis.findings).tree, console)
         else:
-            say(console, _short(step))
+            console.say(_short(step))
 
 
-def _stages(diagnosis: Diagnosis, console: Console) -> None:
+def _stages(diagnosis: Diagnosis, console: Terminal) -> None:
     """Where no step was traced: each stage over all steps."""
     if not diagnosis.stages:
         return
     first = next((finding.stage for finding in diagnosis.findings), None)
-    say(console, "\n[bold]Where[/bold]  each stage over all steps, in the order of a step")
+    console.print()
+    console.say("[bold]Where[/bold]  each stage over all steps, in the order of a step")
     for stage in diagnosis.stages:
         at = f" [dim]first {When(stage.step, '').place}[/dim]" if stage.status == "differs" else ""
         flag = " [bold red]◀ the first[/bold red]" if stage.name == first else ""
-        say(console, f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
+        console.say(f"  {_MARK[stage.status]} {escape(stage.name):<16}{at} {escape(stage.text)}{flag}")
 
 
-def _print_tree(tree: Tree, console: Console) -> None:
+def _print_tree(tree: Tree, console: Terminal) -> None:
     # A tree is cut off at the console's width, whatever is said when printing it.
     width, console.width = console.width, _TREE_WIDTH
     try:
-        console.print(tree, highlight=False, soft_wrap=True)
+        console.print(tree, soft_wrap=True)
     finally:
         console.width = width
 
@@ -104,7 +106,7 @@ def _short(step: StepComparison) -> str:
     name = f"[bold]{words.step_name(step.step)}[/bold]"
     again = [stage.title for stage in stages.stages_of(step) if stage.status == "differs"]
     if again:
-        return f"{name}  {_MARK['differs']} {', '.join(again)}, as above"
+        return f"{name}  {_MARK['differs']} {escape(', '.join(again))}, as above"
     return f"{name}  {_MARK['agrees']} nothing differs by itself"
 
 
@@ -132,7 +134,7 @@ class _StepTree:
                 self._first.setdefault(finding.name, count)
             for tensor in finding.tensors:
                 self._explained[tensor.name].add(count)
-        self.tree = Tree(f"[bold]{words.step_name(step.step)}[/bold]")
+        self.tree = Tree(styled(f"[bold]{words.step_name(step.step)}[/bold]"))
         for stage in stages.stages_of(step):
             self._add(stage)
 
@@ -140,17 +142,17 @@ class _StepTree:
         line = f"{_MARK[stage.status]} {stage.title:<31}"
         entries = stage.injected or stage.as_trained
         if stage.status != "differs":
-            self.tree.add(f"{line} [dim]{stage.text}[/dim]")
+            self.tree.add(styled(f"{line} [dim]{escape(stage.text)}[/dim]"))
             return
         bad = [tensor for tensor in entries if not tensor.agrees]
         firsts = [tensor for tensor in bad if tensor.name in self._first]
         unclaimed = [tensor for tensor in bad if tensor.name not in self._explained]
         shown = {tensor.name for tensor in (*firsts, *unclaimed[:_MOST_BAD])}
-        line = f"{line} {stage.text}"
+        line = f"{line} {escape(stage.text)}"
         if shown:
-            self._grow(self.tree.add(line), _branched(entries), shown)
+            self._grow(self.tree.add(styled(line)), _branched(entries), shown)
         else:
-            self.tree.add(line + self._belonging(bad))
+            self.tree.add(styled(line + self._belonging(bad)))
 
     def _belonging(self, entries: Sequence[TensorComparison]) -> str:
         """', of finding 1', ', of findings 1, 3'; nothing where no finding has any."""
@@ -171,7 +173,7 @@ class _StepTree:
                     below, child = next(iter(child.below.items()))
                     part = f"{part}/{below}"
                 off = "".join(self._off(tensor) for tensor in child.here if not tensor.agrees)
-                self._grow(tree.add(f"{_MARK['differs']} {escape(part)}{off}"), child, shown)
+                self._grow(tree.add(styled(f"{_MARK['differs']} {escape(part)}{off}")), child, shown)
 
     def _fold(self, tree: Tree, parts: Sequence[tuple[str, _Branch]]) -> None:
         """One line for neighbours of which all agree, or each has something that is shown elsewhere."""
@@ -181,9 +183,13 @@ class _StepTree:
         if bad:
             said = words.amount(bad[0]) if len(entries) == 1 else f"{len(bad)} of {len(entries)} differ"
             said += self._belonging(bad)
-            tree.add(f"{_MARK['differs']} {escape(names)}  [dim]{said}[/dim]")
+            tree.add(styled(f"{_MARK['differs']} {escape(names)}  [dim]{escape(said)}[/dim]"))
         else:
-            tree.add(f"{_MARK['agrees']} {escape(names)}  [dim]{stages.agreeing_text(entries)}[/dim]")
+            tree.add(
+                styled(
+                    f"{_MARK['agrees']} {escape(names)}  [dim]{escape(stages.agreeing_text(entries))}[/dim]"
+                )
+            )
 
     def _off(self, tensor: TensorComparison) -> str:
         where = [] if tensor.replica is None else [f"replica {tensor.replica}"]
@@ -192,7 +198,7 @@ class _StepTree:
         count = self._first.get(tensor.name, 0)
         first = ", the first" if count == 1 else ""
         flag = f" [bold red]◀ finding {count}{first}[/bold red]" if count else ""
-        return f"  [red]{words.amount(tensor)}[/red]{beside}{flag}"
+        return f"  [red]{escape(words.amount(tensor))}[/red]{beside}{flag}"
 
 
 def _branched(entries: Sequence[TensorComparison]) -> _Branch:
@@ -211,23 +217,24 @@ def _kind(entries: Sequence[TensorComparison], shown: set[str]) -> str:
     return "shown" if any(tensor.name in shown for tensor in entries) else "known"
 
 
-def _why(diagnosis: Diagnosis, console: Console) -> None:
+def _why(diagnosis: Diagnosis, console: Terminal) -> None:
     if not diagnosis.findings and not diagnosis.settings and diagnosis.when is None:
         return
-    say(console, "\n[bold]Why[/bold]")
+    console.print()
+    console.say("[bold]Why[/bold]")
     if not diagnosis.findings and diagnosis.when is not None:
-        say(console, f"  {words.NOT_FOUND}")
+        console.say(f"  {words.NOT_FOUND}")
     for count, finding in enumerate(diagnosis.findings, start=1):
         _finding(count, finding, console)
     for text in diagnosis.settings:
-        say(console, f"  set differently  {escape(text)}")
+        console.say(f"  set differently  {escape(text)}")
 
 
-def _finding(count: int, finding: Finding, console: Console) -> None:
+def _finding(count: int, finding: Finding, console: Terminal) -> None:
     why = finding.explanation
     style = "" if why is None else _BESIDE[why.confidence]
     beside = "" if why is None else f"  [{style}]{why.confidence}[/{style}]"
-    say(console, f"  [bold]{count}. {escape(words.title(finding))}[/bold]{beside}")
+    console.say(f"  [bold]{count}. {escape(words.title(finding))}[/bold]{beside}")
     first = words.first_tensor(finding)
     on = f", on {words.replicas(finding.replicas)}" if finding.replicas else ""
     facts = {
@@ -249,4 +256,4 @@ def _finding(count: int, finding: Finding, console: Console) -> None:
         facts["evidence"] = why.evidence
         facts |= {"fix": why.fix} if why.fix else {}
     for name, text in facts.items():
-        say(console, f"     {name:<9} {escape(text)}")
+        console.say(f"     {name:<9} {escape(text)}")

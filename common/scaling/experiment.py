@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from rich.console import Console
 
 from parity.common.base.errors import RecordError, SpecError
 from parity.common.base.files import numbered_folders
+from parity.common.base.terminal import Terminal
 from parity.common.execution import session
 from parity.common.execution.checks import check_run
 from parity.common.execution.session import QUESTION, Job
@@ -138,7 +138,7 @@ def enlarged(spec: TrainSpec, times: int) -> TrainSpec:
     return override(spec, [f"global_batch_size={size}"]).resolved() if times > 1 else spec
 
 
-def run_scale(question: Question, folder: Path, console: Console) -> None:
+def run_scale(question: Question, folder: Path, console: Terminal) -> None:
     """Write a scaling session.
 
     Raises:
@@ -151,7 +151,7 @@ def run_scale(question: Question, folder: Path, console: Console) -> None:
     claim_folder(folder)
     write_json(folder / QUESTION, question.to_dict())
     for line in crowded(placements):
-        console.print(f"[dim]{line}[/dim]", highlight=False)
+        console.tell(line, "dim")
     stages = session.rounds(jobs, folder, question.rounds, phase_rounds=question.rounds)
     session.work(stages, folder, console)
 

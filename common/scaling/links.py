@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import SpecError
+from parity.common.base.files import unique_keys
 
 ALGORITHMS = ("ring", "tree", "recursive doubling", "recursive halving")
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
@@ -142,7 +143,7 @@ def _link(text: str) -> Link:
 def _from_collectives(path: Path) -> Link:
     """A link fitted to the rows of `parity collectives --json`."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
         ranks = int(data["ranks"])
         rows = [
             Measured(row["operation"], float(row["bytes"]), ranks, float(row["median_seconds"]))

@@ -26,7 +26,7 @@ def time_to_loss(configuration: Configuration, records: Sequence[RunRecord], tar
     The median of the last 9 steps, so that no lucky batch counts, at the last of them. Seconds are
     from the beginning of the first step, so that the warm-up counts.
     """
-    medians = [_running(record.loss) for record in records]
+    medians = [running_median(record.loss) for record in records]
     hits = [(record, np.flatnonzero(each <= target)) for record, each in zip(records, medians, strict=True)]
     reached = [_effort(record, int(at[0]) + WINDOW) for record, at in hits if len(at)]
     best = min((float(each.min()) for each in medians if len(each)), default=math.nan)
@@ -75,8 +75,8 @@ def _effort(record: RunRecord, steps: int) -> Effort:
     return seconds, counts, float(steps)
 
 
-def _running(loss: Numbers) -> Numbers:
-    """The median of each window of losses; one that is not finite counts as infinite."""
+def running_median(loss: Numbers) -> Numbers:
+    """Return the median of each window of losses, float64 (windows,); one that is not finite counts as infinite."""
     if len(loss) < WINDOW:
         return np.empty(0)
     finite = np.where(np.isfinite(loss), loss, np.inf)

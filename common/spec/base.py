@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from parity.common.base.errors import SpecError
 
@@ -35,6 +35,13 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     conventions: ClassVar[Conventions] = {}
+
+    @model_validator(mode="after")
+    def _texts_are_printable(self) -> Self:
+        for name, value in self.__dict__.items():
+            if isinstance(value, str | tuple | dict):
+                _check_text(value, name)
+        return self
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -73,6 +80,18 @@ class Spec(BaseModel):
     def earlier_hash(self) -> str:
         """The `content_hash` of version 0.1, which depends on where files are."""
         return _hash(self.to_dict())
+
+
+def _check_text(value: Any, name: str) -> None:
+    """Raise ValueError for text that would write more on a terminal than itself, or break a line of a script or a manifest."""
+    if isinstance(value, str):
+        if not value.replace("\t", "").isprintable():  # a tab may separate columns
+            raise ValueError(f"{name} has control characters: {value[:80]!a}")
+    elif isinstance(value, dict):
+        _check_text((*value, *value.values()), name)
+    elif isinstance(value, tuple):
+        for item in value:
+            _check_text(item, name)
 
 
 def _hash(data: Any) -> str:
@@ -171,7 +190,7 @@ def _kinds(context: Mapping[str, Any], value: Any) -> str:
     return (
         f"needs a kind, {text}, received {_short(value)}"
         if given is None
-        else f"unknown kind {given!r}; {text}"
+        else f"unknown kind {_short(given)}; {text}"
     )
 
 

@@ -173,13 +173,25 @@ REFUSALS: dict[str, dict[str, str]] = {
         "tensorflow compile replicas": "sums over the replicas, which XLA cannot; set its statistics to per_replica,"
         " or leave out compile",
     },
+    "stock_precision": {
+        "imported": "is set where a model is built, and this one is imported; leave it out",
+        "activity_penalty": "would sum the activities of {activity_penalty!r} in low precision; leave one of them out",
+        "tensorflow recurrent": "rounds in {recurrent!r} in another order than Keras's own layer; take precision"
+        " bfloat16_mixed, or leave one of them out",
+        _DIVIDING: "was not tried with strategy {strategy}; take ddp, fsdp1 or fsdp2",
+    },
+    "stock_dropout": {
+        "imported": "is set where a model is built, and this one is imported; leave it out",
+        "checkpoint": "would have blocks computed again with other masks; leave out checkpoint",
+        "resume": "begins anew with each process, so that a resumed run has other masks; leave one of them out",
+    },
     "whole_tensors": {
         "zero_redundancy|deepspeed": f"{_WHOLE_TENSORS} another optimizer, or strategy ddp, fsdp1 or fsdp2",
     },
     # The ranks of zero_redundancy clip whole gradients, before each updates its share of the tensors.
     "clip_norm": {"deepspeed": f"{_WHOLE_TENSORS} clip_global_norm, or strategy ddp, fsdp1 or fsdp2"},
     "taps": _LAYER_BY_LAYER,
-    "replay": _LAYER_BY_LAYER,
+    "replay": {**_LAYER_BY_LAYER, "stock": "of what each framework does in its own way nothing is explained"},
     "phase_repeats": {
         **_OWNS_LOOP,
         "tensorflow compile": f"{_ITS_PARTS} compile",
@@ -242,6 +254,8 @@ _REFUSED = {
     "imported": "the model is imported: ",
     **dict.fromkeys(("loss_scale", "low_precision", "float8_mixed", "float64"), "precision {precision}: "),
     "global_statistics": "batch norm {global_statistics!r} ",
+    "stock_precision": "stock {stock_precision} ",
+    "stock_dropout": "stock dropout ",
     "whole_tensors": "optimizer.kind {whole_tensors!r} ",
     "clip_norm": "optimizer.clip_norm {clip_norm:g} ",
     "taps": "cannot be tapped: ",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.common.base.errors import SpecError
-from parity.common.base.files import naming_os_errors
+from parity.common.base.files import naming_os_errors, unique_keys
 from parity.common.spec.model import walk
 from parity.common.spec.placement import Placement
 from parity.common.spec.strategies import DeepSpeed
@@ -107,7 +107,7 @@ def _defaults(spec: TrainSpec) -> dict[str, Any]:
 def _read(path: str) -> dict[str, Any]:
     try:
         with naming_os_errors(SpecError, f"{path}: the DeepSpeed configuration cannot be read"):
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            found = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except ValueError as error:
         raise SpecError(f"{path}: not JSON: {error}") from None
     if not isinstance(found, dict):

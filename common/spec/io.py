@@ -38,14 +38,6 @@ def load_spec(path: Path) -> TrainSpec:
     return TrainSpec.parse(data)
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object's contents, for `object_pairs_hook`; raises ValueError for a key that is given twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
-
-
 def dump_yaml(spec: Spec) -> str:
     """The spec as YAML, every field written out."""
     return dump_plain(spec.to_dict())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from parity.common.spec.base import NonNegativeInt, PositiveInt, Spec
 from parity.common.spec.layers import AnyLayer, Imported, LayerSpec, Node, Sequential, Shape
+from parity.common.spec.layers.containers import Container
 from parity.common.spec.layers.shifts import mark_shifts
+
+# The largest recipe has some hundred. Of more, each command would be at work for minutes.
+MOST_LAYERS = 20_000
 
 
 class ModelSpec(Spec):
@@ -23,6 +27,15 @@ class ModelSpec(Spec):
     pad_id: NonNegativeInt | None = Field(
         default=None, description="the token that is padding: masked layers and losses leave its places out"
     )
+
+    @model_validator(mode="after")
+    def _not_endless(self) -> ModelSpec:
+        count = _count(self.layers)
+        if count > MOST_LAYERS:
+            raise ValueError(
+                f"{count} layers with those that are repeated; a model has at most {MOST_LAYERS}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _padding_is_a_token(self) -> ModelSpec:
@@ -48,10 +61,20 @@ class ModelSpec(Spec):
 
     def tree(self) -> Node:
         """The layers in their places; the root's path is empty."""
-        return mark_shifts(Sequential(layers=self.layers).node("", self.input_shape))
+        # Not validated once more: the layers are, and this is asked often.
+        root = Sequential.model_construct(layers=self.layers)
+        return mark_shifts(root.node("", self.input_shape))
 
     def output_shape(self) -> Shape:
         return self.tree().output_shape
+
+
+def _count(layers: Iterable[LayerSpec]) -> int:
+    """How many layers there are with all in them, each as often as it is repeated."""
+    return sum(
+        1 + _count(layer.layers) * getattr(layer, "times", 1) if isinstance(layer, Container) else 1
+        for layer in layers
+    )
 
 
 def _all_layers(value: object) -> Iterator[LayerSpec]:

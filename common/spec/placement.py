@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from operator import index
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -19,6 +20,9 @@ _HEAD = ("framework", "strategy", "replicas", "options")
 # ((first epoch, micro-batches), ...)
 Accumulation = tuple[tuple[int, int], ...]
 
+# Of more, a machine would be at work for minutes before it could say that it has them not.
+MOST_REPLICAS, MOST_THREADS, MOST_TOGETHER, MOST_MICRO_BATCHES = 1 << 16, 1 << 12, 1 << 16, 1 << 16
+
 
 def _accumulation(value: Any) -> Any:
     """8, or {0: 8, 5: 4}, as pairs of (first epoch, micro-batches)."""
@@ -26,15 +30,21 @@ def _accumulation(value: Any) -> Any:
         raise ValueError("must be a number of micro-batches, or {epoch: micro-batches}")
     if isinstance(value, int):
         value = {0: value}
-    pairs = sorted(value.items()) if isinstance(value, dict) else value
     try:
-        epochs = [int(epoch) for epoch, _ in pairs]
-        counts = [int(count) for _, count in pairs]
-    except (TypeError, ValueError):
+        pairs = [
+            (int(epoch), index(count))
+            for epoch, count in (value.items() if isinstance(value, dict) else value)
+        ]
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number of micro-batches, or {epoch: micro-batches}") from None
+    if isinstance(value, dict):
+        pairs.sort()
+    epochs, counts = [epoch for epoch, _ in pairs], [count for _, count in pairs]
     if not epochs or epochs[0] != 0 or sorted(set(epochs)) != epochs or min(counts) < 1:
         raise ValueError("must say at least 1 micro-batch from epoch 0 on, later epochs in order")
-    return tuple(zip(epochs, counts, strict=True))
+    if max(counts) > MOST_MICRO_BATCHES:
+        raise ValueError(f"must be at most {MOST_MICRO_BATCHES} micro-batches")
+    return tuple(pairs)
 
 
 class Placement(Spec):
@@ -43,7 +53,7 @@ class Placement(Spec):
     framework: Framework
     strategy: str = Field(description="how replicas share the work")
     replicas: PositiveInt = Field(
-        default=1, description="copies of the model; the global batch is split over them"
+        default=1, le=MOST_REPLICAS, description="copies of the model; the global batch is split over them"
     )
     options: SerializeAsAny[Options] = Field(
         default=Options(), description="what the strategy leaves to choose"
@@ -54,31 +64,36 @@ class Placement(Spec):
     launcher: Literal["local", "mp_spawn", "torchrun", "environment", "srun", "kubernetes"] = Field(
         default="local", description="what starts the processes; local: the run itself"
     )
-    nodes: PositiveInt = Field(default=1, description="machines that the replicas are spread over evenly")
+    nodes: PositiveInt = Field(
+        default=1, le=MOST_REPLICAS, description="machines that the replicas are spread over evenly"
+    )
     accumulation: Annotated[Accumulation, BeforeValidator(_accumulation)] = Field(
         default=((0, 1),), description="micro-batches a local batch is cut into; by epoch: {0: 8, 5: 4}"
     )
     device: Literal["auto", "cpu", "gpu"] = Field(
         default="auto", description="auto: GPUs where there are enough"
     )
-    threads_per_replica: PositiveInt = Field(default=1, description="CPU threads of each replica")
+    threads_per_replica: PositiveInt = Field(
+        default=1, le=MOST_THREADS, description="CPU threads of each replica"
+    )
     pin: bool = Field(default=False, description="bind each replica's threads to their own cores")
     sample_order_seed: NonNegativeInt | None = Field(
         default=None, description="permute every global batch: the same samples summed in another order"
     )
     compile: bool = Field(default=False, description="torch.compile, or XLA for TensorFlow")
     steps_per_call: PositiveInt = Field(
-        default=1, description="steps that one call of the graph takes (TensorFlow)"
+        default=1, le=MOST_TOGETHER, description="steps that one call of the graph takes (TensorFlow)"
     )
     loader_workers: NonNegativeInt = Field(
         default=0,
+        le=MOST_THREADS,
         description="processes or threads per replica that prepare batches; 0: none besides its own",
     )
     prefetch_batches: PositiveInt = Field(
-        default=2, description="batches that each loader worker prepares ahead"
+        default=2, le=MOST_TOGETHER, description="batches that each loader worker prepares ahead"
     )
     timeout_seconds: PositiveInt = Field(
-        default=120, description="a collective, or a start, that takes longer ends the run"
+        default=120, le=10_000_000, description="a collective, or a start, that takes longer ends the run"
     )
 
     @model_validator(mode="before")

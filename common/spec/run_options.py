@@ -33,7 +33,10 @@ class RunOptions(Spec):
     stop_at_step: PositiveInt | None = Field(
         default=None, description="end after this many steps; the schedule stays that of the spec"
     )
-    recording: Literal["full", "off"] = Field(default="full", description="off: only timings, for benchmarks")
+    recording: Literal["full", "curve", "off"] = Field(
+        default="full",
+        description="curve: losses, timings and the evaluation, without states; off: only timings, for benchmarks",
+    )
     digests: bool = Field(
         default=False, description="record a digest of every replica's parameters after each step"
     )
@@ -48,6 +51,11 @@ class RunOptions(Spec):
     )
     save: Saving | None = Field(default=None, description="when to keep a checkpoint; none: never")
     resume: str | None = Field(default=None, description="folder of the checkpoint to resume from")
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a run keeps its initial and its final state, and the gradients of its first update."""
+        return self.recording != "curve"
 
     def steps_of(self, spec_steps: int) -> int:
         """How many of a spec's steps this run takes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from parity.common.base.errors import SpecError
@@ -13,6 +15,7 @@ from parity.common.spec.model import ModelSpec, walk
 from parity.common.spec.optimizers import OptimizerSpec
 from parity.common.spec.precision import LOW, NUDGE, LossScale, Precision
 from parity.common.spec.schedules import Constant, ScheduleSpec
+from parity.common.spec.stock import MIXED, StockMode
 
 
 class TrainSpec(Spec):
@@ -35,6 +38,10 @@ class TrainSpec(Spec):
     loss_scale: LossScale | None = Field(
         default=None, description="of float16_mixed; its convention where not given"
     )
+    stock: tuple[StockMode, ...] = Field(
+        default=(),
+        description="what each framework does in its own way; no proof covers it, 'parity study' does",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSpec:
@@ -55,9 +62,35 @@ class TrainSpec(Spec):
             raise ValueError(
                 f"tf32 is a way to compute float32 products, and precision is '{self.precision}'"
             )
-        if self.loss_scale is not None and self.precision != "float16_mixed":
+        if self.loss_scale is not None and not self.scales_loss:
             raise ValueError(f"loss_scale belongs to float16_mixed, and precision is '{self.precision}'")
+        if len(set(self.stock)) < len(self.stock) or len({*MIXED} & {*self.stock}) > 1:
+            raise ValueError(
+                f"stock {', '.join(self.stock)}: each mode once, and one mixed precision at most"
+            )
+        if self.stock_precision and (self.precision != "float32" or self.tf32):
+            raise ValueError(
+                f"stock {self.stock_precision} keeps weights in float32; precision must be float32, without tf32, and is"
+                f" '{self.precision}'"
+            )
         return self
+
+    @property
+    def stock_precision(self) -> str | None:
+        """The mixed precision that each framework computes in by its own rules, by Keras's name; None: not so."""
+        return next((mode for mode in self.stock if mode in MIXED), None)
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients could vanish in float16, so that the loss is scaled."""
+        return self.precision == "float16_mixed" or self.stock_precision == "mixed_float16"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data with every field; without stock modes as it was before there were any."""
+        found = super().to_dict()
+        if not self.stock:
+            del found["stock"]
+        return found
 
     @property
     def master_dtype(self) -> str:
@@ -97,7 +130,7 @@ class TrainSpec(Spec):
     def resolved(self) -> TrainSpec:
         """This spec with every convention written out; what trainers, digests and records use."""
         spec = self
-        if self.precision == "float16_mixed" and self.loss_scale is None:
+        if self.scales_loss and self.loss_scale is None:
             spec = self.model_copy(update={"loss_scale": LossScale()})
         return spec.resolve(self.convention)
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from parity.common.base import rng
 from parity.common.base.errors import RecordError, SpecError, check_printable
-from parity.common.base.files import replacing
+from parity.common.base.files import replacing, unique_keys
 from parity.common.data.files import hash_of, located
 from parity.common.reference import initial_slots
 from parity.common.reference.optimizers import InitialSlot
@@ -163,7 +163,7 @@ def _mapped(path: Path) -> State:
         pass  # it says whether the file is whole, and all offsets inside
     buffer = np.memmap(path, np.uint8, mode="r")
     start = 8 + int(buffer[:8].view("<u8")[0])
-    header = json.loads(buffer[8:start].tobytes())
+    header = json.loads(buffer[8:start].tobytes(), object_pairs_hook=unique_keys)
     header.pop("__metadata__", None)
     return {
         name: np.ndarray(entry["shape"], _type_of(entry["dtype"]), buffer, start + entry["data_offsets"][0])

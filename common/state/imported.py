@@ -28,6 +28,8 @@ from parity.common.spec.optimizers import Adafactor, Lamb, Muon, OptimizerBase
 from parity.common.state.canonical import State, slot_name
 
 Arrays = dict[str, Array]
+# So many samples a model is called with when it is built.
+PROBED = 2
 
 
 class ImportedStateAdapter:
@@ -334,11 +336,11 @@ def one_input(function: Callable[..., Any], named: Collection[str], target: Targ
 
 
 def probed_shape(shape: tuple[int, ...], spec: TrainSpec, target: Target) -> None:
-    """Raise ExternalModelError where two samples give outputs of another shape than the spec says."""
-    expected = (2, *spec.model.output_shape())
+    """Raise ExternalModelError where `PROBED` samples give outputs of another shape than the spec says."""
+    expected = (PROBED, *spec.model.output_shape())
     if shape != expected:
         raise ExternalModelError(
-            f"{target} gives outputs of shape {shape} for 2 samples of shape {spec.model.input_shape}, the spec"
+            f"{target} gives outputs of shape {shape} for {PROBED} samples of shape {spec.model.input_shape}, the spec"
             f" says {expected}"
         )
 

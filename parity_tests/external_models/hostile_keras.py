@@ -138,6 +138,17 @@ class Casting(keras.Model):
         return self.fc(keras.ops.cast(x, "float32")) + keras.ops.cast(keras.ops.sum(x), "float32")
 
 
+def causal():
+    return keras.Sequential([keras.Input((5, 2)), layers.Conv1D(3, 2, padding="causal", name="conv")])
+
+
+class Mixed(Casting):
+    """Casts to float32 by what nobody sees."""
+
+    def call(self, x):
+        return self.fc(x) + tf.raw_ops.Cast(x=keras.ops.sum(x), DstT=1)
+
+
 def not_a_number():
     return keras.Sequential(
         [keras.Input((4,)), layers.Dense(3, name="fc"), layers.Lambda(keras.ops.log, name="log")]

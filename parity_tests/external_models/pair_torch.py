@@ -151,10 +151,16 @@ class Dropped(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.drop, self.last = nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)
+        self.first, self.act, self.drop, self.last = (
+            nn.Linear(6, 8),
+            nn.Tanh(),
+            nn.Dropout(0.5),
+            nn.Linear(8, 3),
+        )
 
     def forward(self, x):
-        return self.last(self.drop(torch.tanh(self.first(x))))
+        ones = torch.ones(6, dtype=torch.float32).diag() * (x == x).float().amin()
+        return self.last(self.drop(self.act(self.first(x.to(torch.float) @ ones))))
 
 
 class Between(nn.Module):

@@ -333,3 +333,15 @@ def strided() -> keras.Model:
     x = keras.Input((8, 8, 3))
     y = layers.Conv2D(4, 3, strides=2, padding="same", name="strided")(x)
     return keras.Model(x, layers.Dense(5, name="head")(layers.GlobalAveragePooling2D(name="mean")(y)))
+
+
+def scored() -> keras.Model:
+    """Attention without a scale, a gate, shares of a whole, and logarithms that keep the sign."""
+    x = keras.Input((7, 6))
+    query, key = (layers.Dense(5, name=name)(x) for name in ("query", "key"))
+    y = ops.softmax(ops.matmul(query, ops.transpose(key, (0, 2, 1))), axis=-1)
+    y = layers.Dense(4, name="read")(ops.matmul(y, x)) * layers.Dense(4, name="gate")(x)
+    y = ops.exp(layers.Dense(5, name="first")(y))
+    y = layers.Dense(6, name="second")(y / ops.sum(y, axis=-1, keepdims=True))
+    y = layers.Dense(4, name="third")(ops.sign(y) * ops.log1p(ops.abs(y)))
+    return keras.Model(x, layers.Dense(3, name="head")(ops.mean(y, axis=1)))

@@ -33,7 +33,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         valid = (x != 0).any(-1)
-        y = self.norm(self.embedded(x))
+        y = self.embedded(x)
+        y = self.norm(y.detach() if "stopped" in self.wrong else y)
         hidden = valid if "inverted" in self.wrong else ~valid
         scores = self.score(y).squeeze(-1)
         scores = scores.masked_fill(hidden, -1e9)
@@ -480,17 +481,19 @@ class Product(nn.Module):
 
 
 class GainedNorm(nn.Module):
-    """A layer norm; quotient: the gain is divided by the deviation's inverse."""
+    """A layer norm. wrong: 'quotient', the gain is divided by the deviation's inverse; 'gain', it is left out."""
 
-    def __init__(self, quotient: bool) -> None:
+    def __init__(self, wrong: str) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
-        self.quotient = quotient
+        self.wrong = wrong
 
     def forward(self, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
         inverse = torch.rsqrt(variance + 1e-5)
-        scale = self.weight / inverse if self.quotient else self.weight * inverse
+        if "gain" in self.wrong:
+            return (x - mean) * inverse + self.bias
+        scale = self.weight / inverse if "quotient" in self.wrong else self.weight * inverse
         return (x - mean) * scale + self.bias
 
 
@@ -499,7 +502,7 @@ class Gained(nn.Module):
         super().__init__()
         self.wrong = wrong
         self.product, self.other = Product(), nn.Linear(5, 8)
-        self.norm, self.head = GainedNorm("quotient" in wrong), nn.Linear(8, 3)
+        self.norm, self.head = GainedNorm(wrong), nn.Linear(8, 3)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         other = self.other(torch.ones_like(z) if "input" in self.wrong else z)
@@ -520,3 +523,22 @@ class Strided(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.strided(self.pad(x)).mean((2, 3)))
+
+
+class Scored(nn.Module):
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.query, self.key, self.read, self.gate = (nn.Linear(6, n) for n in (5, 5, 4, 4))
+        self.first, self.second, self.third = nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).transpose(1, 2)
+        y = self.read((scores if "softmax" in self.wrong else scores.softmax(-1)) @ x)
+        y = self.first(y + self.gate(x) if "sum" in self.wrong else y * self.gate(x)).exp()
+        y = self.second(y / (y if "whole" in self.wrong else y.sum(-1, keepdim=True)))
+        y = self.third(
+            torch.copysign(*((y, y.abs().log1p()) if "sign" in self.wrong else (y.abs().log1p(), y)))
+        )
+        return self.head(y.mean(1))

@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from parity.common.data import augment, plan
+from parity.common.data import augment, plan, sources
 from parity.common.data.plan import BatchPlan
 from parity.common.data.samples import Samples
 from parity.torch_impl import data
@@ -136,4 +137,16 @@ def inputs_in_float32() -> Iterator[None]:  # 33
         return inputs.astype(np.float32).astype(inputs.dtype), targets
 
     with patch.object(Samples, "rows", rows):
+        yield
+
+
+@fault
+def one_replica_not_augmented() -> Iterator[None]:
+    real = sources.augmented
+
+    def augmented(spec: Any, *rest: Any) -> Any:
+        plain = dist.is_initialized() and dist.get_rank() == 1
+        return real(spec.model_copy(update={"augment": ()}) if plain else spec, *rest)
+
+    with patch.object(sources, "augmented", augmented):
         yield

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from parity.common import reference
 from parity.common.execution.hooks import Hook
+from parity.common.reference import schedules
 from parity.common.spec.optimizers import SGD, Adam, AdamW
 from parity.torch_impl import optimizers, strategy
 from parity.torch_impl.optimizers.descent import sgd
@@ -266,6 +267,36 @@ def learning_rate_off_by_two_percent() -> Iterator[None]:  # none that is record
         return {name: given[name] * 1.02 for name in ("learning_rate", "step_size") if name in given}
 
     with _other_scalars(change):
+        yield
+
+
+# So small that a study of seeds has to find them.
+@fault
+def learning_rate_off_by_three_percent() -> Iterator[None]:
+    def change(_: Any, given: Any) -> dict[str, float]:
+        return {name: given[name] * 1.03 for name in ("learning_rate", "step_size") if name in given}
+
+    with _other_scalars(change):
+        yield
+
+
+@fault
+def second_moment_decays_otherwise() -> Iterator[None]:
+    def changed(spec: Any) -> Any:
+        return spec.model_copy(update={"beta_2": 0.99})
+
+    real = schedules.step_scalars
+    scalars = patch.object(schedules, "step_scalars", lambda spec, *rest: real(changed(spec), *rest))
+    with scalars, hooked(optimizer=lambda _, part, spec, *rest: part(changed(spec), *rest)):
+        yield
+
+
+@fault
+def weight_decay_doubled() -> Iterator[None]:
+    def changed(spec: Any) -> Any:
+        return spec.model_copy(update={"weight_decay": 2 * spec.weight_decay})
+
+    with hooked(optimizer=lambda _, part, spec, *rest: part(changed(spec), *rest)):
         yield
 
 

@@ -677,6 +677,10 @@ FAULTS = [
     ),
     # none of the list
     fault("a_rank_crashes", None, Own("test_runs.py"), Own("test_stop.py")),
+    fault("learning_rate_off_by_three_percent", None, Own("test_study_faults.py")),
+    fault("second_moment_decays_otherwise", None, Own("test_study_faults.py")),
+    fault("weight_decay_doubled", None, Own("test_study_faults.py")),
+    fault("one_replica_not_augmented", None, Own("test_study_faults.py")),
     fault("compiled_pass_changed", None, Own("test_compile_torch.py")),
     fault("gradient_infinite_on_rank_one", None, Own("test_precision.py")),
     fault("backward_of_fabric_doubled", None, Own("test_engines_torch.py", "backward_of_{engine}_doubled")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -273,6 +274,49 @@ def spoiled_placement(dice: random.Random) -> str:
     return text
 
 
+WORDS = [
+    "", "-", "--", "0", "-1", "9" * 40, "1e9", "nan", "None", "true", "a=b", "=", "\x00", "\x1b[2J", "[/]", "é\udcff",
+    "../../..", "/dev/null", "/dev/full", "-h", "--help", "--version", "--flagfile=/etc/hostname", "--verbosity=x", "--set",
+    "seed=1", "steps=0", "model.layers.0.units=-1", "optimizer={kind: adam", "a.b.c=1", "torch:ddp:2", "tf:mirrored:0",
+]  # fmt: skip
+# Commands that need no framework, with what they are usually given; {} is a record, a run or nothing.
+COMMANDS = [
+    ["compare", "{}", "{}", "--checks"],
+    ["compare", "--baseline", "{}", "{}", "--threshold", "0.1"],
+    ["steps", "{}", "--first", "1", "--last", "3", "--format", "csv"],
+    ["report", "{}"],
+    ["plan", "--recipe", "digits_mlp", "--replicas", "2", "--steps", "1", "--first-step", "3", "--json"],
+    ["show", "digits_mlp", "--set", "steps=3", "--format", "yaml"],
+    ["advise", "--recipe", "digits_mlp", "--gpus", "2", "--gpu-memory", "8GB", "--nodes", "1", "--headroom", "0.1"],
+    ["submit", "--recipe", "digits_mlp", "--nodes", "2", "--tasks-per-node", "1", "--dry-run", "--placement", "torch:ddp"],
+    ["manifest", "--recipe", "digits_mlp", "--placement", "torch:ddp:2", "--kind", "job", "--image", "x"],
+    ["checkpoint", "verify", "{}"],
+    ["checkpoint", "list", "{}"],
+    ["status", "{}"],
+    ["run", "--recipe", "digits_mlp", "--replicas", "0", "--placement", "torch:single:1"],
+    ["scale", "--recipe", "digits_mlp", "--replicas", "0", "--rounds", "1", "--mode", "weak"],
+    ["collectives", "--ranks", "0", "--sizes", "1KiB", "--operations", "all_reduce"],
+]  # fmt: skip
+
+
+def spoiled_flags(dice: random.Random, folders: list[Path]) -> list[str]:
+    """A command line with words left out, exchanged, doubled or replaced by others."""
+    words = [str(dice.choice(folders)) if word == "{}" else word for word in dice.choice(COMMANDS)]
+    for _ in range(dice.choice((0, 1, 1, 2, 3))):
+        at = dice.randrange(1, len(words) + 1)
+        word = dice.choice([dice.choice(WORDS), dice.choice(words), dice.choice(dice.choice(COMMANDS))])
+        deed = dice.choice(("inserted", "replaced", "removed", "joined"))
+        if deed == "inserted" or at == len(words):
+            words.insert(at, word)
+        elif deed == "replaced":
+            words[at] = word
+        elif deed == "removed":
+            del words[at]
+        else:
+            words[at] = f"{words[at]}={word}"
+    return words
+
+
 def corrupt_folder(dice: random.Random, root: Path, other: Path) -> str:
     """Do something to a file under `root`, `other` being a folder alike; says what and to which."""
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
@@ -294,10 +338,49 @@ def corrupt_folder(dice: random.Random, root: Path, other: Path) -> str:
             what = f"{what}, forged"
         path.write_text(json.dumps(data))
         return f"{name}: {what}"
-    deed = dice.choice(list(BYTES))
     data = path.read_bytes()
+    if path.suffix == ".safetensors" and dice.random() < 0.4:
+        what, data = changed_tensors(dice, data)
+        path.write_bytes(data)
+        return f"{name}: {what}"
+    deed = dice.choice(list(BYTES))
     path.write_bytes(BYTES[deed](dice, data) if data else b"x")
     return f"{name}: {deed}"
+
+
+def changed_tensors(dice: random.Random, data: bytes) -> tuple[str, bytes]:
+    """A safetensors file whose header says something else of one tensor; and what was done."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    name = dice.choice([key for key in header if key != "__metadata__"])
+    entry, (start, stop) = header[name], header[name]["data_offsets"]
+    deeds = {
+        "type": {
+            "dtype": dice.choice(
+                ("F8_E4M3", "F8_E5M2", "BF16", "F16", "F32", "I8", "U64", "BOOL", "F4", "", None)
+            )
+        },
+        "shape": {"shape": dice.choice(([], [0], [-1], [1 << 62], [2] * 70, [1.5], None, [len(rest)]))},
+        "offsets": {
+            "data_offsets": dice.choice(
+                ([0, 0], [stop, start], [0, len(rest) + 8], [-8, 0], [1 << 62] * 2, [])
+            )
+        },
+    }
+    deed = dice.choice([*deeds, "name", "twice", "metadata"])
+    if deed in deeds:
+        header[name] = {**entry, **deeds[deed]}
+    elif deed == "name":
+        header[dice.choice(("a\nb", "\x1b[2J", "", "../x", "__metadata__", f"{name}/more"))] = header.pop(
+            name
+        )
+    elif deed == "metadata":
+        header["__metadata__"] = dice.choice(({}, {"a": 1}, [], "x", {"a": {"b": "c"}}))
+    text = json.dumps(header)
+    if deed == "twice":
+        text = f"{text[:-1]}, {json.dumps(name)}: {json.dumps(entry)}}}"
+    said = text.encode()
+    return f"{deed} of {name} in the header", struct.pack("<Q", len(said)) + said + rest
 
 
 def _forged(data: dict[str, Any]) -> bool:

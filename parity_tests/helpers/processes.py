@@ -136,6 +136,22 @@ def runs(pid: int) -> bool:
         return False
 
 
+def ranks_of(session: int, run: Path) -> dict[str, int]:
+    """Process ids of the ranks of a run, by 'rank 0', among the processes of a session: those that write its logs."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((path / "stat").read_text().rpartition(")")[2].split()[3]) != session:
+                continue
+            output, line = Path(os.readlink(path / "fd" / "1")), (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        # One that TensorFlow waits with for the others writes there as well.
+        if output.name.startswith("rank_") and run in output.parents and b"watchdog" not in line:
+            found[output.stem.replace("_", " ")] = int(path.name)
+    return found
+
+
 def wait_until(otherwise: str, true: Callable[[], object]) -> None:
     """Wait for something to come true; a test that waits in vain fails with `otherwise`."""
     deadline = time.monotonic() + SECONDS

@@ -102,7 +102,8 @@ class Run:
         numbers = np.column_stack([loss_sums, counts, rates, norms])
         evaluated = spec.data.eval_samples
         evaluation = (0.7 * evaluated, evaluated, evaluated // 2)
-        return cls(spec, placement, numbers, ids, _states(spec, len(steps), random), evaluation, *more)
+        states = _states(spec, len(steps), random) if more[0].keeps_states else {}
+        return cls(spec, placement, numbers, ids, states, evaluation, *more)
 
     def copy(self, run: Placement | RunConfig | None = None) -> Run:
         """An independent copy; under another placement the samples are split anew."""
@@ -154,7 +155,8 @@ class Run:
         for step in range(len(self.numbers)):
             self.write_step(writer, step)
         for which in STATES if finished else STATES[:2]:
-            save_state(folder / f"{which}.safetensors", self.states[which])
+            if self.options.keeps_states:
+                save_state(folder / f"{which}.safetensors", self.states[which])
         if finished:
             writer.finish(self.evaluation)
         else:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -37,17 +38,20 @@ class Peer:
     """One framework process. Use as a context manager."""
 
     def __init__(self, framework: str, log: Path) -> None:
-        self.framework = framework
-        with open(log, "ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "parity_tests.peers", framework],
+        self.framework, self._log = framework, log
+        self._process = self._start()
+        self._thread = ThreadPoolExecutor(1, framework)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with open(self._log, "ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "parity_tests.peers", self.framework],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
             )
-        self._thread = ThreadPoolExecutor(1, framework)
 
     def begin(self, function: str, facts: dict[str, Any], arrays: Arrays) -> Future[Arrays]:
         """Have `module:function` of this framework's files computed, without waiting for it.
@@ -62,8 +66,16 @@ class Peer:
 
     def _call(self, function: str, facts: dict[str, Any], arrays: Arrays) -> Arrays:
         assert self._process.stdin is not None and self._process.stdout is not None
-        _send(self._process.stdin, {"function": function, "facts": facts}, arrays)
-        answer, results = _receive(self._process.stdout)
+        try:
+            _send(self._process.stdin, {"function": function, "facts": facts}, arrays)
+            answer, results = _receive(self._process.stdout)
+        except (EOFError, BrokenPipeError):
+            # One test's failure: those after it have a new process.
+            gone, self._process = self._process, self._start()
+            gone.stdout.close()
+            with suppress(BrokenPipeError):
+                gone.stdin.close()
+            raise PeerError(f"{self.framework} {function}: the process ended with {gone.wait()}") from None
         if "error" in answer:
             raise PeerError(f"{self.framework} {function}: {answer['error']}")
         return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from parity.common.data.plan import BatchPlan
 from parity.common.spec import Placement, TrainSpec
 from parity.common.state.canonical import initial_state
 from parity.torch_impl import data, runtime, state
+from parity.torch_impl.layers.products import low_of, set_low
 from parity.torch_impl.model import build_model
 from parity.torch_impl.optimizers import build_optimizer
 from parity.torch_impl.step import Step
@@ -74,6 +76,9 @@ def measure(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     # As on the GPUs that the adviser is asked about: only on a CPU are tensors joined.
     strategy.joins = False
     model = build_model(spec, strategy)
+    # So, too, are kernels of low types used, which some CPUs round otherwise.
+    if (low := low_of(spec, gpu=False)) is not None:
+        set_low(model.module, replace(low, native=True))
     if facts.get("checkpoint"):
         wrap_blocks(model.module, Checkpointed)
     optimizer = build_optimizer(spec.optimizer, model, strategy)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parity.common.execution.pass_context import Context
+from parity.torch_impl.layers.random import keep_mask
 from parity_tests.peers import Arrays
 
 
@@ -47,19 +51,57 @@ class Recurrent(nn.Module):
 def train(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """The loop of every tutorial on the batches in order; the state dict afterwards.
 
-    facts: model, optimizer, options, batch_size.
+    facts: model, optimizer, options, batch_size; low: a type to autocast a float32 model to; channels_last:
+        whether images are laid out so.
     arrays: inputs (NCHW) and targets, one batch after the other, and the state dict's tensors.
     """
-    model = {"cnn": cnn, "mlp": mlp, "recurrent": Recurrent}[facts["model"]]().double()
+    low = facts.get("low")
+    model = {"cnn": cnn, "mlp": mlp, "recurrent": Recurrent}[facts["model"]]().to(
+        torch.float32 if low else torch.float64
+    )
+    if facts.get("channels_last"):
+        model = model.to(memory_format=torch.channels_last)
     tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
     inputs, targets = tensors.pop("inputs"), tensors.pop("targets")
     missing = model.load_state_dict(tensors, strict=False)
     assert all(name.endswith("num_batches_tracked") for name in missing.missing_keys), missing
+    if facts.get("channels_last"):
+        inputs = inputs.to(memory_format=torch.channels_last)
     optimizer = getattr(torch.optim, facts["optimizer"])(model.parameters(), **facts["options"])
     loss_fn = nn.CrossEntropyLoss()
     for x, y in zip(inputs.split(facts["batch_size"]), targets.split(facts["batch_size"]), strict=True):
         optimizer.zero_grad()
-        loss = loss_fn(model(x), y)
+        with torch.autocast("cpu", getattr(torch, low)) if low else nullcontext():
+            outputs = model(x)
+        # What GPUs' autocast does with losses.
+        loss = loss_fn(outputs.float() if low else outputs, y)
         loss.backward()
         optimizer.step()
     return {name: tensor.detach().numpy() for name, tensor in model.state_dict().items() if tensor.ndim}
+
+
+def dropped(facts: dict[str, Any], arrays: Arrays) -> Arrays:
+    """An array through nn.Dropout and through our layers' mask, from the same seed, and once more."""
+    x = torch.from_numpy(arrays["x"])
+    torch.manual_seed(facts["seed"])
+    theirs = nn.Dropout(facts["rate"])(x)
+    torch.manual_seed(facts["seed"])
+    context = Context(True, seed=None)
+    ours, again = (x * keep_mask(x, context, "dropout", tuple(x.shape[1:]), facts["rate"]) for _ in range(2))
+    return {"theirs": theirs.numpy(), "ours": ours.numpy(), "again": again.numpy()}
+
+
+def scales(facts: dict[str, Any], arrays: Arrays) -> Arrays:
+    """The scale of a GradScaler after each step, of which some have gradients that are not finite."""
+    del arrays
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=facts["growth_interval"])
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    found = []
+    for finite in facts["finite"]:
+        optimizer.zero_grad()
+        scaler.scale((weight * (1.0 if finite else float("inf"))).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        found.append(scaler.get_scale())
+    return {"scales": np.array(found)}

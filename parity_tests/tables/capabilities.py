@@ -47,6 +47,10 @@ _WORDS = {
     "few_eval_samples": "fewer data.eval_samples than replicas",
     "split": "data.split other than contiguous",
     "activity_penalty": "a layer activity_penalty",
+    "recurrent": "a recurrent layer",
+    "stock": "stock modes",
+    "stock_precision": "stock mixed_bfloat16 or mixed_float16",
+    "stock_dropout": "stock dropout",
     "no_gpu": "a machine without a GPU",
     "no_compiler": "a machine without a C++ compiler",
 }

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from parity.common.spec.strategies import Framework
 
-# Together 200; what the test runs, and by which seed.
+# Between the placements of a chain.
+ARROW = " -> "
+# Together 200, and so many chains; what the test runs, and by which seed.
 COUNTS: dict[Framework, int] = {"torch": 100, "tensorflow": 100}
+CHAINS = 100
 SEED = 9
 
 _HEAD = """# Killed at any instant, and resumed
@@ -31,6 +36,17 @@ checkpoint is seen being written. A kill that comes when the run is through has 
 and killed earlier. It then goes on as `--resume auto` does, until it is through. *Right* is a run
 whose joined record holds every step once, whose losses, norms, rates, evaluation and final state are, bit for bit,
 those of the same run that was never stopped and never saved, and that has left no process and no half-written file.
+"""
+
+
+_CHAINS = """
+## Ranks killed in the middle of a step, and runs that go on elsewhere
+
+`python -m parity_tests.chains` draws chains of two to four placements, of either framework and of every strategy that
+trains float64. `digits_mlp` with Adam in float64, 300 steps, goes through them; on each but the last one rank is killed with
+SIGKILL within a step that is drawn at random, and the next goes on as `--resume auto` does. *Right*: the run ended in time and
+named the rank, no process and no half-written file is left, and the joined record holds each step once and is parity with
+a run on one replica of PyTorch that was never stopped.
 """
 
 
@@ -52,42 +68,84 @@ class KillTable:
             path.write_text(self.page(), encoding="utf-8")
 
     def page(self) -> str:
-        right = sum(not each["problems"] for each in self.outcomes)
+        """The page: runs that went on where they were, then chains over placements."""
+        return (
+            "\n".join(
+                [
+                    _HEAD,
+                    f"{date.today()}, {_cores()} cores, no GPU; seed {SEED}.",
+                    *self._kills(),
+                    *self._chains(),
+                ]
+            )
+            + "\n"
+        )
+
+    def _chains(self) -> list[str]:
+        chains = [each for each in self.outcomes if ARROW in each["placement"]]
+        if not chains:
+            return []
+        right = sum(not each["problems"] for each in chains)
+        hits = [hit for each in chains for hit in each["hit"]]
+        struck = Counter(hit.partition(" of ")[2].partition(" after")[0] for hit in hits)
+        seconds = [float(found[1]) for hit in hits if (found := re.search(r"ended in ([\d.]+) s", hit))]
+        lines = [
+            _CHAINS,
+            f"**{right} of {len(chains)} chains right.** They hold {len(hits)} kills of a rank, and none of the process that"
+            f" started it. The run ended {_seconds(seconds)} after it.",
+            "",
+            "| placement | killed there |",
+            "| --- | --- |",
+            *(f"| {name} | {count} |" for name, count in sorted(struck.items())),
+            "",
+            "| # | placements | saves | killed | went on at step | right |",
+            "| --- " * 6 + "|",
+        ]
+        return lines + [_row(each) for each in chains]
+
+    def _kills(self) -> list[str]:
+        outcomes = [each for each in self.outcomes if ARROW not in each["placement"]]
+        right = sum(not each["problems"] for each in outcomes)
         kills = [
             (hit, planned)
-            for each in self.outcomes
+            for each in outcomes
             for hit, planned in zip(each["hit"], each["kills"], strict=True)
         ]
         writing = sum("writing a checkpoint" in hit for hit, _ in kills)
         early = sum("after 0 steps" in hit for hit, _ in kills)
-        late = sum(each["late"] for each in self.outcomes)
+        late = sum(each["late"] for each in outcomes)
         nothing = sum(hit.startswith("nothing") for hit, _ in kills)
         lines = [
-            _HEAD,
-            f"{_cores()} cores, no GPU; seed {SEED}.",
             "",
-            f"**{right} of {len(self.outcomes)} kill points right.** They hold {len(kills)} kills: {writing} while a"
+            f"**{right} of {len(outcomes)} kill points right.** They hold {len(kills)} kills: {writing} while a"
             f" checkpoint was being written, {early} before the first step was recorded. {late} more came too"
             f" late, when the run was through, and were drawn anew; {nothing} stayed too late.",
             "",
             "| placement | kill points | right | a rank | the parent | all | too late |",
             "| --- | --- | --- | --- | --- | --- | --- |",
         ]
-        for placement in sorted({each["placement"] for each in self.outcomes}):
-            own = [each for each in self.outcomes if each["placement"] == placement]
+        for placement in sorted({each["placement"] for each in outcomes}):
+            own = [each for each in outcomes if each["placement"] == placement]
             struck = Counter(hit.split()[0] for each in own for hit in each["hit"])
             counts = [struck[name] for name in ("rank", "parent", "all", "nothing,")]
             good = sum(not each["problems"] for each in own)
             lines.append(f"| {placement} | {len(own)} | {good} | {' | '.join(map(str, counts))} |")
         lines += ["", "| # | placement | saves | killed | went on at step | right |", "| --- " * 6 + "|"]
-        for each in self.outcomes:
-            at = ", ".join(map(str, each["resumed_at"])) or "-"
-            verdict = "yes" if not each["problems"] else f"**no: {'; '.join(each['problems'])}**"
-            killed = "; ".join(each["hit"])
-            lines.append(
-                f"| {each['number']} | {each['placement']} | {each['saving']} | {killed} | {at} | {verdict} |"
-            )
-        return "\n".join(lines) + "\n"
+        return lines + [_row(each) for each in outcomes]
+
+
+def _row(each: dict[str, Any]) -> str:
+    at = ", ".join(map(str, each["resumed_at"])) or "-"
+    verdict = "yes" if not each["problems"] else f"**no: {'; '.join(each['problems'])}**"
+    killed = "; ".join(each["hit"])
+    return f"| {each['number']} | {each['placement']} | {each['saving']} | {killed} | {at} | {verdict} |"
+
+
+def _seconds(values: list[float]) -> str:
+    if not values:
+        return "at no time"
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:.1f} s (median) to {ordered[-1]:.1f} s (longest)"
 
 
 def _cores() -> int:

@@ -31,7 +31,7 @@ on both sides through the mapping, and both models are run in inference, in floa
 - *what differs*: differences of settings are those that lint finds and of which the experiment needs every one:
   *without it* is the deviation with these made equal on the live models. What is done in float32 is no setting: there
   the experiment is TensorFlow with constants that are not rounded, or the packages' code with float64 where it asks
-  for float32. Where *without it* is above 1e-10 the difference is not fully named.
+  for float32 while a model is built (in a pass it always gets float64). Where *without it* is above 1e-10 the difference is not fully named.
 """
 
 

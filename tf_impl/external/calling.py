@@ -72,9 +72,9 @@ def array_of(tensor: Any) -> Array:
     with the real and the imaginary part as the last axis."""
     if isinstance(tensor, tf.IndexedSlices):
         tensor = tf.convert_to_tensor(tensor)
-    if tensor.dtype == tf.bfloat16 or str(tensor.dtype) == "bfloat16":
-        tensor = tf.cast(tensor, tf.float32)
     array = np.array(tensor.numpy())
+    if str(array.dtype) == "bfloat16":
+        array = array.astype(np.float32)
     return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
 
 

@@ -5,6 +5,7 @@ See `common/external/checkpoints.py` for what slots mean.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -201,7 +202,8 @@ def _optimizer(path: Path, live: keras.Model, target: str | None) -> Any:
         with _one_line(
             f"{path}: Keras does not build its optimizer by itself", "; name it with --keras-optimizer"
         ):
-            kept = keras.optimizers.deserialize(in_file)
+            # A copy: Keras writes into what it is handed.
+            kept = keras.optimizers.deserialize(copy.deepcopy(in_file))
     if kept is None:
         raise ExternalModelError(
             f"{path}: holds the state of an optimizer: name it with --keras-optimizer, or carry the weights alone with"

@@ -17,6 +17,7 @@ from parity.common.execution.pass_context import Context
 from parity.common.external.process.dropping import Dropping, noise_shape
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.spec.layers import KeyedDropout
+from parity.tf_impl.external.calling import array_of
 from parity.tf_impl.layers.random import keep_mask
 
 
@@ -37,13 +38,14 @@ def keyed(
     plan: Sequence[KeyedDropout] | None,
     context: Context,
     seen: list[dict[str, Any]] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Dropping]:
     """Have each call of a pass that drops given its planned mask; the arguments are those of `Dropping`."""
     del model
-    before, _PASSES.dropping = _PASSES.dropping, Dropping(plan, context, seen)
+    dropping = Dropping(plan, context, seen)
+    before, _PASSES.dropping = _PASSES.dropping, dropping
     try:
         with _STOCK.within():
-            yield
+            yield dropping
     finally:
         _PASSES.dropping = before
 
@@ -63,8 +65,12 @@ def _dropped(
         return x
     if rate >= 1:
         return tf.zeros_like(x)
-    drawn = keep_mask(x, dropping.context, planned.key, noise_shape(planned, len(x.shape), shared), rate)
-    return x * (drawn if shared else tf.reshape(drawn, tf.shape(x)))
+
+    def mask() -> tf.Tensor:
+        drawn = keep_mask(x, dropping.context, planned.key, noise_shape(planned, len(x.shape), shared), rate)
+        return drawn if shared else tf.reshape(drawn, tf.shape(x))
+
+    return x * dropping.drawn(mask, array_of, rate, shared)
 
 
 def _drop(layer: Any, inputs: Any, training: Any = False) -> Any:

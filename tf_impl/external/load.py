@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -19,6 +22,7 @@ from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
+from parity.tf_impl.external.widening import WIDE, wide
 
 
 def prepare(precision: str) -> None:
@@ -32,6 +36,7 @@ def prepare(precision: str) -> None:
     tf.nn.convolution = _convolution
     # It hides frames, and adds paragraphs to the messages of the user's own errors.
     keras.config.disable_traceback_filtering()
+    WIDE.switch(precision == "float64")
     set_default(precision)
 
 
@@ -149,6 +154,13 @@ def exact_constants(on: bool) -> list[str]:
     return EXACT.switch(on)
 
 
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Within, whatever a float64 model computes is float64: constants, and what its code asks float32 for."""
+    with WIDE.within(), EXACT.within():
+        yield
+
+
 EXACT = ExactFunctions()
 _cast, _resize = tf.cast, tf.image.resize
 
@@ -160,7 +172,7 @@ def _note(what: Any) -> None:
 
 def _exact_cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     if type(x) is not float:
-        return _cast(x, dtype, name)
+        return _cast(x, wide(dtype, sys._getframe(1)), name)
     if float(np.float32(x)) != x and tf.as_dtype(dtype) == tf.float64:
         _note(f"{x:.10g}")
     return _cast(np.float64(x), dtype, name)

@@ -23,9 +23,7 @@ WHOLE.replacements = tuple(
 _WANTED = "a loss: a keras.losses.Loss, or a function of targets and outputs"
 
 
-def mean(
-    target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None, is_altered: bool = False
-) -> tf.Tensor:
+def mean(target: Target, outputs: Any, targets: Any, weights: tf.Tensor | None) -> tf.Tensor:
     """Return the mean of a loss over a batch, a scalar.
 
     Args:
@@ -33,12 +31,10 @@ def mean(
         outputs: a tensor, or what a model gives.
         targets: a tensor, or several in a list or dict, (batch, ...).
         weights: of the samples, (batch,), or None.
-        is_altered: whether its calls are made otherwise; it may always give several numbers.
 
     Raises:
         ExternalModelError: the loss cannot be imported, takes no weights here, or gives no tensor of floats.
     """
-    del is_altered
     loss = function_of(target, "tensorflow", _WANTED)
     if isinstance(loss, keras.Layer):
         raise ExternalModelError(f"{target} gives a model or layer; it must give {_WANTED}")

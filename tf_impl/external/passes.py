@@ -24,19 +24,20 @@ class LiveTaps(Tapped):
     is_tensor, array_of = staticmethod(is_tensor), staticmethod(array_of)
     tape = None
 
-    def replaced(self, name: str, tensor: tf.Tensor, injected: Array | None, watched: bool) -> tf.Tensor:
-        mask, given = backend.get_keras_mask(tensor), tensor
-        if injected is not None:
-            tensor = _replaced(tensor, injected)
-        if watched and tensor.dtype.is_floating:
-            # A node of its own: a layer may give back its input.
-            tensor = tf.identity(tensor)
-            if not self.repeating:
-                self.tape.watch(tensor)
-                self.live[name] = tensor
-        if mask is not None and tensor is not given:
-            backend.set_keras_mask(tensor, mask)
-        return tensor
+    def replaced(self, tensor: tf.Tensor, injected: Array | None, sent: Array | None) -> tf.Tensor:
+        if injected is None and sent is None:
+            return tensor
+        return _masked_as(tensor, _replaced(tensor, injected, sent))
+
+    def watched(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+        if not tensor.dtype.is_floating:
+            return tensor
+        # A node of its own: a layer may give back its input.
+        node = tf.identity(tensor)
+        if not self.repeating:
+            self.tape.watch(node)
+            self.live[name] = node
+        return _masked_as(tensor, node)
 
     def is_differentiable(self, tensor: tf.Tensor) -> bool:
         return bool(tensor.dtype.is_floating)
@@ -46,13 +47,25 @@ class LiveTaps(Tapped):
         return self.tape.gradient(mean, sources)
 
 
-def _replaced(tensor: tf.Tensor, array: Array) -> tf.Tensor:
-    other = tf.constant(array.astype(tensor.dtype.as_numpy_dtype))
+def _masked_as(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Another tensor, with the mask of Keras's that the first one carries."""
+    mask = backend.get_keras_mask(tensor)
+    if mask is not None:
+        backend.set_keras_mask(other, mask)
+    return other
+
+
+def _replaced(tensor: tf.Tensor, injected: Array | None, sent: Array | None) -> tf.Tensor:
+    other, back = (
+        None if array is None else tf.constant(array.astype(tensor.dtype.as_numpy_dtype))
+        for array in (injected, sent)
+    )
+    other = tensor if other is None else other
 
     @tf.custom_gradient
     def replaced(own: tf.Tensor) -> Any:
-        """Another value; gradients go on to the layer as if it had given that."""
-        return tf.identity(other), lambda gradient: gradient
+        """Another value; gradients go on to the layer as if it had given that, or another gradient does."""
+        return tf.identity(other), lambda gradient: gradient if back is None else back
 
     return replaced(tensor) if tensor.dtype.is_floating else other
 

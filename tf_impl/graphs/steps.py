@@ -36,7 +36,7 @@ class StepGraph:
     def __call__(self, batch: Any, scalars: dict[str, float], number: int) -> StepResult:
         graph = self._graph(self.strategy.placement.micro_batches(self.plan.epoch(number)))
         values = tf.constant([*scalars.values()], self.spec.master_dtype)
-        result = graph(*self.flat(batch), values, tf.constant(number, tf.int64))
+        result = graph(*self.flat(batch), values, step_number(number))
         return result._replace(updated="loss_scale" not in scalars or bool(result.updated))
 
     def _graph(self, micro_batches: int) -> Callable[..., StepResult]:
@@ -101,7 +101,7 @@ class SeveralStepsGraph(StepGraph):
         """As of one step, but with the numbers of each, and for ids (those of all steps, how many of each)."""
         values = tf.constant([[*each.values()] for each in scalars], self.spec.master_dtype)
         graph = self._graph(self.strategy.placement.micro_batches(0))
-        result = graph(*self.flat(batch), values, tf.constant(steps.start, tf.int64))
+        result = graph(*self.flat(batch), values, step_number(steps.start))
         return result._replace(updated=True)
 
     def _trace(self, micro_batches: int) -> Callable[..., StepResult]:
@@ -137,6 +137,11 @@ class SeveralStepsGraph(StepGraph):
         scalars = tf.TensorSpec([None, len(self._names)], self.spec.master_dtype)
         signature += [scalars, tf.TensorSpec([], tf.int64)]
         return tf.function(calls, signature, autograph=False).get_concrete_function()
+
+
+def step_number(step: int) -> tf.Tensor:
+    """A step's number as a tensor. Not of a Python number: TensorFlow keeps each of those for ever, 760 bytes a step."""
+    return tf.constant(np.int64(step))
 
 
 def joined(plan: BatchPlan, samples: Samples, strategy: Strategy, calls: Iterable[range]) -> Iterator[Any]:

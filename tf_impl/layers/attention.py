@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -34,8 +37,30 @@ class Attention(Products, Contextual, NodeLayer):
 
     def _project(self, x: tf.Tensor, part: str) -> tf.Tensor:
         kernel, bias = getattr(self, f"{part}_kernel"), getattr(self, f"{part}_bias", None)
+        if self._is_stock:
+            return self._project_as_keras(x, kernel, bias, part)
         y = self.project(x, tf.convert_to_tensor(kernel))
         return y if bias is None else y + bias
+
+    @property
+    def _is_stock(self) -> bool:
+        """Whether a mixed policy of Keras is in force, under which it is to compute as Keras's own layer does."""
+        return self.compute_dtype != self.variable_dtype
+
+    def _project_as_keras(self, x: tf.Tensor, kernel: Any, bias: Any, part: str) -> tf.Tensor:
+        """As its EinsumDense: the same products, and sums of gradients over the same kernels."""
+        spec, size = self.node.spec, self.size
+        kernel = tf.convert_to_tensor(kernel)
+        if part == "output":
+            x = tf.reshape(x, [-1, x.shape[1], spec.heads, size])
+            kernel = tf.reshape(kernel, [spec.heads, size, kernel.shape[1]])
+            y = keras.ops.einsum("abcd,cde->abe", x, kernel)
+            return y if bias is None else keras.ops.add(y, bias)
+        heads = kernel.shape[1] // size
+        y = keras.ops.einsum("abc,cde->abde", x, tf.reshape(kernel, [kernel.shape[0], heads, size]))
+        if bias is not None:
+            y = keras.ops.add(y, tf.reshape(tf.convert_to_tensor(bias), [heads, size]))
+        return tf.reshape(y, [-1, x.shape[1], heads * size])
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
         heads = x.shape[2] // self.size
@@ -47,16 +72,13 @@ class Attention(Products, Contextual, NodeLayer):
     def _mix(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, context: Context) -> tf.Tensor:
         spec = self.node.spec
         repeats = spec.heads // spec.groups
+        allowed = self._allowed(query.shape[2], key.shape[2], context)
+        if self._is_stock and not spec.dropout:
+            return self._mix_as_keras(query, key, value, allowed)
         if repeats > 1:
             key, value = tf.repeat(key, repeats, 1), tf.repeat(value, repeats, 1)
         scores = self.matmul(query * tf.constant(self.size**-0.5, query.dtype), key, transpose_b=True)
         shape = scores.shape[1:]
-        allowed = None
-        if self.causal:
-            allowed = tf.constant(np.tri(*shape[1:], dtype=bool))
-        if spec.masked and context.token_mask is not None:
-            kept = context.token_mask[:, None, None, :]
-            allowed = kept if allowed is None else allowed & kept
         if allowed is not None:
             scores = tf.where(allowed, scores, scores.dtype.min)
         weights = tf.nn.softmax(scores)
@@ -66,6 +88,24 @@ class Attention(Products, Contextual, NodeLayer):
         if context.training and spec.dropout > 0:
             weights *= keep_mask(weights, context, f"{self.node.path}/weights", tuple(shape), spec.dropout)
         return self.matmul(weights, value)
+
+    def _allowed(self, queries: int, keys: int, context: Context) -> tf.Tensor | None:
+        """Which keys a query may look at, broadcast to (batch, heads, queries, keys); None: all."""
+        allowed = tf.constant(np.tri(queries, keys, dtype=bool)) if self.causal else None
+        if self.node.spec.masked and context.token_mask is not None:
+            kept = context.token_mask[:, None, None, :]
+            allowed = kept if allowed is None else allowed & kept
+        return allowed
+
+    def _mix_as_keras(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, allowed: tf.Tensor | None
+    ) -> tf.Tensor:
+        """As Keras's attention without dropout, which takes the softmax in float32 under a mixed policy."""
+        parts = (tf.transpose(part, [0, 2, 1, 3]) for part in (query, key, value))
+        scale = self.size**-0.5
+        mask = allowed if allowed is None or allowed.shape.rank == 4 else allowed[None, None]
+        mixed = keras.ops.dot_product_attention(*parts, mask=mask, scale=scale)
+        return tf.transpose(mixed, [0, 2, 1, 3])
 
 
 @register(spec.SelfAttention)

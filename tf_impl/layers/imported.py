@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
@@ -18,7 +19,7 @@ from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ImportedLoss
-from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
+from parity.common.state.imported import PROBED, chosen, drawing, forget_object, one_input, probed_shape
 from parity.tf_impl import losses
 from parity.tf_impl.external import names
 from parity.tf_impl.layers.registry import Contextual
@@ -61,7 +62,7 @@ class ImportedModel(Contextual):
         # Only here: it has settings of its own for the processes that it is made for.
         from parity.tf_impl.external import dropout, load
 
-        exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
+        exact = load.in_float64 if self.layer.constants == "exact" else nullcontext
         keyed: Any = nullcontext()
         if self.layer.stochastic == "keyed":
             keyed = dropout.keyed(self.model, self.layer.keras_dropout, context)
@@ -71,7 +72,10 @@ class ImportedModel(Contextual):
                     return self._shares(inputs, self.own_loss, context)
                 result = self.model(inputs, training=context.training)
         except Exception as error:
-            raise blame(error, str(self.target)) from None
+            blamed: Any = blame(error, str(self.target))
+            # Else Keras adds a paragraph about this layer, which is none of the user's.
+            blamed._keras_call_info_injected = True
+            raise blamed from None
         return chosen(tensors_in(result, tf.is_tensor), self.layer.keras_output, "keras_output", self.target)
 
     def _shares(self, rows: tf.Tensor, loss: ImportedLoss, context: Context) -> tf.Tensor:
@@ -145,7 +149,8 @@ def build(spec: TrainSpec) -> ImportedModel:
     target = Target.of(layer.keras, layer.keras_arguments)
     prepare_import_path(Path.cwd(), "tensorflow")
     forget_object(target, keras.Layer)
-    made = load.build(target, spec.master_dtype, spec.seed)
+    with load.in_float64() if layer.constants == "exact" else nullcontext():
+        made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
     for part in made._flatten_layers():
         for rate in _rates(part, layer.stochastic == "keyed"):
@@ -175,8 +180,8 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     named = [tensor.name for tensor in getattr(root.model, "inputs", None) or ()]
     if root.own_loss is None:
         one_input(root.model.call, named, root.target)
-    inputs = tf.zeros([2, *spec.model.input_shape], spec.input_dtype)
-    outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(2, dtype=tf.int64)))
+    inputs = tf.constant(first_inputs(spec, PROBED))
+    outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(PROBED, dtype=tf.int64)))
     probed_shape(tuple(outputs.shape), spec, root.target)
     if root.model.losses:
         raise ExternalModelError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,15 +16,26 @@ from parity.tf_impl.layers.registry import Contextual, NodeLayer, register
 from parity.tf_impl.strategy.values import own_variable
 
 
+class _Normalisation(NodeLayer):
+    """A norm, which also under a mixed policy computes in the type of its variables, as Keras's own do."""
+
+    gamma = beta = None
+
+    def add_weight(self, *given: Any, **named: Any) -> keras.Variable:
+        return super().add_weight(*given, **named, autocast=False)
+
+    def call(self, x: tf.Tensor, **context: Context) -> tf.Tensor:
+        return tf.cast(self.normalised(tf.cast(x, self.variable_dtype), **context), x.dtype)
+
+
 @register(spec.BatchNorm)
-class BatchNorm(Contextual, NodeLayer):
+class BatchNorm(Contextual, _Normalisation):
     """Batch norm whose statistics come from a (sum, count) reduced over the replicas.
 
     guarded: whether the local batch may be empty.
     """
 
     guarded = False
-    gamma = beta = None
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
@@ -39,7 +52,7 @@ class BatchNorm(Contextual, NodeLayer):
             setattr(self, tensor.name, variable)
         self.built = True
 
-    def call(self, x: tf.Tensor, context: Context) -> tf.Tensor:
+    def normalised(self, x: tf.Tensor, context: Context) -> tf.Tensor:
         if not (context.training and self.spec.uses_batch):
             return self._normalise(x - self.moving_mean, self.moving_variance)
         if self._fuses(x):
@@ -105,10 +118,8 @@ def _count(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.shape(x)[0] * math.prod(x.shape[1:-1]), x.dtype)
 
 
-class _Normalisation(NodeLayer):
+class _OfSamples(_Normalisation):
     """A norm within each sample, with gamma and beta where the spec has them."""
-
-    gamma = beta = None
 
     def scaled(self, y: tf.Tensor) -> tf.Tensor:
         """gamma y + beta."""
@@ -129,18 +140,18 @@ def _standardised(x: tf.Tensor, axes: list[int], epsilon: float) -> tf.Tensor:
 
 
 @register(spec.LayerNorm)
-class LayerNorm(_Normalisation):
+class LayerNorm(_OfSamples):
     """Over the last axes."""
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def normalised(self, x: tf.Tensor) -> tf.Tensor:
         return self.scaled(_standardised(x, self.last(x), self.node.spec.epsilon))
 
 
 @register(spec.RMSNorm)
-class RMSNorm(_Normalisation):
+class RMSNorm(_OfSamples):
     """Over the last axes, without a mean."""
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def normalised(self, x: tf.Tensor) -> tf.Tensor:
         epsilon = self.node.spec.epsilon
         if epsilon == "machine":
             epsilon = np.finfo(x.dtype.as_numpy_dtype).eps
@@ -149,7 +160,7 @@ class RMSNorm(_Normalisation):
 
 
 @register(spec.GroupNorm, spec.InstanceNorm)
-class GroupNorm(_Normalisation):
+class GroupNorm(_OfSamples):
     """Over all axes but the groups of channels."""
 
     def __init__(self, node: Node) -> None:
@@ -157,7 +168,7 @@ class GroupNorm(_Normalisation):
         alone = isinstance(node.spec, spec.InstanceNorm)
         self.groups = node.input_shape[-1] if alone else node.spec.groups
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
+    def normalised(self, x: tf.Tensor) -> tf.Tensor:
         *sides, channels = self.node.input_shape
         grouped = tf.reshape(x, [-1, *sides, self.groups, channels // self.groups])
         axes = [*range(1, len(sides) + 1), len(sides) + 2]

@@ -70,11 +70,17 @@ def sums_in_float32(dtype: str, gpu: bool) -> bool:
         return True
     if dtype == "float16":
         return False
-    # A sum in bfloat16 would come to a halt at 256.
-    ones, images = tf.ones([2, 4096], dtype), tf.ones([1, 8, 8, 64], dtype)
-    summed = tf.matmul(ones, ones, transpose_b=True)
-    convolved = tf.nn.conv2d(images, tf.ones([8, 8, 64, 2], dtype), 1, "VALID")
-    return all(bool(tf.reduce_all(tf.cast(y, tf.float32) == 4096)) for y in (summed, convolved))
+    # Exact in float32, whatever the order; what is rounded on the way, as some processors do it, is another number.
+    rows = 1 + tf.cast(tf.reshape(tf.range(2 * 4096), [2, 4096]) % 7, tf.float32) / 8
+    images, kernel = tf.reshape(rows, [2, 8, 8, 64]), tf.reshape(rows, [8, 8, 64, 2])
+
+    def products(kind: tf.DType) -> list[tf.Tensor]:
+        a, x, w = (tf.cast(each, kind) for each in (rows, images, kernel))
+        return [tf.matmul(a, a, transpose_b=True), tf.nn.conv2d(x, w, 1, "VALID")]
+
+    low = tf.as_dtype(dtype)
+    pairs = zip(products(low), products(tf.float32), strict=True)
+    return all(bool(tf.reduce_all(y == tf.cast(exact, low))) for y, exact in pairs)
 
 
 def _rounded_product(function: Bilinear, a: tf.Tensor, b: tf.Tensor, low: Low, weight: bool) -> tf.Tensor:

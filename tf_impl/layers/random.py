@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from parity.common.base import rng
@@ -52,6 +53,8 @@ def sample_words(key: Key, step: Any, sample_ids: tf.Tensor, count: int) -> tf.T
 
 def keep_mask(x: tf.Tensor, context: Context, path: str, shape: Shape, rate: float) -> tf.Tensor:
     """(batch, *shape): 1 / (1 - rate) where the layer at `path` keeps an element, else 0."""
+    if not isinstance(context.seed, int):
+        return keras.random.dropout(tf.ones([tf.shape(x)[0], *shape], x.dtype), rate, seed=context.seed)
     key = rng.derive_key(context.seed, "dropout", path)
     words = sample_words(key, context.step, context.sample_ids, math.prod(shape))
     kept = tf.cast(words >= threshold(rate), x.dtype)

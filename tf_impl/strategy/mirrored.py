@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLauncher
+from tensorflow.python.eager import context
 
 from parity.common.spec import Placement
 from parity.tf_impl import runtime
@@ -28,6 +31,7 @@ _CROSS_DEVICE = {
     "nccl": tf.distribute.NcclAllReduce,
 }
 _LEAVE_SECONDS = 10
+_FINISHED = "parity/finished"
 _Kind = tf.distribute.experimental.CommunicationImplementation
 _COMMUNICATION = {"auto": _Kind.AUTO, "ring": _Kind.RING, "nccl": _Kind.NCCL}
 
@@ -48,11 +52,19 @@ class MultiWorker(Strategy):
 
     _workers: Sequence[str] = ()
 
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement)
+        # Graphs of `agreed`, by how many numbers they sum.
+        self._sums: dict[int, Any] = {}
+
     def _native(self) -> tf.distribute.Strategy:
         placement = self.placement
+        # Without TensorFlow's timeout, which costs a thread for each collective: see deadline.py. And with the keys that
+        # collectives got when their graph was traced, which all workers do in one order: of a new key in each step,
+        # TensorFlow keeps 1.6 kB for ever.
+        CollectiveReplicaLauncher._prefer_unique_instance_key = False
         options = tf.distribute.experimental.CommunicationOptions(
-            implementation=_COMMUNICATION[placement.options.communication],
-            timeout_seconds=float(placement.timeout_seconds),
+            implementation=_COMMUNICATION[placement.options.communication]
         )
         if placement.processes == 1:
             os.environ.pop("TF_CONFIG", None)
@@ -70,21 +82,40 @@ class MultiWorker(Strategy):
             return native
 
     def barrier(self) -> None:
-        if self.placement.processes > 1:
-            self.native.run(lambda: self.sum([tf.ones([])]))
+        self.agreed([0.0])
 
     def agreed(self, values: Sequence[float]) -> list[float]:
         if self.placement.processes == 1:
             return list(values)
         # Each of a worker's replicas adds its worker's numbers.
-        summed = self.native.run(lambda: self.sum([tf.constant(values, tf.float64)])[0])
-        own = len(self.local_replicas)
-        return [float(value) / own for value in np.array(self.unpack(summed)[0])]
+        count, own = len(values), len(self.local_replicas)
+        if count not in self._sums:
+            self._sums[count] = self._sum_of(count)
+        summed = self._sums[count](tf.constant(values, tf.float64))
+        return [float(value) / own for value in np.array(summed)]
+
+    def _sum_of(self, count: int) -> Any:
+        """The graph that sums so many numbers over the replicas; of one key, collectives have one shape."""
+
+        def summed(values: tf.Tensor) -> tf.Tensor:
+            return self.unpack(self.native.run(lambda: self.sum([tf.identity(values)])[0]))[0]
+
+        return tf.function(
+            summed, [tf.TensorSpec([count], tf.float64)], autograph=False
+        ).get_concrete_function()
 
     def close(self, model: Model) -> None:
         """Leave together. The first worker serves the others, so it goes last."""
         del model
         self.barrier()
+        if self.placement.processes == 1:
+            return
+        # Who has the barrier's sum may still be asked for its part of it.
+        service = context.context()
+        with contextlib.suppress(tf.errors.OpError):
+            service.set_config_key_value(f"{_FINISHED}/{self.rank}", "")
+            for rank in range(self.placement.processes):
+                service.get_config_key_value(f"{_FINISHED}/{rank}", _LEAVE_SECONDS * 1000)
         deadline = time.monotonic() + _LEAVE_SECONDS
         while self.rank == 0 and any(map(listens, self._workers[1:])) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -14,6 +14,7 @@ from pathlib import Path
 from parity.common.base.errors import RunError
 from parity.common.base.files import replacing
 from parity.common.execution.process_context import ProcessContext
+from parity.common.execution.rank_failures import failure_pipe
 from parity.common.spec import Placement
 from parity.tf_impl.strategy import watchdog
 
@@ -25,12 +26,14 @@ def meeting(placement: Placement, place: ProcessContext) -> Iterator[list[str]]:
     """The workers' addresses in rank order, and within it a limit to waiting for them."""
     with ExitStack() as held:
         workers = list(place.workers or _exchanged(placement, place, held))
-        limits = [os.getpid(), place.rank, placement.timeout_seconds]
+        pipe = failure_pipe()
+        limits = [os.getpid(), place.rank, placement.timeout_seconds, -1 if pipe is None else pipe]
         limiting = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, *map(str, limits), *workers],
             stdin=subprocess.PIPE,
             # Not descriptor 2, which may lead to a log that ends with this process.
             stderr=sys.stderr,
+            pass_fds=() if pipe is None else (pipe,),
         )
         held.callback(limiting.communicate, b"met")
         yield workers

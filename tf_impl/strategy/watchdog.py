@@ -5,11 +5,15 @@ A thread of that process could not: the wait holds Python's lock, and is deaf to
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import select
 import signal
 import socket
+import struct
 import sys
+import time
 
 _PROBE_SECONDS = 1.0
 
@@ -32,15 +36,23 @@ def waited(rank: int, seconds: int, missing: list[str]) -> str:
     )
 
 
-def main(pid: int, rank: int, seconds: int, workers: list[str]) -> None:
-    """Kill `pid` after some seconds, unless standard input says something, or ends, before: it is that process's."""
+def main(pid: int, rank: int, seconds: int, pipe: int, workers: list[str]) -> None:
+    """Kill `pid` after some seconds, unless standard input says something, or ends, before: it is that process's.
+
+    Why goes to standard error, and, for the disk may be full, over a pipe that `rank_failures.Failures` reads; -1: none.
+    """
     if select.select([sys.stdin], [], [], seconds)[0]:
         return
     others = [(f"rank {r} at {worker}", worker) for r, worker in enumerate(workers) if r != rank]
     silent = [name for name, worker in others if not listens(worker)]
-    print(waited(rank, seconds, silent or [name for name, _ in others]), file=sys.stderr, flush=True)
+    said = waited(rank, seconds, silent or [name for name, _ in others])
+    if pipe >= 0:
+        message = json.dumps((rank, time.monotonic(), said)).encode()
+        os.write(pipe, struct.pack("!i", len(message)) + message)  # as multiprocessing's connections have it
+    with contextlib.suppress(OSError):
+        print(said, file=sys.stderr, flush=True)
     os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), sys.argv[4:])
+    main(*map(int, sys.argv[1:5]), sys.argv[5:])

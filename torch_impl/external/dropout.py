@@ -16,6 +16,7 @@ from parity.common.execution.pass_context import Context
 from parity.common.external.process.dropping import Dropping, noise_shape
 from parity.common.spec.layers import KeyedDropout
 from parity.torch_impl.external import names
+from parity.torch_impl.external.calling import array_of
 from parity.torch_impl.external.dropped import DROPPING, arguments
 from parity.torch_impl.layers.random import keep_mask
 
@@ -26,7 +27,7 @@ def keyed(
     plan: Sequence[KeyedDropout] | None,
     context: Context,
     seen: list[dict[str, Any]] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Dropping]:
     """Have each call of a pass that drops given its planned mask; the arguments are those of `Dropping`."""
     dropping = Dropping(plan, context, seen)
     owners: list[str] = []
@@ -37,7 +38,7 @@ def keyed(
             stack.callback(enter.remove)
             stack.callback(leave.remove)
         stack.enter_context(_Functions(dropping, owners))
-        yield
+        yield dropping
 
 
 class _Functions(TorchFunctionMode):
@@ -91,7 +92,7 @@ class _Functions(TorchFunctionMode):
         planned = self._dropping.next(owner, x, rate, shared, active)
         if planned is None:
             return x
-        scaled = self._mask(x, planned, shared, rate)
+        scaled = self._dropping.drawn(lambda: self._mask(x, planned, shared, rate), array_of, rate, shared)
         return x.mul_(scaled) if inplace else x * scaled
 
     def _mask(self, x: Tensor, planned: KeyedDropout, shared: Sequence[int], rate: float) -> Tensor:

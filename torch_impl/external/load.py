@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from parity.common.external.process.exact import ExactFunctions
 from parity.common.external.process.resolve import made
 from parity.common.spec.external.target import Target
+from parity.torch_impl.external.widening import WIDE
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -22,6 +25,7 @@ def prepare(precision: str) -> None:
     torch.set_num_threads(1)
     # The fast path of transformers does not call the layers inside.
     torch.backends.mha.set_fastpath_enabled(False)
+    WIDE.switch(precision == "float64")
     set_default(precision)
 
 
@@ -37,7 +41,9 @@ def build(target: Target, precision: str, seed: int) -> nn.Module:
         ExternalModelError: it cannot be imported, fails, or is no module.
     """
     seed_all(seed)
-    model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
+    # Constants that code makes float32 are rounded so in each framework, by NumPy too.
+    with WIDE.without():
+        model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
     # The user's code may have changed it.
     set_default(precision)
     convert(model, precision)
@@ -91,6 +97,13 @@ def exact_constants(on: bool) -> list[str]:
         What it would have rounded since it was switched on, each once.
     """
     return EXACT.switch(on)
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Within, whatever a float64 model computes is float64: constants, and what its code asks float32 for."""
+    with WIDE.within(), EXACT.within():
+        yield
 
 
 EXACT = ExactFunctions()

@@ -14,9 +14,7 @@ from parity.torch_impl.external.calling import is_tensor
 _WANTED = "a loss: a module, or a function of outputs and targets"
 
 
-def mean(
-    target: Target, outputs: Any, targets: Any, weights: Tensor | None, is_altered: bool = False
-) -> Tensor:
+def mean(target: Target, outputs: Any, targets: Any, weights: Tensor | None) -> Tensor:
     """Return the mean of a loss over a batch, a scalar.
 
     Args:
@@ -25,7 +23,6 @@ def mean(
         outputs: a tensor, or what a model gives.
         targets: a tensor, or several in a list or dict, (batch, ...).
         weights: of the samples, (batch,), or None.
-        is_altered: whether its calls are made otherwise: what then gives several numbers is a mean of these.
 
     Raises:
         ExternalModelError: the loss cannot be imported, takes no weights, or gives no scalar of floats.
@@ -36,8 +33,6 @@ def mean(
             f"{target} takes no sample weights; give it a third parameter, to which they are given"
         )
     value = loss(outputs, targets) if weights is None else loss(outputs, targets, weights)
-    if is_altered and is_tensor(value):
-        value = value.mean()
     if not is_tensor(value) or value.ndim or not value.is_floating_point():
         what = f"the shape {tuple(value.shape)}" if is_tensor(value) else type(value).__name__
         raise ExternalModelError(f"{target} gives {what}; it must give one number, the mean over the batch")

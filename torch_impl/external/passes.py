@@ -22,16 +22,24 @@ class LiveTaps(Tapped):
 
     is_tensor, array_of = staticmethod(is_tensor), staticmethod(array_of)
 
-    def replaced(self, name: str, tensor: Tensor, injected: Array | None, watched: bool) -> Tensor:
-        if injected is not None:
-            tensor = _Replaced.apply(tensor, torch.from_numpy(np.array(injected)).to(tensor.dtype))
-        if not watched or not tensor.is_floating_point():
+    def replaced(self, tensor: Tensor, injected: Array | None, sent: Array | None) -> Tensor:
+        if injected is not None or sent is not None:
+            other, gradient = (
+                None if array is None else torch.from_numpy(np.array(array)).to(tensor.dtype)
+                for array in (injected, sent)
+            )
+            return _Replaced.apply(tensor, other, gradient)  # type: ignore[no-any-return]
+        return tensor
+
+    def watched(self, name: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
             return tensor
         if tensor.grad_fn is None:
             tensor = tensor.detach().clone().requires_grad_()
         # A node of its own: a module may give back its input, or what is changed in place later.
         node = tensor.clone()
-        if not self.repeating:
+        # Within no_grad it has no gradient.
+        if not self.repeating and node.requires_grad:
             self.live[name] = node
         return node.clone()
 
@@ -45,16 +53,17 @@ class LiveTaps(Tapped):
 
 
 class _Replaced(torch.autograd.Function):
-    """Another value; gradients go on to the layer as if it had given that."""
+    """Another value; gradients go on to the layer as if it had given that, or another gradient does."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, other: Tensor) -> Tensor:
+    def forward(ctx: Any, own: Tensor, other: Tensor | None, sent: Tensor | None) -> Tensor:
+        ctx.sent = sent
         # A tensor of its own, which may be changed in place.
-        return other.clone()
+        return (own if other is None else other).clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient if ctx.sent is None else ctx.sent, None, None
 
 
 @contextmanager

@@ -35,6 +35,9 @@ _CLASSES: dict[str, tuple[type[nn.Module], ...]] = {
     "lstm": (nn.LSTM,),
     "gru": (nn.GRU,),
     "simple_rnn": (nn.RNN,),
+    "lstm_cell": (nn.LSTMCell,),
+    "gru_cell": (nn.GRUCell,),
+    "simple_rnn_cell": (nn.RNNCell,),
     "attention": (nn.MultiheadAttention,),
     "resize": (nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d),
     "zero_pad": (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
@@ -137,6 +140,8 @@ def role_of(layer: nn.Module, name: str) -> str:
         return "kernel" if name == "weight" else name
     if kind in ("lstm", "gru", "simple_rnn"):
         return _recurrent_role(name)
+    if kind.endswith("_cell"):
+        return _recurrent_role(f"{name}_l0")
     return _ROLES.get(kind, {}).get(name, name)
 
 

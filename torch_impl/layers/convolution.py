@@ -26,11 +26,16 @@ class _Filters(Products):
     def __init__(self, node: Node) -> None:
         layer = node.spec
         padding, extra = _padding(node)
+        channels, steps = node.input_shape[-1], layer.steps()
+        # A window of one point with steps: oneDNN's AVX2 kernel for the gradient of the weights writes outside of its
+        # memory where there are fewer than 8 channels (torch 2.13). The points are taken before, and the steps are 1.
+        points = channels < 8 and set(layer.kernel()) == {1} and not any(padding)
+        self.points = tuple(slice(None, None, step) for step in steps) if points and max(steps) > 1 else ()
         super().__init__(
-            node.input_shape[-1],
+            channels,
             layer.filters,
             layer.kernel(),
-            layer.steps(),
+            (1,) * len(steps) if self.points else steps,
             padding,
             layer.dilations(),
             layer.groups,
@@ -42,6 +47,8 @@ class _Filters(Products):
         x = x.movedim(-1, 1)
         if self.extra is not None:
             x = F.pad(x, self.extra)
+        if self.points:
+            x = x[..., *self.points]
         if self.low is None:
             return super().forward(x).movedim(1, -1)
         return self.convolve(x, self.weight, self.bias, *_geometry(self)).movedim(1, -1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.data.sources import first_inputs
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.objective import batch_of, batch_sums, evaluated, step_of
@@ -18,7 +19,7 @@ from parity.common.external.process.resolve import prepare_import_path
 from parity.common.spec import TrainSpec
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ImportedLoss
-from parity.common.state.imported import chosen, drawing, forget_object, one_input, probed_shape
+from parity.common.state.imported import PROBED, chosen, drawing, forget_object, one_input, probed_shape
 from parity.torch_impl import losses
 from parity.torch_impl.external import dropout, load, names, own_loss, own_step
 from parity.torch_impl.external.calling import call_with, is_tensor
@@ -66,7 +67,7 @@ class ImportedModel(Contextual):
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
-        exact = load.EXACT.within if self.layer.constants == "exact" else nullcontext
+        exact = load.in_float64 if self.layer.constants == "exact" else nullcontext
         keyed: Any = nullcontext()
         if self.layer.stochastic == "keyed":
             keyed = dropout.keyed(self.model, self.layer.torch_dropout, context)
@@ -167,7 +168,8 @@ def build(spec: TrainSpec) -> ImportedModel:
         for rate in _rates(module, layer.stochastic == "keyed"):
             drawing(layer, target, name, rate, getattr(module, rate))
             setattr(module, rate, 0.0)
-    _try(root, spec)
+    inputs = torch.from_numpy(first_inputs(spec, PROBED))
+    _try(root, spec, inputs)
     for owner, attribute, trained in root.tensors().values():
         tensor = getattr(owner, attribute)
         if isinstance(tensor, nn.Parameter):
@@ -176,7 +178,7 @@ def build(spec: TrainSpec) -> ImportedModel:
             raise ExternalModelError(
                 f"{target}: {attribute} is a buffer, and the spec's torch_tensors train it"
             )
-    root.unused = _unused(root, spec)
+    root.unused = _unused(root, spec, inputs)
     return root
 
 
@@ -188,30 +190,25 @@ def _rates(module: nn.Module, keyed: bool) -> list[str]:
     return [name for kind, name in kinds.items() if isinstance(module, kind) and getattr(module, name)]
 
 
-def _inputs(spec: TrainSpec) -> Tensor:
-    """Two samples of zeros."""
-    return torch.zeros(2, *spec.model.input_shape, dtype=getattr(torch, spec.input_dtype))
-
-
 def _context(spec: TrainSpec, training: bool) -> Context:
-    return Context(training, spec.seed, sample_ids=torch.arange(len(_inputs(spec))))
+    return Context(training, spec.seed, sample_ids=torch.arange(PROBED))
 
 
-def _try(root: ImportedModel, spec: TrainSpec) -> None:
+def _try(root: ImportedModel, spec: TrainSpec, inputs: Tensor) -> None:
     """Call it once: lazy layers get their tensors, and what it gives must be what the spec says."""
     if root.own_loss is None:
         one_input(root.model.forward, (), root.target)
     root.model.eval()
     with torch.no_grad():
-        outputs = root.outputs(_inputs(spec), _context(spec, training=False))
+        outputs = root.outputs(inputs, _context(spec, training=False))
     probed_shape(tuple(outputs.shape), spec, root.target)
 
 
-def _unused(root: ImportedModel, spec: TrainSpec) -> list[tuple[nn.Module, str]]:
+def _unused(root: ImportedModel, spec: TrainSpec, inputs: Tensor) -> list[tuple[nn.Module, str]]:
     """Where the trained tensors are that get no gradient from a pass in training."""
     kept = {name: tensor.detach().clone() for name, tensor in root.model.named_buffers()}
     root.model.train()
-    outputs = root.outputs(_inputs(spec), _context(spec, training=True))
+    outputs = root.outputs(inputs, _context(spec, training=True))
     found = {
         name: (owner, attribute) for name, (owner, attribute, trained) in root.tensors().items() if trained
     }

@@ -75,17 +75,19 @@ class BatchNorm(Contextual, _Normalisation):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if not (context.training and self.spec.uses_batch):
             scale = torch.rsqrt(self.moving_variance + self.spec.epsilon)
-            return self._scaled((x - self.moving_mean) * scale)
+            return self._scaled((x - self.moving_mean) * scale).to(x.dtype)
         alone = self.spec.statistics == "per_replica" or not dist.is_initialized()
         ranks = 1 if alone else dist.get_world_size()
         rows = x.reshape(-1, x.shape[-1])
         # In float64 it would cost the proof two digits: the kernel sums in another way than the ranks do together.
         if ranks == 1 and len(rows) > 1 and x.dtype != torch.float64:
             return self._native(x, remember=not context.recomputing)
-        normalised, mean, squares, count = _SynchronisedNorm.apply(rows, self.spec.epsilon, ranks)
+        # Under autocast x may be low; the statistics are not, as those of nn.SyncBatchNorm.
+        wide = rows.to(self.moving_mean.dtype)
+        normalised, mean, squares, count = _SynchronisedNorm.apply(wide, self.spec.epsilon, ranks)
         if not context.recomputing:
             self._remember(mean, squares, count)
-        return self._scaled(normalised).view(x.shape)
+        return self._scaled(normalised).view(x.shape).to(x.dtype)
 
     def _native(self, x: Tensor, remember: bool) -> Tensor:
         """By the framework's own kernel, which knows of no other replica."""

@@ -29,9 +29,12 @@ class Low:
     float8: bool = False
 
     def operand(self, x: Tensor) -> Tensor:
-        """x rounded, in the type of the kernels."""
-        x = x.to(self.dtype)
-        return x if self.native else x.float()
+        """x rounded."""
+        return x.to(self.dtype)
+
+    def met(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """Operands in the type of the kernels."""
+        return operands if self.native else tuple(x.float() for x in operands)
 
     def rounded(self, y: Tensor) -> Tensor:
         """A kernel's result rounded, in float32."""
@@ -102,11 +105,21 @@ def sums_in_float32(dtype: str, gpu: bool) -> bool:
         return True
     if dtype == "float16":
         return False
-    # A sum in bfloat16 would come to a halt at 256.
-    ones = torch.ones(2, 4096, dtype=getattr(torch, dtype))
-    images, kernel = ones.view(2, 64, 8, 8), ones.view(2, 64, 8, 8)
-    products = (ones @ ones.t(), torch.conv2d(images, kernel))
-    return all(bool((y.float() == 4096).all()) for y in products)
+    # Exact in float32, whatever the order; what is rounded on the way, as some processors do it, is another number.
+    low = getattr(torch, dtype)
+    rows = 1 + torch.arange(2 * 4096).view(2, 4096) % 7 / 8
+    images, kernel = rows.view(2, 64, 8, 8), rows.view(2, 64, 8, 8)
+    geometry = (1, 1), (0, 0), (1, 1), False, (0, 0), 1
+    dy = rows[:, :200].reshape(2, 2, 10, 10)
+    large, small = images.new_ones(2, 64, 12, 12), kernel[..., :3, :3]
+
+    def products(kind: torch.dtype) -> list[Tensor]:
+        a, x, w, g, wide, s = (each.to(kind) for each in (rows, images, kernel, dy, large, small))
+        return [a @ a.t(), torch.conv2d(x, w), _gradients(g, wide, s, geometry, 0)]
+
+    return all(
+        torch.equal(y, exact.to(low)) for y, exact in zip(products(low), products(torch.float32), strict=True)
+    )
 
 
 class _Matmul(torch.autograd.Function):
@@ -117,12 +130,13 @@ class _Matmul(torch.autograd.Function):
         a, b = low.operand(a), low.operand(b)
         ctx.save_for_backward(a, b)
         ctx.low, ctx.weight = low, weight
+        a, b = low.met(a, b)
         return low.rounded(a @ b)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        a, b = ctx.saved_tensors
-        low, dy = ctx.low, ctx.low.operand(dy)
+        low: Low = ctx.low
+        a, b, dy = low.met(*ctx.saved_tensors, low.operand(dy))
         da = db = None
         if ctx.needs_input_grad[0]:
             da = low.rounded(dy @ b.mT)
@@ -142,12 +156,13 @@ class _Convolution(torch.autograd.Function):
         x, kernel = low.operand(x), low.operand(kernel)
         ctx.save_for_backward(x, kernel)
         ctx.low, ctx.geometry = low, geometry
+        x, kernel = low.met(x, kernel)
         return low.rounded(torch.convolution(x, kernel, None, *geometry))
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, kernel = ctx.saved_tensors
-        low, dy = ctx.low, ctx.low.operand(dy)
+        low: Low = ctx.low
+        x, kernel, dy = low.met(*ctx.saved_tensors, low.operand(dy))
         dx = dkernel = None
         if ctx.needs_input_grad[0]:
             dx = low.rounded(_gradients(dy, x, kernel, ctx.geometry, 0))

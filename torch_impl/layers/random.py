@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from parity.common.base import rng
@@ -50,6 +51,8 @@ def sample_words(key: Key, step: Any, sample_ids: Tensor, count: int) -> Tensor:
 
 def keep_mask(x: Tensor, context: Context, path: str, shape: Shape, rate: float) -> Tensor:
     """(batch, *shape): 1 / (1 - rate) where the layer at `path` keeps an element, else 0."""
+    if context.seed is None:
+        return F.dropout(x.new_ones(len(x), *shape), rate)
     key = rng.derive_key(context.seed, "dropout", path)
     words = sample_words(key, context.step, context.sample_ids, math.prod(shape))
     kept = (words >= threshold(rate)).to(x.dtype)

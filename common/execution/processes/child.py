@@ -12,11 +12,9 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -25,10 +23,12 @@ from typing import Any
 
 from parity.common.base.errors import ParityError, RunError
 from parity.common.base.package import ROOT
+from parity.common.base.scratch import make_scratch, remove_scratch
 from parity.common.execution.processes.channel import Channel
 from parity.common.execution.processes.liveness import whereabouts
 
 _CLOSE_SECONDS = 10.0
+NOTHING_SAID = "it said nothing"
 
 
 class Child(AbstractContextManager["Child"]):
@@ -60,7 +60,7 @@ class Child(AbstractContextManager["Child"]):
         """
         self.name, self.log_matters = name, False
         self._error, self._kept = error, log is not None
-        self.folder = Path(tempfile.mkdtemp(prefix="parity-child-"))
+        self.folder = make_scratch("child-")
         self.log = self.folder / "log" if log is None else log
         self._channel = Channel(self.folder, "from_parent_")
         self._pending, self._unanswered = b"", 0
@@ -144,7 +144,7 @@ class Child(AbstractContextManager["Child"]):
         if self._alive is not None:
             os.close(self._alive)
             self._alive = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_scratch(self.folder)
 
     def _line(self, question: str, seconds: float, progress: Callable[[], object] | None) -> bytes:
         """The next line that the child writes."""
@@ -227,4 +227,4 @@ def last_line(log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else NOTHING_SAID

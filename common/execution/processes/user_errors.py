@@ -19,6 +19,8 @@ _PACKAGES = ("common", "tf_impl", "torch_impl", "parity")
 _LENGTH = 500
 # What TensorFlow adds of its own to a message.
 _NOISE = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:.*)?$")
+# Keras puts a message, in bold, between paragraphs on the layer that it passed through.
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 # The user's code may go elsewhere.
 _HERE = Path.cwd()
 
@@ -96,6 +98,7 @@ def _shown(filename: str) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = _NOISE.sub("", " ".join(str(error).split()))
+    text = str(error).rpartition(_BOLD)[2].partition(_PLAIN)[0]
+    text = _NOISE.sub("", " ".join(text.split()))
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "..."

@@ -104,6 +104,17 @@ class Audit(Spec):
         return any(found.changes not in MAPPED_AWAY for found in self.differences)
 
 
+def said_of(differences: Sequence[Difference]) -> list[str]:
+    """Return differences as sentences, one for what differs alike in several layers."""
+    groups: dict[str, list[Difference]] = {}
+    for each in differences:
+        groups.setdefault(each.defect, []).append(each)
+    return [
+        group[0].text + (f", and so of {len(group) - 1} more" if len(group) > 1 else "")
+        for group in groups.values()
+    ]
+
+
 def lint(keras: Outline, torch: Outline, layers: Sequence[LayerPair] | None = None) -> list[Difference]:
     """Every difference of settings; `audit` says also what was not compared."""
     return list(audit(keras, torch, layers).differences)

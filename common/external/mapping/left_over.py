@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from parity.common.external.mapping.candidate_rules import arrangements
+from parity.common.external.mapping.candidate_rules import arrangements, fits
 from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
@@ -199,6 +199,56 @@ def rows(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> li
     return pairs
 
 
+def stacked(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Dense layers of Keras's, which follow each other, whose kernels and biases are a stack in torch: experts, towers.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    ours, pairs = (
+        [group for group in keras if _is_dense(group) and len(group.parts["main"].shape) > 1],
+        list[Pair](),
+    )
+    for whole in (group for group in torch if _is_dense(group) and len(group.parts["main"].shape) > 2):
+        count = whole.parts["main"].shape[0]
+        for run in (
+            (ours[start : start + count] for start in range(len(ours) - count + 1)) if count > 1 else ()
+        ):
+            shapes = {tuple((slot, part.shape) for slot, part in sorted(each.parts.items())) for each in run}
+            if len(shapes) > 1 or run[0].parts.keys() != whole.parts.keys():
+                continue
+            rules = {
+                slot: _stack(part.shape, count, whole.parts[slot].shape)
+                for slot, part in run[0].parts.items()
+            }
+            if not all(rules.values()):
+                continue
+            doubt = f"{count} layers of Keras's in a stack of torch's, by shapes and order"
+            pairs += [
+                Pair(
+                    keras=tuple(each.parts[slot].info.name for each in run),
+                    torch=(whole.parts[slot].info.name,),
+                    rule=rule,
+                    source="order",
+                    doubt=doubt,
+                )
+                for slot, rule in rules.items()
+            ]
+            ours = [each for each in ours if each not in run]
+            break
+    return pairs
+
+
+def _stack(shape: Shape, count: int, whole: Shape) -> str:
+    """The likeliest rule by which so many tensors of a shape are a stack; '' where they are not."""
+    rules = [
+        rule
+        for rule in arrangements((count, *shape), whole)
+        if rule.startswith("a ") and rule.partition("-> ")[2].startswith("a ")
+    ]
+    return re.sub(r"\ba\b", "n", rules[0]) if rules else ""
+
+
 def _making(left: Sequence[TensorInfo], whole: Shape) -> Iterator[tuple[list[TensorInfo], str]]:
     """Some tensors, which follow each other, that make one of a shape: joined along an axis or stacked; the likely first."""
     for run in _runs(left, math.prod(whole)):
@@ -288,6 +338,40 @@ def biases(
         source: Source = "order" if doubt else "shape"
         found.append(Pair(keras=(ours.name,), torch=(theirs.name,), rule="same", source=source, doubt=doubt))
     return found
+
+
+def by_shape(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Tensors that are each the only one of its side left that fits the other: of layers that hold others besides.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    ours, theirs = ([part.info for group in side for part in group.parts.values()] for side in (keras, torch))
+    rules = {
+        (left.name, right.name): _rules(left, right)
+        for left, right in itertools.product(ours, theirs)
+        if left.trainable == right.trainable
+    }
+    fitting = [names for names, found in rules.items() if found]
+    return [
+        Pair(
+            keras=(left,),
+            torch=(right,),
+            rule=rules[left, right][0],
+            source="shape",
+            doubt="of all that is left only this fits, by its shape" if len(rules[left, right]) > 1 else None,
+        )
+        for left, right in fitting
+        if sum(left == each for each, _ in fitting) == sum(right == each for _, each in fitting) == 1
+    ]
+
+
+def _rules(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
+    """Those that take one shape to the other; of what is not trained, which may be a constant of one side, only by one name."""
+    every = ["same", "transpose", *arrangements(ours.shape, theirs.shape)]
+    if not ours.trainable:
+        every = ["same"] if ours.role == theirs.role else []
+    return [rule for rule in every if fits(rule, [ours.shape], [theirs.shape])]
 
 
 def _is_alone(group: ParameterGroup) -> bool:

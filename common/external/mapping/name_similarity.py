@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 _TOKEN = re.compile(r"[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # What both worlds call differently, by the one spelling that is compared.
@@ -59,15 +60,23 @@ def words_of(name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def ranked(numbers: Sequence[tuple[tuple[str, ...], tuple[int, ...]]]) -> list[tuple[int, ...]]:
-    """Each name's numbers by their rank among names of the same words: block 1 of one world is block 0 of the other."""
-    seen: dict[tuple[tuple[str, ...], int, int], set[int]] = {}
+    """Each name's numbers by their rank among names of the same words: block 1 of one world is block 0 of the other.
+
+    Where some of these have more numbers than others, as 'stage1.0', 'stage1.1' and 'stage2', by the rank of all of them.
+    """
+    lengths: dict[tuple[str, ...], set[int]] = {}
     for words, values in numbers:
-        for place, value in enumerate(values):
-            seen.setdefault((words, len(values), place), set()).add(value)
+        if values:
+            lengths.setdefault(words, set()).add(len(values))
+    parts = [(values,) if values and len(lengths[words]) > 1 else values for words, values in numbers]
+    seen: dict[object, set[Any]] = {}
+    for (words, _), part in zip(numbers, parts, strict=True):
+        for place, value in enumerate(part):
+            seen.setdefault((words, len(part), place), set()).add(value)
     ranks = {key: {value: rank for rank, value in enumerate(sorted(values))} for key, values in seen.items()}
     return [
-        tuple(ranks[words, len(values), place][value] for place, value in enumerate(values))
-        for words, values in numbers
+        tuple(ranks[words, len(part), place][value] for place, value in enumerate(part))
+        for (words, _), part in zip(numbers, parts, strict=True)
     ]
 
 

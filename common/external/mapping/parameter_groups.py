@@ -129,7 +129,7 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
     for info in tensors:
         match = _ROLE.fullmatch(info.role) or (_STATISTIC.fullmatch(info.role) if info.buffer else None)
         slot = {**_STATISTICS, **_SLOTS}[match[2]] if match else "main"
-        recurrent = layer.kind in _RECURRENT or "bidirectional" in layer.kind
+        recurrent = layer.kind.removesuffix("_cell") in _RECURRENT or "bidirectional" in layer.kind
         if match is None or (slot.startswith("recurrent") and not recurrent):
             stem, slot = info.role, "main"
         else:

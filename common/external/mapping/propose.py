@@ -14,7 +14,16 @@ import numpy as np
 from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
-from parity.common.external.mapping.left_over import biases, cells, divided, fused, rows, untied
+from parity.common.external.mapping.left_over import (
+    biases,
+    by_shape,
+    cells,
+    divided,
+    fused,
+    rows,
+    stacked,
+    untied,
+)
 from parity.common.external.mapping.name_similarity import likeness, ranked, weights_of
 from parity.common.external.mapping.parameter_groups import (
     ParameterGroup,
@@ -137,6 +146,7 @@ def _proposed(
     if every is not None:
         tensors += fused(*groups(tensors), fits_one)
     if rows_first:
+        tensors += stacked(*groups(tensors))
         tensors += rows(*groups(tensors))
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
     tensors += fused(*groups(tensors))
@@ -146,6 +156,7 @@ def _proposed(
     # Then the bias of what is tied on one side stands alone on both.
     tensors = untied(tensors, keras, *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))
+    tensors += by_shape(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.external.mapping.components import Views, components, deviation, moments, taps_of
 from parity.common.external.mapping.graphs import connected
 from parity.common.external.mapping.variants import Variants
@@ -194,9 +195,15 @@ class Bench:
     ) -> Trial:
         """How far the components and the outputs of the models are apart with tensors of their own.
 
-        Args: as of `run`; `changed` in the shapes of torch's tensors.
+        Args: as of `run`; `changed` in the shapes of torch's tensors. With tensors that a model refuses, which took others before,
+            all is infinitely far.
         """
-        expected, found = self.run(pairs, inject, shared=False, changed=changed)
+        try:
+            expected, found = self.run(pairs, inject, shared=False, changed=changed)
+        except ExternalModelError:
+            if self._found is None:
+                raise
+            return Trial(dict.fromkeys(range(len(self.parts)), math.inf), math.inf)
         views = self._views(pairs, expected, found)
         deviations: dict[int, float] = {}
         for place, one, other in self.taps(pairs, expected, found):
@@ -300,6 +307,9 @@ def draw(info: TensorInfo, key: object) -> Array:
     one_weight = role.endswith("weight") and len(shape) == 1
     if "var" in role or role.endswith(("gamma", "scale", "alpha")) or one_weight:
         return positive
+    if not info.trainable and len(shape) == 2 and shape[0] == shape[1]:
+        # It may be a moving covariance, of which code takes a root.
+        return np.asarray(normal @ normal.T / shape[0] + np.eye(shape[0]))
     size = 1.3 / max(1.0, math.prod(shape[:-1])) ** 0.5
     if len(shape) < 2 or role.endswith(("bias", "beta", "mean")):
         size = 0.2

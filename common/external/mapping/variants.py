@@ -19,6 +19,7 @@ _MOST_JOINED = 4
 _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
+_SIZES = re.compile(r"\d+(\+\d+)+")
 _BRACKET = re.compile(r"\(([a-z ]+)\)")
 
 
@@ -60,7 +61,7 @@ class Variants:
         found = [pair.model_copy(update={"rule": rule}) for rule in self.rules(pair) if rule != pair.rule]
         count = max(len(pair.keras), len(pair.torch))
         orders = list(itertools.permutations(range(count)))[1:_ORDERS] if 1 < count <= _MOST_JOINED else []
-        return found + [self._reordered(pair, order, "") for order in orders if "+" not in pair.rule]
+        return found + [self._reordered(pair, order, "") for order in orders]
 
     def of(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         """Other mappings of the tensors of one group of layers; at most `_LIMIT`."""
@@ -138,10 +139,7 @@ class Variants:
 
     def _joined(self, pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         """Other orders of what one tensor holds several of, and of its axes: the same for kernel and bias."""
-        joined = [
-            max(len(pair.keras), len(pair.torch)) > 1 and "->" in pair.rule and "+" not in pair.rule
-            for pair in pairs
-        ]
+        joined = [max(len(pair.keras), len(pair.torch)) > 1 and "->" in pair.rule for pair in pairs]
         yield list(pairs)
         if not any(joined):
             return
@@ -159,10 +157,16 @@ class Variants:
         names = getattr(pair, side)
         if len(names) != len(order):
             return pair
-        rule = _with_layout(pair.rule, layout, side)
-        ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
-        rule = rule if fits(rule, ours, theirs) else pair.rule
-        return pair.model_copy(update={side: tuple(names[place] for place in order), "rule": rule})
+        # Parts of other sizes have one layout.
+        sizes = _SIZES.search(pair.rule)
+        rule = _with_layout(pair.rule, "" if sizes else layout, side)
+        if sizes:
+            parts = sizes[0].split("+")
+            rule = rule.replace(sizes[0], "+".join(parts[place] for place in order))
+        other = pair.model_copy(update={side: tuple(names[place] for place in order), "rule": rule})
+        if fits(rule, self._of(0, other.keras), self._of(1, other.torch)):
+            return other
+        return pair if sizes else other.model_copy(update={"rule": pair.rule})
 
 
 def _with_layout(rule: str, layout: str, several: str) -> str:

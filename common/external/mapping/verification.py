@@ -182,9 +182,21 @@ class _Search:
                 more = {proposed[name] for name in names} & left
                 left -= more
                 open_ += more
-            if all(trial.deviations.get(place, worst) > WRONG for place in together):
-                for index in (index for place in together for index in self.parts[place].pairs):
-                    self.pairs[index] = self.given[index]
+            if any(trial.deviations.get(place, worst) <= WRONG for place in together):
+                continue
+            pairs = list(self.pairs)
+            for index in (index for place in together for index in self.parts[place].pairs):
+                pairs[index] = self.given[index]
+            # What has no tap may have made something agree that comes after it.
+            if together <= trial.deviations.keys() or not self._spoils(pairs, trial):
+                self.pairs = pairs
+
+    def _spoils(self, pairs: Sequence[Pair], trial: Trial) -> bool:
+        """Whether with pairs something deviates that agrees in a trial."""
+        other = self.bench.try_out(pairs)
+        return any(
+            value <= WRONG < other.deviations.get(place, 0.0) for place, value in trial.deviations.items()
+        )
 
     def _is_good(self, trial: Trial) -> bool:
         """Whether all agrees: the outputs, which every tensor takes part in, or all that can be watched."""

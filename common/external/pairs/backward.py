@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
@@ -12,10 +13,13 @@ from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import PairTrace, compared, gradients, losses, place_of
 from parity.common.external.pairs.explain import DeviatingTensor, by_setting, ways_of
 from parity.common.external.pairs.frozen import frozen_cause
+from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.process.pass_result import Arrays
+
+# Of so many layers gradients are explained one by one.
+_LAYERS = 4
 
 
 class BackwardSearch:
@@ -24,8 +28,8 @@ class BackwardSearch:
     def __init__(self, search: Search) -> None:
         self.search = search
 
-    def loss(self, trace: PairTrace) -> Generator[Finding, None, PairTrace]:
-        """Yield that the losses of equal outputs differ; return the trace with what could be put right of them."""
+    def loss(self, trace: PairTrace) -> Iterator[Finding]:
+        """Yield that the losses of equal outputs differ."""
         tensors = losses(self.search.bench, trace.reference, trace.injected)
         self.search.injected += tensors
         off = [tensor for tensor in tensors if not tensor.agrees]
@@ -37,15 +41,9 @@ class BackwardSearch:
         elif off:
             # Ours is one formula in either framework.
             own = any(term.own is not None for term in self.search.bench.losses[0].terms)
-            causes = loss_causes(self.search.bench, self.search.structure) if own else []
+            causes = loss_causes(self.search.bench) if own else []
             for number, why in enumerate([cause.explanation for cause in causes] or [None]):
                 yield finding_of("loss", off if not number else off[:1], why=why)
-            if changes := [change for cause in causes for change in cause.changes]:
-                for change in changes:
-                    change.make(self.search.bench)
-                self.search.loss_put_right = True
-                return self.search.bench.trace(True)
-        return trace
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""
@@ -147,22 +145,41 @@ class BackwardSearch:
     def _by_calls(
         self, trace: PairTrace, rows: list[TensorComparison]
     ) -> Generator[Finding, None, list[TensorComparison]]:
-        """Yield gradients that agree with calls of torch's made otherwise that change nothing else; return the other rows."""
-        off = [row for row in rows if not row.agrees]
-        if not off or self.search.barrier >= 0 or self.search.wrong_loss is not None:
-            return rows
+        """Yield gradients that agree with calls of torch's made otherwise that change nothing else; return the other rows.
+
+        Where something before is wrong, each layer's gradients by themselves: it is given what comes back to Keras's.
+        """
         bench = self.search.bench
+        blocked = self.search.wrong_loss is not None or self.search.blocks_gradients is not None
+        send = bench.sent(trace.reference) if blocked else None
 
-        def measure(more: Arrays) -> float:
-            passed = bench.torch_pass(True, {**trace.injections, **more})
-            now = gradients(bench, trace.reference, passed)
-            return max((row.deviation for row in now if not row.agrees), default=0.0)
+        def compared_now() -> list[TensorComparison]:
+            return gradients(bench, trace.reference, bench.torch_pass(True, trace.injections, send=send))
 
-        worst = max(row.deviation for row in off)
-        causes = self.search.structure.of_gradients(DeviatingTensor(bench, NOWHERE, [], measure, worst))
-        for cause in causes:
-            yield finding_of("gradient", off, why=cause.explanation)
-        return [row for row in rows if row.agrees] if causes else rows
+        off = [row for row in rows if not row.agrees]
+        if not off or self.search.barrier >= 0:
+            return rows
+        groups = [off]
+        if blocked:
+            off = [row for row in compared_now() if not row.agrees and not self._is_replaced(row)]
+            groups = [list(group) for _, group in itertools.groupby(off, key=self.search.layer_of)][:_LAYERS]
+        for group in groups:
+            names = {place_of(row) for row in group}
+
+            def measure(names: set[str] = names) -> float:
+                off = (row for row in compared_now() if not row.agrees)
+                return max((r.deviation for r in off if not blocked or place_of(r) in names), default=0.0)
+
+            worst = max(row.deviation for row in group)
+            for cause in gradient_causes(DeviatingTensor(bench, NOWHERE, [], measure, worst)):
+                yield finding_of("gradient", group, why=cause.explanation)
+                rows = [row for row in rows if place_of(row) not in names]
+        return rows
+
+    def _is_replaced(self, row: TensorComparison) -> bool:
+        """Whether a gradient is of a layer in which an operation is replaced, which has gradients of its own."""
+        layer = self.search.layer_of(row)
+        return any(layer in segment.keras for segment in self.search.replaced)
 
     def _first_of(self, stage: str, tensors: Sequence[TensorComparison]) -> Iterator[Finding]:
         """The first of a backward pass that deviates, with the others, which may follow from it."""
@@ -179,6 +196,10 @@ class BackwardSearch:
             self.search.add_to(
                 next(n for n, f in places if f.explanation is None or f.stage == "forward"), off
             )
+            return
+        if self.search.blocks_gradients is not None:
+            names = [finding.name for finding in self.search.findings]
+            self.search.add_to(names.index(self.search.blocks_gradients), off)
             return
         agreeing = [tensor for tensor in tensors[: tensors.index(off[0])] if tensor.agrees]
         yield finding_of(stage, off, agreeing)

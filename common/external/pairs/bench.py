@@ -86,13 +86,15 @@ class Bench(LoadedPair):
 
     unshared: a layer that Keras calls several times, and torch has several for. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
     frozen: Keras's tensors that one side alone trains, with the side
-    that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out.
+    that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
+    lie, by tap, as `aligned` says, where that has been seen.
     """
 
     mapping: Mapping
     unshared: UnsharedLayer | None = None
     decayed: str = ""
     frozen: dict[str, str] = field(default_factory=dict)
+    layouts: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def points(self) -> Sequence[Point]:
@@ -135,17 +137,24 @@ class Bench(LoadedPair):
         return taken(self.keras, self.inputs[0], self.losses[0], training=training, also=also)
 
     def torch_pass(
-        self, training: bool, injections: Arrays | None = None, also: Sequence[str] = ()
+        self,
+        training: bool,
+        injections: Arrays | None = None,
+        also: Sequence[str] = (),
+        send: Arrays | None = None,
     ) -> PassResult:
-        """Torch's; with `injections` in place of what its layers give, and gradients of frozen tensors `also`."""
-        options: PassOptions = {"training": training, "inject": injections, "also": also}
+        """Torch's; with `injections` in place of what its layers give, and gradients of frozen tensors `also`.
+
+        send: gradients that go on to its layers instead of what comes back to their outputs.
+        """
+        options: PassOptions = {"training": training, "inject": injections, "also": also, "send": send}
         return taken(self.torch, self.inputs[1], self.losses[1], **options)
 
     def trace(self, training: bool) -> PairTrace:
         """Both once through."""
         reference, as_trained = self.reference(training), self.torch_pass(training)
         expected = self.expected(reference, training)
-        injections, misshapen = self._injections(expected, as_trained)
+        injections, misshapen = self.injections(expected, as_trained)
         injected = self.torch_pass(training, injections)
         tensors = (*self.activations(expected, injected), *self.outputs(reference, injected))
         return PairTrace(reference, as_trained, injected, expected, injections, tensors, misshapen)
@@ -174,20 +183,35 @@ class Bench(LoadedPair):
             passed = self.keras.forward(self.inputs[0], training=training, taps=taps, inject=injections)
         return {point.name: passed.activations[point.keras] for point in points}
 
-    def _injections(
+    def injections(
         self, expected: AnyMapping[str, Array], as_trained: PassResult
     ) -> tuple[Arrays, frozenset[str]]:
-        """What torch's layers give instead of their own outputs, by tap; and the taps where that cannot be."""
+        """What torch's layers give instead of their own outputs (batch, ...), by tap; and the taps where that cannot be."""
         found: Arrays = {}
         misshapen = set()
         for point in self.points:
             due, own = expected[point.name], as_trained.activations.get(point.torch)
             alignment = None if own is None else aligned(due, own)
-            if alignment is None:
+            if own is None or alignment is None:
                 misshapen.add(point.torch)
-            else:
-                found[point.torch] = back(due, alignment.how)
+                continue
+            how = alignment.how
+            if tensor_deviation(due, alignment.array) <= limits.LIVE_FLOAT64:
+                self.layouts[point.torch] = how
+            # Of a tensor that deviates, its numbers do not tell; it is laid out as where it did not.
+            how = self.layouts.get(point.torch, how)
+            if back(due, how).shape == own.shape:
+                found[point.torch] = back(due, how)
         return found, frozenset(misshapen)
+
+    def sent(self, reference: PassResult) -> Arrays:
+        """By torch's tap the gradient that Keras's layer is given, (batch, ...) in torch's layout, as far as it is known."""
+        found: Arrays = {}
+        for point in self.points:
+            due, how = reference.activation_gradients.get(point.keras), self.layouts.get(point.torch)
+            if due is not None and how is not None and not point.linear:
+                found[point.torch] = back(due, how)
+        return found
 
     def activations(self, expected: AnyMapping[str, Array], passed: PassResult) -> list[TensorComparison]:
         """Each point of a pass, in order, compared with what is expected there, (batch, ...) by point."""

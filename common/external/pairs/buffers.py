@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,10 +12,11 @@ from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation, Finding, TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
 from parity.common.external.pairs.explain import DeviatingTensor
-from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.points import NOWHERE, Segment
 from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.pairs.structure import Place, structural_causes
 from parity.common.external.pairs.unused import NOT_CALLED
-from parity.common.external.process.pass_result import Array, Arrays, PassResult
+from parity.common.external.process.pass_result import Array, PassResult
 from parity.common.parity.deviation import tensor_deviation
 
 _PASSES = 3  # one behind the other, in which statistics are watched
@@ -53,13 +55,28 @@ class BufferSearch:
                 self.search.add_to(number, mine)
                 continue
             torch = frozenset(s.torch for s in suspects if s.torch)
-            segment = Segment(None, (), frozenset({layer}), torch)
+            segment = Segment(None, frozenset({layer}), torch)
             measure = partial(self._apart, trace, {tensor.name for tensor in mine})
             worst = max(tensor.deviation for tensor in mine)
             deviating = DeviatingTensor(self.search.bench, segment, suspects, measure, worst)
-            self.search.trial = (deviating, False) if suspects else None
+            self.search.trial = (deviating, False, None) if suspects else None
             why = None if suspects else self._by_share(layer, mine)
-            yield finding_of("buffers", mine, why=why)
+            causes = [] if suspects or why is not None else self._by_operations(trace, layer, mine[0])
+            yield from (finding_of("buffers", mine, why=cause) for cause in causes or (why,))
+
+    def _by_operations(self, trace: PairTrace, layer: str, tensor: TensorComparison) -> list[Explanation]:
+        """What torch computes otherwise on the way to what it keeps; nothing where no tensor of its layout is it."""
+        bench, name = self.search.bench, place_of(tensor).removeprefix("buffers/")
+        pair = next((p for p in bench.mapping.tensors if p.keras == (name,) and p.rule == "same"), None)
+        own = None if pair is None else trace.injected.buffers.get(pair.torch[0])
+        due = trace.reference.buffers.get(name)
+        if own is None or due is None:
+            return []
+        place = Place(own, due, True, trace.injections, trace.reference.activations)
+        measure = partial(self._apart, trace, {tensor.name})
+        deviating = DeviatingTensor(bench, NOWHERE, [], measure, tensor.deviation)
+        found = structural_causes(deviating, deviating, place, lambda changes: True)
+        return [replace(each.explanation, layers=(layer,)) for each in found]
 
     def _by_share(self, layer: str, tensors: Sequence[TensorComparison]) -> Explanation | None:
         """Torch moves what a layer keeps by another share of what is new; None where that is not all.
@@ -134,9 +151,9 @@ class BufferSearch:
             bench.torch.write(begun[1])
         return found
 
-    def _apart(self, trace: PairTrace, names: set[str], more: Arrays) -> float:
+    def _apart(self, trace: PairTrace, names: set[str]) -> float:
         """The largest deviation of some buffers after a pass of the models as they are now."""
-        bench, injections = self.search.bench, {**trace.injections, **more}
+        bench, injections = self.search.bench, trace.injections
         due = {p.keras: trace.reference.activations[p.keras] for p in bench.points}
         ours = bench.keras.forward(bench.inputs[0], training=True, taps=False, inject=due)
         theirs = bench.torch.forward(bench.inputs[1], training=True, taps=False, inject=injections)

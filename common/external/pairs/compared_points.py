@@ -9,6 +9,7 @@ import numpy as np
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import TensorComparison
 from parity.common.external.pairs.bench import Bench, PairTrace, compared, place_of
+from parity.common.external.pairs.computations import Computation
 from parity.common.external.pairs.points import Point, Segment, repaired_calls, segments_of
 from parity.common.external.process.pass_result import Arrays, PassResult
 
@@ -86,8 +87,8 @@ class ComparedPoints:
         # What is behind deviates, maybe for a reason of its own.
         return apart[:1] if self._is_made_elsewhere(trace, points[apart[0]], training) else []
 
-    def around(self, place: str, training: bool) -> Callable[[], float]:
-        """What measures how far a point is off now, or what is made of it, whichever is less (see `partitioned_differently`)."""
+    def behind(self, place: str, training: bool) -> Callable[[], float]:
+        """What measures how far that is off now which torch makes of a point, by itself; of outputs, and of the last point, these."""
         trace, points = self._bench.trace(training), self._points()
         tap = points[place].torch if place in points else None
         kept = {name: value for name, value in trace.injections.items() if name != tap}
@@ -98,14 +99,13 @@ class ComparedPoints:
         comparable = {
             name for name in rows if name not in points or points[name].torch not in trace.misshapen
         } - self._wrong_outputs(trace)
-        behind = {name for name in comparable - {place} if self._moved(name, before, now, points)}
         # Of the outputs all.
         here = {place} if tap is not None else rows.keys() - points.keys()
+        moved = {name for name in comparable - {place} if self._moved(name, before, now, points)} or here
 
         def measure() -> float:
             _, rows = self._rows(trace, kept, training)
-            own = max(rows[name].deviation for name in here)
-            return min(own, max((rows[name].deviation for name in behind), default=own))
+            return max(rows[name].deviation for name in moved)
 
         return measure
 
@@ -122,8 +122,8 @@ class ComparedPoints:
         names = [each.name for each in bench.points]
         before = {each.torch for each in bench.points[: names.index(point.name)]}
         kept = {tap: value for tap, value in trace.injections.items() if tap in before - {point.torch}}
-        places, taps = bench.torch.computes(bench.inputs[1], due, training=training, inject=kept)
-        return point.torch in taps and any(place > taps.index(point.torch) for place in places)
+        told = bench.torch.operations(bench.inputs[1], training=training, inject=kept)
+        return own is not None and Computation(bench.torch, told, {}).makes_behind(due, own)
 
     def _wrong_outputs(self, trace: PairTrace) -> set[str]:
         """Outputs that deviate by themselves."""

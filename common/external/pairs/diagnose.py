@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Console
-
+from parity.common.base.terminal import Terminal
 from parity.common.diagnosis import core, limits
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
-from parity.common.external.lint.lint import Difference
+from parity.common.external.lint.lint import Difference, said_of
 from parity.common.external.pairs.backward import BackwardSearch
 from parity.common.external.pairs.bench import (
     OUTPUT,
@@ -34,8 +33,8 @@ from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
 from parity.common.external.pairs.sharing import unequal_tensors, unshared_layer
-from parity.common.external.pairs.structure import MOVED, OTHER_WEIGHTS
-from parity.common.external.pairs.unused import NOT_CALLED, by_unused
+from parity.common.external.pairs.structure import CAUSE, lines_of, structural_causes
+from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
 from parity.common.external.pairs.varied_weights import vary_weights
 from parity.common.parity.deviation import tensor_deviation
@@ -50,7 +49,7 @@ def diagnose_pair(
     suspects: Sequence[Difference],
     updates: Updates | None = None,
     when: When | None = None,
-    console: Console | None = None,
+    console: Terminal | None = None,
     varies: bool = True,
 ) -> Diagnosis:
     """Return where and why two models diverge; their settings are left as the search has changed them.
@@ -75,7 +74,7 @@ class PairSource(core.ObservationSource):
         suspects: Sequence[Difference],
         updates: Updates | None,
         when: When | None,
-        console: Console | None,
+        console: Terminal | None,
         varies: bool,
     ) -> None:
         super().__init__(console)
@@ -121,7 +120,7 @@ class PairSource(core.ObservationSource):
         with exact_constants(self.bench):
             last = yield from self.forward.run("forward", self._first)
             backward = BackwardSearch(self.search)
-            last = yield from backward.loss(last)
+            yield from backward.loss(last)
             yield from backward.penalty(last)
             yield from backward.run(last)
             yield from BufferSearch(self.search).run(last)
@@ -135,27 +134,25 @@ class PairSource(core.ObservationSource):
         if self.search.trial is None:
             return [finding]
         self.say(f"{finding.stage}: {finding.name} deviates by {finding.deviation:.2g}; trying why")
-        tensor, kept = self.search.trial
+        tensor, kept, place = self.search.trial
         self.search.trial = None
         training = finding.stage != "evaluation"
         self.search.attributed = explained(tensor)
-        if not self.search.attributed and finding.stage in _PASSES:
-            self.search.attributed = by_unused(tensor, first=self.search.barrier < 0)
-        causes = {each.explanation.cause for each in self.search.attributed}
-        connected = bool(causes & {"extra_layer", "missing_layer"})
-        if finding.stage in _PASSES and (connected or causes <= {"other_computation", NOT_CALLED}):
-            measure = self.search.compared.around(place_of(finding), training)
-            only = MOVED if connected else OTHER_WEIGHTS if NOT_CALLED in causes else ""
-            found = self.search.structure.causes(
-                tensor, training, measure, self.forward.keeps(training), only
-            )
-            self.search.attributed = found or self.search.attributed
+        if not self.search.attributed and place is not None:
+            around = replace(tensor, measure=self.search.compared.behind(place_of(finding), training))
+            structural = structural_causes(tensor, around, place, self.forward.keeps(training))
+            # That something is not used at all says more than a formula in which it is missing.
+            unclear = all(each.explanation.cause == f"{CAUSE}other" for each in structural)
+            # What is replaced depends on no input any more.
+            first = self.search.barrier < 0 and self.search.blocks_gradients is None
+            unused = by_unused(tensor, first) if unclear else []
+            self.search.attributed = unused or structural
         self.search.use(attribution.explanation for attribution in self.search.attributed)
         for attribution in self.search.attributed if kept else ():
             for change in attribution.changes:
                 change.make(self.bench)
-        if not self.search.attributed and finding.stage in _PASSES:
-            return [replace(finding, code=self.search.structure.lines(tensor, training))]
+        if not self.search.attributed and place is not None:
+            return [replace(finding, code=lines_of(self.bench, place))]
         return [replace(finding, explanation=a.explanation) for a in self.search.attributed] or [finding]
 
     def conclude(self) -> Diagnosis:
@@ -232,15 +229,10 @@ class PairSource(core.ObservationSource):
 
     def _note_the_rest(self) -> None:
         """Differences of settings that make no difference here, alike ones in one line."""
-        groups: dict[str, list[Difference]] = {}
-        for suspect in self.search.suspects:
-            if suspect.changes == "initial values":
-                groups.setdefault(suspect.defect, []).append(suspect)
-        for group in groups.values():
-            more = f", and so of {len(group) - 1} more" if len(group) > 1 else ""
-            self.notes.append(
-                f"{group[0].text}{more}: the weights were copied, so that it does not count here"
-            )
+        initial = [suspect for suspect in self.search.suspects if suspect.changes == "initial values"]
+        self.notes += [
+            f"{text}: the weights were copied, so that it does not count here" for text in said_of(initial)
+        ]
 
 
 def _when(as_trained: Sequence[TensorComparison], findings: Sequence[Finding]) -> When:

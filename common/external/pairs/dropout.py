@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +93,7 @@ def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
     """
     if asked.without_dropout:
         return Masks()
-    ours, theirs = (side.dropped(inputs, training=True) for side, _, inputs in opened.sides)
-    batch = len(next(iter(opened.inputs[0].values())))
+    ours, theirs, batch = _dropped(opened)
     flat = [
         tuple(size for size in info.inputs[0][1:] if size is not None)
         for info in opened.outlines[0].layers
@@ -103,6 +103,24 @@ def give_masks(asked: PairRequest, opened: LoadedPair) -> Masks:
     masks = paired(ours, theirs, batch, flat, first)
     use_masks(opened, masks, asked.seed)
     return masks
+
+
+def _dropped(opened: LoadedPair) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """The calls that drop, of both sides, and how many samples they were given: if it can be, as many as no other axis has."""
+    batch = len(next(iter(opened.inputs[0].values())))
+    ours, theirs = (side.dropped(inputs, training=True) for side, _, inputs in opened.sides)
+    shapes = [site["value"].shape for site in (*ours, *theirs)]
+    if any(shape.count(batch) > 1 for shape in shapes):
+        fewer = next(n for n in range(batch - 1, 0, -1) if not any(n in shape for shape in shapes) or n == 1)
+        given = [{name: value[:fewer] for name, value in inputs.items()} for inputs in opened.inputs]
+        # A model may take so many samples and no others.
+        with suppress(ExternalModelError):
+            ours, theirs = (
+                side.dropped(inputs, training=True)
+                for (side, *_), inputs in zip(opened.sides, given, strict=True)
+            )
+            batch = fewer
+    return list(ours), list(theirs), batch
 
 
 def use_masks(opened: LoadedPair, masks: Masks | Imported, seed: int) -> None:

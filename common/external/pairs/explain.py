@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +15,7 @@ from parity.common.diagnosis.result import Confidence, Explanation
 from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.pairs.points import Point, Segment
-from parity.common.external.process.layouts import aligned, back
 from parity.common.external.process.pass_result import Arrays
-from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.rules import parse_rule
 
 
@@ -55,24 +53,20 @@ class Attribution:
 class DeviatingTensor:
     """A tensor that deviates by itself.
 
-    segment: what computes it. suspects: differences of settings. measure: its deviation now, with something else in
-    place of what some torch layers give, by tap. deviation: as found. reference: Keras's activations by tap. inputs:
-    torch's, as it is.
+    segment: what computes it. suspects: differences of settings. measure: its deviation now. deviation: as found.
     """
 
     bench: Bench
     segment: Segment
     suspects: Sequence[Difference]
-    measure: Callable[[Arrays], float]
+    measure: Callable[[], float]
     deviation: float
-    reference: Arrays = field(default_factory=dict)
-    inputs: Arrays = field(default_factory=dict)
 
-    def deviation_with(self, changes: Sequence[Reversible] = (), injections: Arrays | None = None) -> float:
-        """Return its deviation with changes and injections; infinite where they cannot be made, or the pass fails."""
+    def deviation_with(self, changes: Sequence[Reversible] = ()) -> float:
+        """Return its deviation with changes; infinite where they cannot be made, or the pass fails."""
         try:
             with made(self.bench, changes):
-                return self.measure(injections or {})
+                return self.measure()
         except ExternalModelError:
             return float("inf")
 
@@ -106,13 +100,7 @@ def by_setting(suspect: Difference, confidence: Confidence, evidence: str) -> Ex
 
 def explained(tensor: DeviatingTensor) -> list[Attribution]:
     """The causes of a deviation, all that it takes; none where no known cause fits."""
-    return (
-        _by_settings(tensor)
-        or _by_mode(tensor)
-        or _by_weights(tensor)
-        or _by_connections(tensor)
-        or _by_inputs(tensor)
-    )
+    return _by_settings(tensor) or _by_mode(tensor) or _by_weights(tensor)
 
 
 def ways_of(suspect: Difference) -> list[Change]:
@@ -135,9 +123,18 @@ def _by_settings(tensor: DeviatingTensor) -> list[Attribution]:
     # What one side cannot be set to, because it is a layer of its own there, the other may.
     for tried, order in ((here, 1), (here, -1), (elsewhere, 1)):
         ways, deviation = _needed(tensor, [ways_of(suspect)[::order] for suspect in tried])
-        if ways:
+        # With a change after which a model cannot be run, nothing behind it could be compared.
+        whole = replace(tensor, measure=lambda: _passes(tensor.bench))
+        if ways and whole.deviation_with(list(ways.values())) == 0:
             return [_set_alike(tensor, tried[number], way, deviation) for number, way in ways.items()]
     return []
+
+
+def _passes(bench: Bench) -> float:
+    """0 where both models can be run, forward and backward."""
+    bench.reference(True)
+    bench.torch_pass(True)
+    return 0.0
 
 
 def _set_alike(tensor: DeviatingTensor, suspect: Difference, way: Change, deviation: float) -> Attribution:
@@ -154,7 +151,7 @@ def _needed(
     Of each candidate the first way that can be made is taken. There are none where not even all of them together do.
     """
     limit = limits.LIVE_FLOAT64
-    settable = replace(tensor, measure=lambda injections: 0.0)
+    settable = replace(tensor, measure=lambda: 0.0)
     usable = {
         number: way
         for number, ways in enumerate(candidates)
@@ -284,104 +281,3 @@ def _other_rules(bench: Bench, name: str) -> Iterator[tuple[str, str, Any]]:
         except ExternalModelError:
             continue
         yield "weights_permuted", f"{name} is mapped by {pair.rule!r}, and {rule!r} is right", value
-
-
-def _by_connections(tensor: DeviatingTensor) -> list[Attribution]:
-    """A layer of one side that the other leaves out: a connection, a function, a normalisation."""
-    outlines, segment = tensor.bench.outlines, tensor.segment
-    known = {info.path: info for outline in outlines for info in (*outline.layers, *outline.operations)}
-    kinds = {path: info.kind or info.type for path, info in known.items()}
-
-    def is_same(one: str, other: str) -> bool:
-        """Whether two layers compute the same, so that neither leaves out what the other does."""
-        infos = [known.get(tap.partition("#")[0]) for tap in (one, other)]
-        if infos[0] is None or infos[1] is None or not infos[0].kind:
-            return False
-        functions = [info.settings.get("function") for info in infos if info is not None]
-        return infos[0].kind == infos[1].kind and functions[0] == functions[1]
-
-    for side, taps in zip(("keras", "torch"), segment.unpaired, strict=True):
-        for tap in taps:
-            layer = tap.partition("#")[0]
-            what = f"{layer} ({kinds.get(layer, 'a layer')})"
-            places = [(point.torch, point.keras) for point in reversed(segment.before)]
-            # What torch alone has may be where Keras's output belongs, too.
-            own = [other for other in segment.unpaired[1] if side == "keras" and not is_same(tap, other)]
-            for theirs, ours in [*places, *((other, "") for other in own)]:
-                replaced, source = (theirs, tap) if side == "keras" else (tap, ours)
-                deviation = _deviation_injected(tensor, replaced, source, like=theirs)
-                if deviation > limits.LIVE_FLOAT64:
-                    continue
-                settings = known[layer].settings if layer in known else {}
-                if side == "torch":
-                    cause, text = "extra_layer", f"torch's model has {what}, of which Keras's has nothing"
-                    fix, how = f"take {layer} out of torch", f": {layer} passed over"
-                elif theirs in own and not _is_given_before(tensor, theirs):
-                    # With Keras's numbers behind it anything would agree: it does something, and not this.
-                    cause = "other_computation"
-                    text = f"{theirs} of torch computes something else than {what} of Keras"
-                    fix = f"compute in {theirs} what {what} does: {settings}"
-                    how = f": the output of {layer} in place of that of {theirs}"
-                else:
-                    cause, text = "missing_layer", f"torch's model leaves out what {what} of Keras's does"
-                    fix = f"do behind {theirs} in torch what {what} does"
-                    how = f": the output of {layer} in place of that of {theirs}"
-                evidence = tensor.by_experiment(deviation, how)
-                defect = f"{kinds.get(layer)} {settings}" if settings else ""
-                return [
-                    Attribution(
-                        Explanation(cause, text, "confirmed", fix, evidence, defect=defect, layers=(layer,))
-                    )
-                ]
-    return []
-
-
-def _is_given_before(tensor: DeviatingTensor, tap: str) -> bool:
-    """Whether torch's numbers at a tap are some of Keras's before the point: nothing was done to them yet."""
-    own = tensor.inputs.get(tap)
-    before = [point.keras for point in tensor.segment.before] + list(tensor.segment.unpaired[0])
-    for value in (tensor.reference.get(name) for name in before):
-        layout = None if value is None or own is None else aligned(value, own)
-        if (
-            value is not None
-            and own is not None
-            and layout is not None
-            and tensor_deviation(back(value, layout.how), own) <= limits.LIVE_FLOAT64
-        ):
-            return True
-    return False
-
-
-def _by_inputs(tensor: DeviatingTensor) -> list[Attribution]:
-    """A layer of Keras's at its input that torch leaves out: a scale, a normalisation."""
-    bench, segment = tensor.bench, tensor.segment
-    ours, theirs = bench.inputs
-    for tap in segment.unpaired[0] if not segment.before else ():
-        value = tensor.reference.get(tap)
-        for name, given in theirs.items():
-            layout = None if value is None else aligned(value, given)
-            if value is None or layout is None:
-                continue
-            bench.inputs = ours, {**theirs, name: back(value, layout.how)}
-            try:
-                deviation = tensor.deviation_with()
-            finally:
-                bench.inputs = ours, theirs
-            if deviation <= limits.LIVE_FLOAT64:
-                text = f"torch's model leaves out what {tap} of Keras's does to the input {name}"
-                evidence = tensor.by_experiment(deviation, f": the output of {tap} in place of the input")
-                fix = f"do in torch what {tap} does, or leave it to the samples on both sides"
-                return [Attribution(Explanation("missing_layer", text, "confirmed", fix, evidence))]
-    return []
-
-
-def _deviation_injected(tensor: DeviatingTensor, replaced: str, source: str, like: str) -> float:
-    """The deviation with Keras's activation at a tap `source` in place of what torch gives at a tap `replaced`.
-
-    It is given in the layout of torch's activation at the tap `like`; infinite where that cannot be.
-    """
-    value, own = tensor.reference.get(source), tensor.inputs.get(like)
-    layout = None if value is None or own is None else aligned(value, own)
-    if value is None or layout is None:
-        return float("inf")
-    return tensor.deviation_with(injections={replaced: back(value, layout.how)})

@@ -20,8 +20,7 @@ from parity.common.external.pairs.explain import (
 )
 from parity.common.external.pairs.points import Segment
 from parity.common.external.pairs.search import Search, finding_of
-from parity.common.external.pairs.structure import Alteration
-from parity.common.external.process.pass_result import Arrays
+from parity.common.external.pairs.structure import CAUSE, Place, Replacement
 
 
 class ForwardSearch:
@@ -48,22 +47,28 @@ class ForwardSearch:
             tensor = of_stage(trace.tensors[number], stage)
             known.add(place_of(tensor))
             agreeing = [of_stage(t, stage) for t in trace.tensors[:number] if t.agrees]
-            self.search.trial = (self._deviating(trace, number, stage == "forward"), True)
+            training = stage == "forward"
+            place = Place.of_point(self.search.bench, trace, number, training)
+            segment = self.search.compared.segment_of(number)
+            self.search.trial = (self._deviating(trace, number, training), True, place)
             self.search.agreed = {place_of(row) for row in trace.tensors if row.agrees}
             yield finding_of(stage, [tensor], agreeing)
             if any(attribution.changes for attribution in self.search.attributed):
                 trace = self._repair_alike(stage, trace, known)
-                if self.search.attributed[0].explanation.cause.startswith("structure:"):
-                    trace = self._behind(trace, place_of(tensor), stage == "forward")
+                if self.search.attributed[0].explanation.cause.startswith(CAUSE):
+                    # What torch sends back through an operation of its own is another gradient.
+                    self.search.blocks_gradients = self.search.blocks_gradients or tensor.name
+                    self.search.replaced.append(segment)
+                    trace = self._behind(trace, place_of(tensor), training)
             else:
                 self.search.bar(number, tensor.name)
         self.search.injected += [of_stage(tensor, stage) for tensor in trace.tensors]
         return trace
 
-    def keeps(self, training: bool) -> Callable[[Sequence[Alteration]], bool]:
+    def keeps(self, training: bool) -> Callable[[Sequence[Replacement]], bool]:
         """Return what says whether all points that agree do so with changes, too: with those of a cause they do."""
 
-        def keeps(changes: Sequence[Alteration]) -> bool:
+        def keeps(changes: Sequence[Replacement]) -> bool:
             with made(self.search.bench, changes):
                 rows = self.search.bench.trace(training).tensors
             return all(row.agrees for row in rows if place_of(row) in self.search.agreed)
@@ -136,18 +141,16 @@ class ForwardSearch:
                 yield mode_cause(self.search.bench, way.side, point, ""), [replace(way, layer=layer)]
 
     def _deviating(self, trace: PairTrace, number: int, training: bool) -> DeviatingTensor:
-        segment, injections = self.search.compared.segment_of(number), trace.injections
+        segment = self.search.compared.segment_of(number)
         return DeviatingTensor(
             self.search.bench,
             segment,
             [s for s in self.search.suspects if s not in self.search.used and _may_show(s, training)],
-            lambda more: self._by_itself(segment, trace, {**injections, **more}, training),
+            lambda: self._by_itself(segment, trace, training),
             trace.tensors[number].deviation,
-            trace.reference.activations,
-            trace.as_trained.activations,
         )
 
-    def _by_itself(self, segment: Segment, trace: PairTrace, injections: Arrays, training: bool) -> float:
+    def _by_itself(self, segment: Segment, trace: PairTrace, training: bool) -> float:
         """The deviation of a segment's point, or of the outputs, with the models as they are now."""
         bench, point = self.search.bench, segment.point
         due = {
@@ -158,11 +161,13 @@ class ForwardSearch:
         }
         if point is None:
             ours = bench.keras.forward(bench.inputs[0], training=training, taps=False, inject=due)
-            theirs = bench.torch.forward(bench.inputs[1], training=training, taps=False, inject=injections)
+            theirs = bench.torch.forward(
+                bench.inputs[1], training=training, taps=False, inject=trace.injections
+            )
             return max(tensor.deviation for tensor in bench.outputs(ours, theirs))
         own = bench.keras_own(point, due, training)
         passed = bench.torch.forward(
-            bench.inputs[1], training=training, taps=[point.torch], inject=injections
+            bench.inputs[1], training=training, taps=[point.torch], inject=trace.injections
         )
         return compared(f"forward/{point.name}", own, passed.activations.get(point.torch)).deviation
 

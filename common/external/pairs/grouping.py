@@ -1,4 +1,4 @@
-"""Findings of one defect as one finding: a default that differs does so in every layer of a kind."""
+"""Findings of one defect as one finding: a default that differs in every layer of a kind, an operation at another place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parity.common.diagnosis.result import Explanation, Finding
+from parity.common.external.pairs.differences import KINDS
+from parity.common.external.pairs.structure import CAUSE
 
 _NAMED = 3
+# An operation that is left out at one place, and done at another.
+_MOVED = {f"{CAUSE}left_out", f"{CAUSE}too_much"}
 
 
 def grouped(findings: Sequence[Finding]) -> list[Finding]:
@@ -17,7 +21,39 @@ def grouped(findings: Sequence[Finding]) -> list[Finding]:
         why = finding.explanation
         key = (why.cause, why.defect, why.confidence) if why is not None and why.defect else number
         groups.setdefault(key, []).append(finding)
-    return [_joined(group) for group in groups.values()]
+    return _moved([_joined(group) for group in groups.values()])
+
+
+def _moved(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding of two in a row of which one leaves out the operation that the other has too much."""
+    found: list[Finding] = []
+    for finding in findings:
+        before, why = found[-1].explanation if found else None, finding.explanation
+        if (
+            before is None
+            or why is None
+            or {before.cause, why.cause} != _MOVED
+            or _operation(before) != _operation(why)
+        ):
+            found.append(finding)
+            continue
+        text = f"{before.text}; {why.text}"
+        for kind in ("left_out", "too_much"):
+            text = text.replace(KINDS[kind], KINDS["sequence"], 1)
+        moved = replace(
+            before,
+            cause=f"{CAUSE}sequence",
+            text=text,
+            fix=f"{before.fix}; {why.fix}",
+            layers=(*before.layers, *why.layers),
+        )
+        found[-1] = replace(found[-1], tensors=(*found[-1].tensors, *finding.tensors), explanation=moved)
+    return found
+
+
+def _operation(why: Explanation) -> str:
+    """The operation that a structural cause is about."""
+    return why.defect.partition(" ")[0]
 
 
 def _joined(findings: Sequence[Finding]) -> Finding:

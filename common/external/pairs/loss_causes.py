@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
 from parity.common.external.pairs.bench import Bench, sent_back, taken
-from parity.common.external.pairs.explain import Attribution
-from parity.common.external.pairs.structure import Structure
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.pairs.gradient_paths import gradient_causes
+from parity.common.external.pairs.points import NOWHERE
+from parity.common.external.pairs.structure import CAUSE, Place, causes_of_loss
 from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import BatchLoss, step_of
 from parity.common.external.process.pass_result import Array, PassResult
@@ -31,11 +34,14 @@ _FORMULAS: dict[str, dict[str, object]] = {
 }
 
 
-def loss_causes(bench: Bench, structure: Structure) -> list[Attribution]:
+def loss_causes(bench: Bench) -> list[Attribution]:
     """Return why the losses of two models with equal outputs differ; only likely where no experiment says more."""
     batch = len(next(iter(bench.inputs[0].values())))
     passes = _passes(bench, batch)
     if step_of(bench.losses[0].terms):
+        found = _by_operations(bench, passes)
+        if any(each.explanation.cause != f"{CAUSE}other" for each in found):
+            return found
         # What a step calls on its way to the loss is its own: of outputs nothing is known there.
         unknown = _unknown(passes)
         why = replace(
@@ -47,17 +53,57 @@ def loss_causes(bench: Bench, structure: Structure) -> list[Attribution]:
         return [Attribution(why)]
     known = _without_weights(bench, passes) or _by_factor(bench, passes, batch)
     if known is None:
-        # A cause must hold for other targets, too: of one batch a condition may be true throughout.
-        moved = [_moved(loss) for loss in bench.losses]
-        due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
-        by_calls = structure.of_loss(
-            lambda: _apart(passes[0], _torch_pass(bench, bench.losses[1])),
-            lambda: _apart(due, _torch_pass(bench, moved[1])),
-        )
-        if by_calls:
-            return by_calls
-    known = known or _by_formula(bench, passes) or _of_batch(bench, passes, batch) or _unknown(passes)
+        found = _by_operations(bench, passes)
+        if any(each.explanation.cause != f"{CAUSE}other" for each in found):
+            return found
+        known = _by_formula(bench, passes) or _of_batch(bench, passes, batch)
+        if known is None:
+            return found or _by_gradient_paths(bench, passes) or [Attribution(_unknown(passes))]
+        # What it is in all says more than what it is made of.
+        if found:
+            known = replace(known, text=f"{known.text}; {found[0].explanation.text}")
     return [Attribution(known)]
+
+
+def _by_operations(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
+    """What torch's loss computes otherwise; it must do so with other targets, too: of one batch a condition may be true throughout."""
+    moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
+    due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
+    own = _torch_pass(bench, moved[1])
+    called = {bench.output_name(name): value for name, value in passes[0].outputs.items()}
+    called |= {f"the target {name}": value for name, value in bench.losses[0].targets.items()}
+
+    def apart(name: str, ours: PassResult, loss: BatchLoss) -> float:
+        theirs = _torch_pass(bench, loss)
+        return tensor_deviation(np.array(ours.terms[name]), np.array(theirs.terms[name]))
+
+    for name, mean in passes[0].terms.items():
+        if _close([mean], [passes[1].terms[name]]):
+            continue
+        places = []
+        for (ours, theirs), losses in (((passes[0], passes[1]), bench.losses), ((due, own), moved)):
+            means = np.array(theirs.terms[name]), np.array(ours.terms[name])
+            places.append(Place(*means, training=True, activations=called, losses=losses))
+        measures = partial(apart, name, passes[0], bench.losses[1]), partial(apart, name, due, moved[1])
+        found = causes_of_loss(bench, places[0], places[1], *measures)
+        if found:
+            return found
+    return []
+
+
+def _by_gradient_paths(bench: Bench, passes: Sequence[PassResult]) -> list[Attribution]:
+    """What stops gradients in torch's loss, or lets them through."""
+    moved = (_moved(bench.losses[0]), _moved(bench.losses[1]))
+    due = taken(bench.keras, bench.inputs[0], moved[0], training=True, taps=False)
+
+    def measured(ours: PassResult, loss: BatchLoss) -> DeviatingTensor:
+        def apart() -> float:
+            return _apart(ours, _torch_pass(bench, loss))
+
+        return DeviatingTensor(bench, NOWHERE, [], apart, apart())
+
+    tensor, control = measured(passes[0], bench.losses[1]), measured(due, moved[1])
+    return gradient_causes(tensor, bench.losses[1], control)
 
 
 def _moved(loss: BatchLoss) -> BatchLoss:
@@ -277,7 +323,9 @@ def _unknown(passes: Sequence[PassResult]) -> Explanation:
     apart = [name for name, mean in passes[0].terms.items() if not _close([mean], [passes[1].terms[name]])]
     which = f" of {', '.join(apart)}" if len(passes[0].terms) > 1 and apart else ""
     text = f"the loss functions{which} differ: Keras's is {_mean(passes[0]):.6g} and torch's {_mean(passes[1]):.6g}"
-    if (factors := _factors(passes)) and _close(list(factors.values()), [1.0] * len(factors)):
+    if _close([_mean(passes[0])], [_mean(passes[1])]):
+        text = f"the loss functions{which} give the same number and send back other gradients"
+    elif (factors := _factors(passes)) and _close(list(factors.values()), [1.0] * len(factors)):
         text += ", with equal gradients: a constant is added, or taken for one"
     return Explanation(
         "loss:function",

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from parity.common.base.errors import ExternalModelError, ParityError, RecordError, RunError, SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import MAPPED_AWAY, lint
+from parity.common.external.lint.lint import MAPPED_AWAY, lint, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
@@ -39,7 +38,7 @@ from parity.common.external.pairs.dropout import check_steps, give_masks, settle
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
-from parity.common.external.pairs.points import known_layers
+from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
     Unshared,
@@ -106,7 +105,7 @@ class Processes:
 
 
 def compare_pair(
-    asked: PairRequest, way: PairOptions, folder: Path, console: Console, processes: Processes | None = None
+    asked: PairRequest, way: PairOptions, folder: Path, console: Terminal, processes: Processes | None = None
 ) -> Outcome:
     """Do all of it; what is found lies in `folder`.
 
@@ -152,7 +151,7 @@ class _Flow:
         asked: PairRequest,
         way: PairOptions,
         folder: Path,
-        console: Console,
+        console: Terminal,
         workers: Workers | None,
     ) -> None:
         self.asked, self.way, self.folder, self.console = asked, way, folder, console
@@ -187,7 +186,7 @@ class _Flow:
             self._tell(line)
         if self.unshared is not None:
             return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
-        self.suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
+        self.suspects = lint(*opened.outlines, paired_layers(*opened.outlines, mapping))
         self._show()
         self.updates = self._updates()
         if self.bench.rounded_constants is not None:
@@ -223,10 +222,10 @@ class _Flow:
         return Outcome(opened.outlines, result, found)
 
     def _say(self, text: str) -> None:
-        self.console.print(f"[dim]{text}[/dim]", highlight=False, soft_wrap=True)
+        self.console.tell(text, "dim")
 
     def _tell(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self.console.tell(text)
 
     def _list(self, lines: Sequence[str], where: str) -> None:
         """Report the first of some lines, and where the others are."""
@@ -253,16 +252,16 @@ class _Flow:
         """Of layers that only Keras shares: whether that is all, and whatever else differs."""
         state = self.bench.torch.read()
         self.bench.torch.write({name: state[other] for name, other in found.copies.items()})
-        self.suspects = lint(*self.bench.outlines, known_layers(*self.bench.outlines, self.bench.mapping))
+        self.suspects = lint(*self.bench.outlines, paired_layers(*self.bench.outlines, self.bench.mapping))
         self.updates = None
         self.bench.unshared = UnsharedLayer(found.keras, found.torch, self._forward())
         return self._diagnosed(None)
 
     def _show(self) -> None:
         """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
-        shown = [one.text for one in self.suspects if one.changes not in MAPPED_AWAY]
+        shown = [one for one in self.suspects if one.changes not in MAPPED_AWAY]
         self._tell(f"lint: {len(shown) or 'no'} setting{'' if len(shown) == 1 else 's'} differ")
-        self._list(shown, "; 'parity lint' lists them")
+        self._list(said_of(shown), "; 'parity lint' lists them")
 
     def _updates(self) -> Updates | None:
         """Of the users' own optimizers."""
@@ -416,6 +415,11 @@ def _claim(way: PairOptions, folder: Path) -> Path | None:
     if not way.overwrite and (not found <= _OURS or (MAPPING in found and not kept)):
         how = f"--mapping {folder / MAPPING} takes the mapping there, --overwrite removes all"
         raise RecordError(f"{folder}: holds an earlier pair; {how}, or choose another --out")
+    stranger = session.foreign(found - _OURS - {LATER})
+    if stranger is not None:
+        raise RecordError(
+            f"{folder}: holds {stranger!a}, which is of no pair; move it, or choose another --out"
+        )
     for path in folder.iterdir():
         if path.name == MAPPING and kept:
             continue

@@ -49,15 +49,12 @@ class Point:
 class Segment:
     """What computes between two points: layers of either side by path, functions included.
 
-    point: at its end, None for the outputs. before: the points before it, the nearest last. unpaired: taps of
-    layers in it of which the other side has no counterpart.
+    point: at its end, None for the outputs.
     """
 
     point: Point | None
-    before: tuple[Point, ...]
     keras: frozenset[str]
     torch: frozenset[str]
-    unpaired: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def holds(self, keras: str | None, torch: str | None) -> bool:
         """Whether one of two layers, by path, is in it."""
@@ -65,11 +62,11 @@ class Segment:
 
 
 # Of what is no place in the models: losses, gradients.
-NOWHERE = Segment(None, (), frozenset(), frozenset())
+NOWHERE = Segment(None, frozenset(), frozenset())
 
 
 def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
-    """Of two outlines with traced passes; in the order of Keras's first calls.
+    """Of two outlines with traced passes; in the order in which Keras's calls end.
 
     A Keras layer with a function of its own is looked at before that function, and where torch has a layer of
     that function, behind it too. Layers without tensors that stand between the same two points, as many of a
@@ -77,7 +74,7 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
     """
     theirs = {info.path: info for info in torch.layers}
     fused = {found.owner for found in keras.operations if found.path == f"{found.owner}/activation"}
-    partners = {pair.keras: pair.torch for pair in known_layers(keras, torch, mapping)}
+    partners = _owners(keras, torch, mapping) | _named(keras, torch, mapping)
     partners |= _between(keras, torch, partners)
     taken = set(partners.values())
     order = [info.path for info in torch.layers]
@@ -97,7 +94,13 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
             if behind.kind == _ACTIVATION and behind.calls and behind.path not in taken:
                 taken.add(behind.path)
                 found += [Point(*taps) for taps in _calls(info, behind)]
-    return _uncrossed(found, keras, torch)
+    ends = _Ends(keras)
+
+    def end(point: Point) -> tuple[int, int]:
+        # What contains another layer ends after it.
+        return ends.of(point.keras, point.linear), -len(point.keras_layer)
+
+    return sorted(_uncrossed(found, keras, torch), key=end)
 
 
 def _uncrossed(points: list[Point], keras: Outline, torch: Outline) -> list[Point]:
@@ -113,14 +116,22 @@ def _uncrossed(points: list[Point], keras: Outline, torch: Outline) -> list[Poin
     ]
 
 
-def known_layers(keras: Outline, torch: Outline, mapping: Mapping) -> list[LayerPair]:
-    """The pairs of layers that a mapping names, and those that hold each other's tensors."""
-    ours, theirs = ({info.path for info in outline.layers} for outline in (keras, torch))
-    partners = _owners(keras, torch, mapping)
-    partners |= {
-        pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs
-    }
+def paired_layers(keras: Outline, torch: Outline, mapping: Mapping) -> list[LayerPair]:
+    """The layers that hold each other's tensors, and the other pairs that a mapping names: whose settings are the same.
+
+    A mapping pairs what gives the same: a Keras layer that has an activation of its own with the activation behind torch's layer.
+    """
+    owners = _owners(keras, torch, mapping)
+    taken = set(owners.values())
+    named = _named(keras, torch, mapping)
+    partners = {left: right for left, right in named.items() if right not in taken} | owners
     return [LayerPair(keras=left, torch=right) for left, right in partners.items()]
+
+
+def _named(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
+    """The pairs of layers that a mapping names."""
+    ours, theirs = ({info.path for info in outline.layers} for outline in (keras, torch))
+    return {pair.keras: pair.torch for pair in mapping.layers if pair.keras in ours and pair.torch in theirs}
 
 
 def _owners(keras: Outline, torch: Outline, mapping: Mapping) -> dict[str, str]:
@@ -203,29 +214,41 @@ def _calls(ours: LayerInfo, theirs: LayerInfo) -> Iterator[tuple[str, str]]:
 
 def segments_of(outlines: tuple[Outline, Outline], points: Sequence[Point]) -> list[Segment]:
     """What computes before each point and behind the one before it; at the end, before the outputs."""
-    timelines = [_timeline(outline) for outline in outlines]
-    paired = [{p.keras_layer for p in points}, {p.torch_layer for p in points}]
+    ends = [_Ends(outline) for outline in outlines]
     found = []
-    before = [-1.0, -1.0]
-    for number, point in enumerate([*points, None]):
-        here = [float("inf")] * 2
+    before = [-1, -1]
+    for point in [*points, None]:
+        here = [len(outline.order) for outline in outlines]
         if point is not None:
-            here = [timelines[0][point.keras_layer], timelines[1][point.torch_layer]]
-            if not point.linear:
-                here[0] = timelines[0].get(f"{point.keras_layer}/activation", here[0])
+            here = [ends[0].of(point.keras, point.linear), ends[1].of(point.torch)]
         layers = [
-            frozenset(path for path, place in timeline.items() if low < place <= high)
-            for timeline, low, high in zip(timelines, before, here, strict=True)
+            frozenset(outline.order[low + 1 : high + 1])
+            for outline, low, high in zip(outlines, before, here, strict=True)
         ]
-        called = [{info.path for info in outline.layers if info.calls} for outline in outlines]
-        unpaired = tuple(
-            tuple(sorted((path for path in paths & calls if path not in known), key=timeline.__getitem__))
-            for paths, calls, known, timeline in zip(layers, called, paired, timelines, strict=True)
-        )
-        found.append(Segment(point, tuple(points[:number]), layers[0], layers[1], (unpaired[0], unpaired[1])))
+        found.append(Segment(point, *layers))
         if point is not None:
             before = [max(old, new) for old, new in zip(before, here, strict=True)]
     return found
+
+
+class _Ends:
+    """When each call of a pass ends, by its number in the order in which they begin: after all that is called in it."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._order = outline.order
+        self._begins: dict[str, list[int]] = {}
+        for place, path in enumerate(outline.order):
+            self._begins.setdefault(path, []).append(place)
+
+    def of(self, tap: str, linear: bool = False) -> int:
+        """Of a tap; linear: before the layer's own function. -1 where it is not called."""
+        path, _, number = tap.partition(_CALL)
+        begins = self._begins.get(path, [])
+        end = begins[int(number or 0)] if int(number or 0) < len(begins) else -1
+        inside = (f"{path}/", f"{path}.")
+        while not linear and -1 < end < len(self._order) - 1 and self._order[end + 1].startswith(inside):
+            end += 1
+        return end
 
 
 def _timeline(outline: Outline) -> dict[str, float]:

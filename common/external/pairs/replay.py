@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
 from parity.common.base.errors import SpecError
+from parity.common.base.terminal import Terminal
 from parity.common.data.files import located
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis
@@ -17,7 +16,7 @@ from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import settle_randomness, use_masks
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
-from parity.common.external.pairs.points import known_layers
+from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import bench_of, open_pair, settle_targets
 from parity.common.parity.budget import proof_budget
@@ -35,7 +34,7 @@ from parity.common.state.canonical import load_state
 _ELSEWHERE = "no part of the state of the run"
 
 
-def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Console) -> Diagnosis:
+def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Terminal) -> Diagnosis:
     """Return where and why two runs of an imported model diverge.
 
     Args:
@@ -54,7 +53,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
     budget = proof_budget(reference) if spec.precision == "float64" else None
     when = first_outside(reference, candidate, budget)
     asked = asked_of(spec, layer)
-    console.print(f"[dim]building {asked.keras} and {asked.torch}[/dim]", highlight=False, soft_wrap=True)
+    console.tell(f"building {asked.keras} and {asked.torch}", "dim")
     with both(asked) as (keras, torch):
         opened = open_pair(asked, keras, torch)
         settle_randomness(asked, opened)
@@ -65,7 +64,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Consol
         if layer.stochastic == "keyed":
             use_masks(opened, layer, spec.seed)
         asked, bench, _ = settle_targets(asked, bench_of(asked, opened, mapping))
-        suspects = lint(*opened.outlines, known_layers(*opened.outlines, mapping))
+        suspects = lint(*opened.outlines, paired_layers(*opened.outlines, mapping))
         return diagnose_pair(bench, suspects, None, when, console)
 
 

@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from parity.common.base.errors import SpecError
+from parity.common.base.scratch import remove_scratch
 from parity.common.external.pairs.objectives import Objective, parsed_kind
-from parity.common.external.pairs.samples import as_npz
+from parity.common.external.pairs.samples import as_npz, gives_batches, is_other
+from parity.common.external.process.batches import WEIGHTS
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.external.target import Target
 from parity.common.spec.losses import LossBase
@@ -21,6 +23,8 @@ from parity.common.spec.optimizers import OptimizerBase, parse_optimizer
 
 DATA = "data.npz"
 TARGETS = ("y", "targets", "labels")
+# So many samples show what a model is.
+FEW = 256
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,12 @@ class SampleFile:
         outputs: Sequence[str] = (),
         with_targets: bool = True,
         image_size: Sequence[int] | None = None,
+        most: int = FEW,
     ) -> SampleFile:
         """Find out what a file holds.
 
         Args:
-            path: the file.
+            path: the file; or of samples in another form, see `samples.arrays_of`.
             inputs: names of arrays; none: all that are not the targets.
             targets: names of the targets' arrays; none: as the outputs are called, else y, targets or labels.
             divide_by: as the field.
@@ -104,13 +109,16 @@ class SampleFile:
             outputs: those with a loss each.
             with_targets: whether there must be some.
             image_size: of a folder of pictures, height and width; None: those of the first.
+            most: samples that are taken of what gives batches without end.
 
         Raises:
             SpecError: there is no such file or array, or rows of different numbers.
         """
-        made = path.is_dir() or path.suffix == ".parquet"
-        path = as_npz(path, image_size) if made else path
+        made, named_batches = is_other(path), gives_batches(path)
+        path = as_npz(path, most, image_size) if made else path
         shapes = _shapes(path)
+        if weights is None and named_batches and WEIGHTS in shapes:
+            weights = WEIGHTS
         known = [name for name in outputs if name in shapes]
         due = tuple(targets or ()) or (tuple(outputs) if known else ())
         due = due or tuple(name for name in TARGETS if name in shapes)[:1]
@@ -142,7 +150,7 @@ class SampleFile:
             return self
         path = folder / DATA
         shutil.move(self.path, path)
-        self.path.parent.rmdir()
+        remove_scratch(self.path.parent)
         return replace(self, path=path, made=False)
 
     def rows(self, start: int, count: int) -> Samples:

@@ -13,7 +13,8 @@ from parity.common.external.lint.lint import Difference
 from parity.common.external.pairs.bench import Bench, place_of
 from parity.common.external.pairs.compared_points import ComparedPoints
 from parity.common.external.pairs.explain import Attribution, Change, DeviatingTensor
-from parity.common.external.pairs.structure import Structure
+from parity.common.external.pairs.points import Segment
+from parity.common.external.pairs.structure import Place
 
 Cause = TypeVar("Cause", Explanation, Difference)
 STEP = 0
@@ -24,10 +25,10 @@ class Search:
 
     suspects: differences of their settings. used: those that a finding tells of. findings: until now. notes: what else a
     reader must know. injected: every comparison in which torch was given Keras's tensors. trial: what can be tried of
-    the finding that is isolated now, and whether what is found stays changed; attributed: its causes. agreed: the
-    points that agree when it is explained. barrier: the number of the last point that deviates for a reason that could
-    not be put right, -1 where there is none; barred: its finding's name. loss_put_right: whether the losses differed, and
-    a call of torch's is made otherwise for it.
+    the finding that is isolated now, whether what is found stays changed, and its place; attributed: its causes. agreed:
+    the points that agree when it is explained. barrier: the number of the last point that deviates for a reason that
+    could not be put right, -1 where there is none; barred: its finding's name. blocks_gradients: the first finding that was
+    put right in the forward pass alone: what flows back to it is not what it should be. replaced: the segments of all such.
     """
 
     def __init__(
@@ -35,19 +36,18 @@ class Search:
     ) -> None:
         self.bench, self.suspects, self.findings, self.notes = bench, list(suspects), findings, notes
         self.used: set[Difference] = set()
-        self.compared, self.structure = ComparedPoints(bench), Structure(bench)
+        self.compared = ComparedPoints(bench)
         self.injected: list[TensorComparison] = []
-        self.trial: tuple[DeviatingTensor, bool] | None = None
+        self.trial: tuple[DeviatingTensor, bool, Place | None] | None = None
         self.attributed: Sequence[Attribution] = ()
         self.agreed: set[str] = set()
         self.barrier, self.barred = -1, ""
-        self.loss_put_right = False
+        self.blocks_gradients: str | None = None
+        self.replaced: list[Segment] = []
 
     @property
     def wrong_loss(self) -> int | None:
-        """The number of the first finding that says that the losses differ; None where they do not, or no more."""
-        if self.loss_put_right:
-            return None
+        """The number of the first finding that says that the losses differ; None where they do not."""
         found = (n for n, f in enumerate(self.findings) if f.stage == "loss" and f.name != "penalty")
         return next(found, None)
 

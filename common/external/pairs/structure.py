@@ -1,7 +1,8 @@
-"""Structural causes of a deviation: a call of a live model, or two, made otherwise, with which the two models agree.
+"""Structural causes of a deviation: from where on torch computes something else than Keras, of tensors that both have.
 
-Operands of a concatenation or a difference exchanged; a mask inverted, missing or too much; another axis; a reshape in
-the other layout; a crop or a pad at the other end; a function too much, or another one; a norm on its other side; a sum of another tensor.
+Both passes are recorded, operation by operation. Between a place that deviates and the tensors before it that agree, one of
+torch's operations is sought that makes the place agree once it gives what an operation of Keras's gives. What both compute there, of
+the same tensors, are two expressions, and where these differ is the cause.
 """
 
 from __future__ import annotations
@@ -9,375 +10,413 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Explanation
-from parity.common.external.pairs.bench import Bench
-from parity.common.external.pairs.constants import fitted
+from parity.common.external.pairs.bench import Bench, PairTrace, compared
+from parity.common.external.pairs.computations import (
+    WHOLE,
+    Computation,
+    Operation,
+    Shared,
+    arrangements,
+    named,
+)
+from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
-from parity.common.external.pairs.points import NOWHERE
-from parity.common.external.process.altering import CONSTANT, GRADIENT, HEADS, MANY
+from parity.common.external.pairs.expressions import Expression, Reader
+from parity.common.external.pairs.points import Point
+from parity.common.external.pairs.varied_weights import other_weights
+from parity.common.external.process.objective import BatchLoss
+from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.parity.deviation import tensor_deviation
 
-# How ways are called that put a norm on the other side of a function, or take the weights of another layer; and how many
-# norms near a place are tried.
-MOVED, OTHER_WEIGHTS, _NEAREST = "moved", f"{MANY} weights", 4
+# How causes begin that are found here.
+CAUSE = "operation:"
+# Operations of Keras's that are tried in the place of one of torch's, the likeliest first.
+_TRIED = 12
 
 
-@dataclass(frozen=True)
-class Alteration:
-    """A call of a live model that is made otherwise.
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """What an operation of torch's gives instead of its own result, by the mode of a pass; None: its own."""
 
-    side: whose. call: its number in a pass. way: None as it is. name: of the function or layer. text: what is done.
-    is_written: whether a person would write it so; a number that was only fitted is no proof.
+    key: str
+    training: Array | None = None
+    inference: Array | None = None
+
+    def make(self, bench: Bench) -> Replacement:
+        """Have it so, and return what takes it back."""
+        bench.torch.replace(self.key, self.training, self.inference)
+        return Replacement(self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where two passes deviate.
+
+    own, due: what torch computes there, and what Keras does. training: the mode. injections: what torch's layers give instead of
+    their own, by tap, so that all before the place agrees. activations: Keras's, by tap: by these tensors are called. losses: of
+    both sides, where the place is in them.
     """
 
-    side: str
-    call: int
-    way: str | None
-    name: str = ""
-    text: str = ""
-    is_written: bool = True
+    own: Array
+    due: Array
+    training: bool
+    injections: Arrays = field(default_factory=dict)
+    activations: Arrays = field(default_factory=dict)
+    losses: tuple[BatchLoss, BatchLoss] | None = None
 
-    def make(self, bench: Bench) -> Alteration:
-        """Make it so, and return what takes it back."""
-        worker = bench.keras if self.side == "keras" else bench.torch
-        return Alteration(self.side, self.call, worker.alter(self.call, self.way))
-
-
-class Structure:
-    """The search for structural causes; what was right at one place is tried at others first."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._right: set[tuple[str, str | None]] = set()
-        self._made: set[tuple[str, int]] = set()
-        # The share of the time of a search that the next one has.
-        self._patience = 1.0
-
-    def causes(
-        self,
-        tensor: DeviatingTensor,
-        training: bool,
-        measure: Callable[[], float],
-        keeps: Callable[[Sequence[Alteration]], bool],
-        only: str = "",
-    ) -> list[Attribution]:
-        """The alterations that make a deviation vanish, one attribution each; none where no one or two of them do.
-
-        Args:
-            tensor: what deviates.
-            training: the mode of the pass in which it does.
-            measure: its deviation by itself, or of what is made of it, as torch's model is now.
-            keeps: whether all that agreed before does so with alterations, too; else they are no cause.
-            only: how the ways begin that are looked for, '' for all.
-        """
-        began = time.monotonic()
-        measure()
-        around = replace(tensor, measure=lambda injections: measure())
-
-        # What is left of the deviation with one call made otherwise.
-        left_with: dict[Alteration, float] = {}
-
-        def agrees(alterations: Sequence[Alteration], measured: DeviatingTensor = around) -> bool:
-            deviation = measured.deviation_with(alterations)
-            if len(alterations) == 1:
-                left_with[alterations[0]] = deviation
-            return deviation <= limits.LIVE_FLOAT64 and keeps(alterations)
-
-        # A search in a large model ends, too.
-        seconds = limits.SECONDS_OF_TRIALS * self._patience
-        left = seconds / max(time.monotonic() - began, limits.SHORTEST_TRIAL)
-        singles, pairs = (min(most, int(left) + 1) for most in (limits.ALTERATIONS_TRIED, limits.PAIRS_TRIED))
-        torch = [
-            each
-            for each in self._candidates("torch", tensor, training)
-            if (each.way or "").startswith(only) and not (each.way or "").startswith(GRADIENT)
-        ]
-        moved = [each for each in torch if (each.way or "").startswith(MOVED)][:_NEAREST]
-        torch = [each for each in torch if each.way not in {one.way for one in moved}]
-        many = [each for each in torch if (each.way or "").startswith(MANY)]
-        torch = [each for each in torch if not (each.way or "").startswith(MANY)]
-        likely = [each for each in (*torch, *many) if (each.name, each.way) in self._right]
-        # A block's mistake is made again here, perhaps in one of several such calls, and there is another beside it.
-        again = [likely, *([each] for each in likely if len(likely) > 1)] if likely else []
-        tried: Iterator[Sequence[Alteration]] = itertools.chain(
-            again,
-            # One cause, where with the function left out there would be a second.
-            ([each] for each in moved),
-            ([each] for each in torch[:singles]),
-            ([*some, each] for some in again for each in torch[:singles] if each not in some),
-            _alike(torch[:singles]),
-            ([each] for each in many[:singles]),
-            _alike(many[:singles]),
-        )
-        # What agrees without keeping the rest costs more than what does not agree.
-        ends = began + limits.LONGEST_SEARCH * self._patience
-        found = next((each for each in _until(ends, tried) if agrees(each)), None)
-        if found is None and only:
-            return []
-        if found is None:
-            keras = list(itertools.islice(self._candidates("keras", tensor, training), singles))
-            # A dropout at another place is one too much on either side.
-            dropped = (
-                [each for each in side if each.way == "absent" and "drops" in each.text]
-                for side in (torch, keras)
-            )
-            tried = itertools.chain(
-                ([each] for each in keras), itertools.islice(itertools.product(*dropped), pairs)
-            )
-            found = next((each for each in _until(ends, tried) if agrees(each, tensor)), None)
-        if found is None and math.isfinite(tensor.deviation):
-            numbers = _by_numbers(self._calls("torch", tensor, training), around.deviation_with, seconds)
-            numbers = numbers if numbers and keeps(numbers) else []
-            found = numbers if numbers and numbers[0].is_written else None
-        # Of what another shape hides, two at once could be anything.
-        if found is None and math.isfinite(tensor.deviation):
-            # Of those with many ways a few, since each would be tried with each.
-            some = itertools.islice(_two(torch, left_with), pairs)
-            more = itertools.islice(_two((*torch, *many), left_with), pairs)
-            both = _until(ends, itertools.chain(some, more))
-            found = next((each for each in both if agrees(each)), None) or numbers or None
-        if found is None:
-            # Where many places deviate by what is not known here, all of them together end in a minute or two.
-            self._patience /= 2
-            return []
-        found = _needed(found, agrees)
-        if {(each.side, each.way) for each in found} == {("torch", "absent"), ("keras", "absent")}:
-            # Both drop: elsewhere, or along other axes.
-            found = [
-                replace(each, text=f"{each.text}; the other side does, at another place or along other axes")
-                for each in found
-            ]
-        self._right |= {(each.name, each.way) for each in found}
-        self._made |= {(each.side, each.call) for each in found}
-        if len({_kind(each) for each in found}) == 1:
-            return [_attributed(found, tensor)]
-        return [_attributed([each], tensor, len(found) - 1) for each in found]
-
-    def of_gradients(self, tensor: DeviatingTensor) -> list[Attribution]:
-        """The alterations that change gradients alone and make their deviation vanish, as one; none where none do.
-
-        Args:
-            tensor: what measures the gradients; it is of no segment.
-        """
-        calls = [
-            each
-            for each in self._candidates("torch", tensor, training=True)
-            if (each.way or "").startswith(GRADIENT)
-        ]
-        tried = itertools.chain(([each] for each in calls), _alike(calls))
-        found = next((each for each in tried if tensor.deviation_with(each) <= limits.LIVE_FLOAT64), None)
-        return [] if found is None else [_attributed(found, tensor)]
-
-    def of_loss(self, deviation: Callable[[], float], elsewhere: Callable[[], float]) -> list[Attribution]:
-        """The calls of torch's own loss that, made otherwise, make it Keras's; one attribution each kind, none where none do.
-
-        Args:
-            deviation: of the losses and of what they send back, as they are now; infinite where they cannot be computed.
-            elsewhere: the same with other targets, which were not used to find a cause.
-        """
-        bench, began = self._bench, time.monotonic()
-        calls, _ = bench.torch.alterations(bench.inputs[1], bench.losses[1], training=True)
-        every = [
-            Alteration("torch", number, way, call["name"], f"loss: {call['name']}{_at(call)} {text}")
-            for number, call in enumerate(calls)
-            if call["in_loss"]
-            for way, text in call["ways"].items()
-        ]
-        every.sort(key=lambda each: (each.way or "").startswith(MANY))
-        left_with: dict[Alteration, float] = {}
-        tensor = DeviatingTensor(bench, NOWHERE, [], lambda injections: deviation(), deviation())
-        control = replace(tensor, measure=lambda injections: elsewhere())
-
-        def agrees(tried: Sequence[Alteration]) -> bool:
-            apart = tensor.deviation_with(tried)
-            if len(tried) == 1:
-                left_with[tried[0]] = apart
-            return apart <= limits.LIVE_FLOAT64 and control.deviation_with(tried) <= limits.LIVE_FLOAT64
-
-        def trials() -> Iterator[Sequence[Alteration]]:
-            alike = {group[0]: group for group in _alike(every)}
-            for each in every:
-                # A mistake that is made in all calls of a function is as frequent as one in a single call.
-                yield from [alike[each]] if each in alike else []
-                yield [each]
-            own = ((number, call, _at(call)) for number, call in enumerate(calls) if call["in_loss"])
-            numbers = _by_numbers(own, tensor.deviation_with, limits.SECONDS_OF_TRIALS)
-            numbers = [replace(each, text=f"loss: {each.text}") for each in numbers]
-            # A number that nobody would write stands for something else.
-            yield from [numbers] if numbers and numbers[0].is_written else []
-            yield from itertools.islice(_two(every, left_with), limits.PAIRS_TRIED)
-            yield from [numbers] if numbers else []
-
-        for number, tried in enumerate(trials()):
-            if number and time.monotonic() - began > 2 * limits.SECONDS_OF_TRIALS:
-                break
-            if agrees(tried):
-                found = _needed(tried, agrees)
-                if len({_kind(each) for each in found}) == 1:
-                    return [_attributed(found, tensor)]
-                return [_attributed([each], tensor, len(found) - 1) for each in found]
-        return []
-
-    def _candidates(self, side: str, tensor: DeviatingTensor, training: bool) -> Iterator[Alteration]:
-        """What can be tried: of the calls before the place the nearest first."""
-        for number, call, where in self._calls(side, tensor, training):
-            for way, text in call["ways"].items():
-                yield Alteration(side, number, way, call["name"], f"{call['name']}{where} {text}")
-
-    def _calls(
-        self, side: str, tensor: DeviatingTensor, training: bool
-    ) -> Iterator[tuple[int, dict[str, Any], str]]:
-        """Calls that can be made otherwise, the nearest first: the number of each, what is known of it, and where it is."""
-        bench, point = self._bench, tensor.segment.point
-        worker, inputs = (bench.torch, bench.inputs[1]) if side == "torch" else (bench.keras, bench.inputs[0])
-        calls, taps = worker.alterations(inputs, training=training)
-        tap = "" if point is None else point.torch if side == "torch" else point.keras
-        last = taps.index(tap) if tap in taps else len(taps)
-        near = sorted(enumerate(calls), key=lambda each: abs(last + 0.5 - each[1]["place"]))
-        for number, call in near:
-            place = call["place"]
-            # What has another shape than it should may be put right by what comes after it.
-            after = place > last and math.isfinite(tensor.deviation)
-            if not after and (side, number) not in self._made:
-                behind = f" behind {taps[place - 1]}" if place and side == "torch" else ""
-                yield number, call, behind + _at(call)
-
-    def lines(self, tensor: DeviatingTensor, training: bool) -> tuple[str, ...]:
-        """The lines of torch's code that compute what deviates, from the places before it that agree, in their order."""
-        bench, segment = self._bench, tensor.segment
-        calls, taps = bench.torch.alterations(bench.inputs[1], training=training)
-        places = {tap: place for place, tap in enumerate(taps)}
-        end = len(taps) if segment.point is None else places.get(segment.point.torch, len(taps))
-        before = [p.torch for p in segment.before if places.get(p.torch, end) < end]
-        begin = max((places[tap] + 1 for tap in before), default=0)
-        inside = "" if segment.point is None else segment.point.torch_layer.rpartition(".")[0]
-        # Of what one module calls side by side, as queries and keys, each may be where it begins.
-        beside = [places[tap] + 1 for tap in before if inside and tap.startswith(f"{inside}.")]
-        begin = min([begin, *beside])
-        found = (call["line"] for call in calls if begin <= call["place"] <= end and call["line"])
-        return tuple(dict.fromkeys(found))
+    @classmethod
+    def of_point(cls, bench: Bench, trace: PairTrace, number: int, training: bool) -> Place | None:
+        """The n-th of a trace's points, or of its outputs behind them; None where torch has none."""
+        points = bench.points
+        before = {point.torch for point in points[:number]}
+        injections = {tap: value for tap, value in trace.injections.items() if tap in before}
+        if number < len(points):
+            point = points[number]
+            own, due = trace.injected.activations.get(point.torch), trace.expected[point.name]
+        else:
+            outputs = [list(passed.outputs.values()) for passed in (trace.injected, trace.reference)]
+            own, due = (each[number - len(points)] for each in outputs)
+        return None if own is None else cls(own, due, training, injections, trace.reference.activations)
 
 
-def _at(call: dict[str, Any]) -> str:
-    """Where in the user's code a call is, for a sentence."""
-    return f" ({call['line']})" if call["line"] else ""
+@dataclass(frozen=True, eq=False)
+class Substitution:
+    """A result of an operation of torch's, of a shape, and one of Keras's that is due there.
+
+    order: of Keras's elements, all in one row, as torch has them.
+    """
+
+    torch: Operation
+    torch_result: int
+    shape: tuple[int, ...]
+    keras: Operation
+    keras_result: int
+    order: NDArray[np.intp]
+
+    def replacement(self, value: Array, training: bool) -> Replacement | None:
+        """Put what Keras computes, of any shape, in the place of torch's result; None where it has another size."""
+        if value.size != self.order.size:
+            return None
+        array = value.ravel()[self.order].reshape(self.shape)
+        key = self.torch.keys[self.torch.results.index(self.torch_result)]
+        return Replacement(key, training=array) if training else Replacement(key, inference=array)
+
+    @property
+    def keras_key(self) -> tuple[str, int]:
+        """By which Keras's operation is found again in another pass: its key, and which of its results."""
+        place = self.keras.results.index(self.keras_result)
+        return self.keras.keys[place], place
 
 
-def _until(ends: float, tried: Iterable[Sequence[Alteration]]) -> Iterator[Sequence[Alteration]]:
-    """What is tried until a time of the monotonic clock."""
-    return itertools.takewhile(lambda each: time.monotonic() < ends, tried)
-
-
-def _by_numbers(
-    calls: Iterable[tuple[int, dict[str, Any], str]],
-    deviation: Callable[[Sequence[Alteration]], float],
-    seconds: float,
-) -> list[Alteration]:
-    """Calls of torch's in which another number makes a deviation vanish, one or all that have the same number; [] where none does.
+def structural_causes(
+    tensor: DeviatingTensor,
+    around: DeviatingTensor,
+    place: Place,
+    keeps: Callable[[Sequence[Replacement]], bool],
+) -> list[Attribution]:
+    """Return what makes a deviation in a forward pass vanish, an attribution for each difference; none where nothing does.
 
     Args:
-        calls: as `Structure._calls` gives them.
-        deviation: with some alterations.
-        seconds: that this may take.
+        tensor: what deviates. around: the same, measured by what torch makes of it. place: the same, in numbers.
+        keeps: whether all that agreed before does so with changes, too; else they are no cause.
     """
-    groups: dict[tuple[str, str, float], list[tuple[int, str]]] = {}
-    for call, facts, where in calls:
-        for which, value in facts["constants"].items():
-            groups.setdefault((facts["name"], which, value), []).append((call, where))
-    every = [_Constant(*key, (member,)) for key, members in groups.items() for member in members]
-    every += [_Constant(*key, tuple(members)) for key, members in groups.items() if len(members) > 1]
-    began = time.monotonic()
-    for constant in every[: limits.CONSTANTS_TRIED]:
-        if time.monotonic() - began > seconds:
-            break
-        found = fitted(partial(_deviation_at, constant, deviation), constant.value)
+    view = View(tensor.bench, place)
+    point = tensor.segment.point
+    layers = ("the outputs" if point is None else point.keras_layer,)
+    for _, group in itertools.groupby(view.trials(), key=lambda each: (each.torch_result, each.keras_result)):
+        # Where what follows agrees, so does the order of elements; of two defects, one by the other's place, that does not.
+        found: tuple[Substitution, Replacement, float] | None = None
+        for substitution in group:
+            replacement = view.replacement(substitution)
+            if replacement is None:
+                continue
+            follows = around.deviation_with([replacement]) <= limits.LIVE_FLOAT64
+            deviation = 0.0 if follows else tensor.deviation_with([replacement])
+            if (follows or found is None) and deviation <= limits.LIVE_FLOAT64 and keeps([replacement]):
+                found = substitution, replacement, deviation
+                if follows:
+                    break
         if found is not None:
-            return constant.altered(*found)
+            substitution, replacement, deviation = found
+            if place.training:
+                replacement = _in_inference_too(tensor.bench, place, substitution, replacement)
+            holds = _holds_with_other_weights(tensor.bench, place, point, substitution)
+            view.record_again()
+            evidence = tensor.by_experiment(
+                deviation,
+                ": all that is used there agrees, and with what Keras computes in its place so does what follows"
+                + ("; with other weights, too" if holds else ""),
+            )
+            return view.attributed(substitution, replacement, evidence, layers, holds is True)
+    if (
+        tensor.deviation == float("inf")
+        and view.torch.numbers_of(place.own)
+        and view.keras.numbers_of(place.due)
+    ):
+        return view.of_shapes(tensor, layers)
     return []
 
 
-@dataclass(frozen=True)
-class _Constant:
-    """A number of some calls of a function: name, of the function; which of its numbers; members: the calls and where they are."""
+def causes_of_loss(
+    bench: Bench, place: Place, moved: Place, deviation: Callable[[], float], elsewhere: Callable[[], float]
+) -> list[Attribution]:
+    """Return what makes two losses of the users' own one number; none where nothing does.
 
-    name: str
-    which: str
-    value: float
-    members: tuple[tuple[int, str], ...]
+    Args:
+        place: the losses. moved: the same with other targets, which must agree by the same operation of Keras's.
+        deviation, elsewhere: how far the two numbers are apart now, with the targets of `place` and of `moved`.
+    """
+    view, was = View(bench, place), deviation()
+    for substitution in view.trials():
+        replacement = view.replacement(substitution)
+        if replacement is None:
+            continue
+        undo = replacement.make(bench)
+        apart = deviation()
+        undo.make(bench)
+        if apart > limits.LIVE_FLOAT64:
+            continue
+        value = _found_again(_recorded(bench, 0, moved), substitution)
+        view.record_again()
+        other = None if value is None else substitution.replacement(value, training=True)
+        if other is None:
+            continue
+        undo = other.make(bench)
+        holds = elsewhere() <= limits.LIVE_FLOAT64
+        undo.make(bench)
+        if holds:
+            evidence = (
+                f"by experiment: the losses differ by {was:.2g}, and with what Keras computes in its place by {apart:.2g}; with"
+                " other targets, too"
+            )
+            return view.attributed(substitution, None, evidence, ("loss",), True)
+    return []
 
-    def altered(self, number: float, is_written: bool = True) -> list[Alteration]:
-        """The calls with another number; is_written: whether a person would write that."""
-        way = f"{CONSTANT}{self.which}={number!r}"
-        right = "is right" if is_written else "makes it agree, though nobody would write that"
-        text = f"has {self.value:g} as {self.which}, and {number:.9g} {right}"
+
+def lines_of(bench: Bench, place: Place) -> tuple[str, ...]:
+    """The lines of torch's code that compute what deviates, from tensors that agree, in their order."""
+    return tuple(dict.fromkeys(each.line for each in View(bench, place).torch_operations if each.line))
+
+
+def _in_inference_too(
+    bench: Bench, place: Place, substitution: Substitution, replacement: Replacement
+) -> Replacement:
+    """The same replacement with what is due in inference, where Keras does it there, too."""
+    value = _found_again(_recorded(bench, 0, replace(place, training=False)), substitution)
+    other = None if value is None else substitution.replacement(value, training=False)
+    return replacement if other is None else replace(replacement, inference=other.inference)
+
+
+def _holds_with_other_weights(
+    bench: Bench, place: Place, point: Point | None, substitution: Substitution
+) -> bool | None:
+    """Whether a substitution makes a place agree with other weights, too; None where these show nothing."""
+    with other_weights(bench) as varied:
+        if not varied:
+            return None
+        ours = bench.keras.forward(bench.inputs[0], training=place.training)
+        expected = bench.expected(ours, place.training)
+        theirs = bench.torch.forward(bench.inputs[1], training=place.training)
+        injections = {
+            tap: value
+            for tap, value in bench.injections(expected, theirs)[0].items()
+            if tap in place.injections
+        }
+
+        def deviation() -> float:
+            passed = bench.torch.forward(bench.inputs[1], training=place.training, inject=injections)
+            if point is None:
+                return max((row.deviation for row in bench.outputs(ours, passed)), default=0.0)
+            own = passed.activations.get(point.torch)
+            return compared(point.name, expected[point.name], own).deviation
+
+        before = deviation()
+        computation = _recorded(bench, 0, place)
+        value = _found_again(computation, substitution)
+        if before <= limits.LIVE_FLOAT64 or value is None:
+            return None
+        replacement = substitution.replacement(value, place.training)
+        if replacement is None:
+            return None
+        undo = replacement.make(bench)
+        after = deviation()
+        undo.make(bench)
+        return after <= limits.LIVE_FLOAT64
+
+
+class View:
+    """Both passes around a place, and the operations that lie between it and the tensors that both have.
+
+    keras, torch: the computations. torch_operations, keras_operations: what lies between.
+    """
+
+    def __init__(self, bench: Bench, place: Place) -> None:
+        self._bench, self._place = bench, place
+        self.keras, self.torch = (_recorded(bench, side, place) for side in (0, 1))
+        shared = Shared(self.keras, self.torch)
+        sides = (self.keras, self.torch)
+        own = [
+            computation.parameters
+            | named(computation, {f"the input {name}": value for name, value in given.items()})
+            | _masks(computation)
+            for computation, given in zip(sides, bench.inputs, strict=True)
+        ]
+        names = named(self.keras, place.activations) | own[0]
+        self._readers = (
+            Reader(self.keras, shared.of_keras, names, own[0]),
+            Reader(self.torch, shared.of_torch, names, own[1]),
+        )
+        pairs = [pair for pair in bench.mapping.tensors if pair.is_ambiguous]
+        self._doubtful = {name for pair in pairs for name in (*pair.keras, *pair.torch)}
+        self.keras_operations = _between(self.keras, place.due, shared.of_keras)
+        self.torch_operations = _between(self.torch, place.own, shared.of_torch)
+
+    def record_again(self) -> None:
+        """Have Keras's process hold the tensors of this pass: it keeps those of the last that it recorded."""
+        _recorded(self._bench, 0, self._place)
+
+    def trials(self) -> Iterator[Substitution]:
+        """Yield what may make the place agree: of torch's operations the first first, each with the likeliest of Keras's; in bounded time."""
+        ends = time.monotonic() + limits.LONGEST_SEARCH
+        due = [
+            (each, result) for each in self.keras_operations if not each.rearranges for result in each.results
+        ]
+        for operation in self.torch_operations:
+            for result in () if operation.rearranges else operation.results:
+                size, own = self.torch.fingerprints[result][0], self._readers[1].read(result, is_root=True)
+                fitting = [each for each in due if self.keras.fingerprints[each[1]][0] == size]
+                fitting.sort(key=lambda each: -_likeness(own, self._readers[0].read(each[1])))
+                for keras, keras_result in fitting[:_TRIED]:
+                    for order in self._orders(operation, result, keras, keras_result):
+                        if time.monotonic() > ends:
+                            return
+                        yield Substitution(
+                            operation, result, self.torch.shapes[result], keras, keras_result, order
+                        )
+
+    def _orders(
+        self, torch: Operation, torch_result: int, keras: Operation, keras_result: int
+    ) -> Iterator[NDArray[np.intp]]:
+        """Yield the orders that a result's elements may have: of its axes, or as those of an operand have."""
+        shapes = self.keras.shapes[keras_result], self.torch.shapes[torch_result]
+        numbers = np.arange(math.prod(shapes[0])).reshape(shapes[0])
+        for array in arrangements(numbers, shapes[1]):
+            yield array.ravel()
+        for operand, other in itertools.product(torch.tensors, keras.tensors):
+            sizes = (self.keras.fingerprints[other][0], self.torch.fingerprints[operand][0])
+            if sizes != (numbers.size, numbers.size):
+                continue
+            (ours,), (theirs,) = self.keras.values(other), self.torch.values(operand)
+            order = np.empty(numbers.size, np.intp)
+            order[np.argsort(theirs.ravel(), kind="stable")] = np.argsort(ours.ravel(), kind="stable")
+            if tensor_deviation(theirs.ravel(), ours.ravel()[order]) <= limits.SAME_ELEMENTS:
+                yield order
+
+    def replacement(self, substitution: Substitution) -> Replacement | None:
+        """What a substitution puts in torch's pass."""
+        (value,) = self.keras.values(substitution.keras_result)
+        return substitution.replacement(value, self._place.training)
+
+    def attributed(
+        self,
+        substitution: Substitution,
+        replacement: Replacement | None,
+        evidence: str,
+        layers: tuple[str, ...],
+        confirmed: bool,
+    ) -> list[Attribution]:
+        """The differences of what both compute, one attribution each; what is put in torch's pass makes good all of them."""
+        torch = self._readers[1].read(substitution.torch_result, is_root=True)
+        keras = self._readers[0].read(substitution.keras_result)
+        if keras.number is not None:
+            # How a number is computed says more than the number.
+            keras = self._readers[0].read(substitution.keras_result, is_root=True)
+        found = []
+        for number, each in enumerate(differences(torch, keras)):
+            # A weight that is another one's counterpart makes a formula differ where none does.
+            texts = {part.text for side in (each.torch, each.keras) for part in side.parts()}
+            doubtful = sorted(texts & self._doubtful)
+            why = f"{evidence}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
+            explanation = _explanation(
+                each, torch.line, why if doubtful else evidence, layers, confirmed and not doubtful
+            )
+            found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
+        return found
+
+    def of_shapes(self, tensor: DeviatingTensor, layers: tuple[str, ...]) -> list[Attribution]:
+        """The differences of what both compute at the place, where no number of one fits the other."""
+        ends = [
+            c.numbers_of(array)[0]
+            for c, array in ((self.keras, self._place.due), (self.torch, self._place.own))
+        ]
+        ours, theirs = (
+            reader.read(end, is_root=True) for reader, end in zip(self._readers, ends, strict=True)
+        )
+        evidence = f"read from both passes: of equal tensors, and of the shapes {self._place.own.shape} and {self._place.due.shape}"
         return [
-            Alteration("torch", call, way, self.name, f"{self.name}{where} {text}", is_written)
-            for call, where in self.members
+            Attribution(_explanation(each, theirs.line, evidence, layers, confirmed=False))
+            for each in differences(theirs, ours)
         ]
 
 
-def _deviation_at(
-    constant: _Constant, deviation: Callable[[Sequence[Alteration]], float], number: float
-) -> float:
-    return deviation(constant.altered(number))
-
-
-def _needed(found: Sequence[Alteration], agrees: Callable[[Sequence[Alteration]], bool]) -> list[Alteration]:
-    """Those of some alterations without which the sides would not agree."""
-    kept = list(found)
-    for each in found:
-        fewer = [other for other in kept if other is not each]
-        if fewer and agrees(fewer):
-            kept = fewer
-    return kept
-
-
-def _alike(candidates: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
-    """The same made otherwise in all calls of a function: code of a block is called by each of them."""
-    groups: dict[tuple[str, str | None], list[Alteration]] = {}
-    for each in candidates:
-        groups.setdefault(_kind(each), []).append(each)
-    return (group for group in groups.values() if len(group) > 1)
-
-
-def _two(
-    candidates: Sequence[Alteration], left_with: dict[Alteration, float]
-) -> Iterator[Sequence[Alteration]]:
-    """Two different calls made otherwise; first those that by themselves leave least."""
-    best_first = sorted(candidates, key=lambda each: left_with.get(each, math.inf))
-    return (pair for pair in itertools.combinations(best_first, 2) if pair[0].call != pair[1].call)
-
-
-def _kind(alteration: Alteration) -> tuple[str, str | None]:
-    """What calls have in common that are made otherwise in one way."""
-    return ("" if alteration.way == HEADS else alteration.name), alteration.way
-
-
-def _attributed(alterations: Sequence[Alteration], tensor: DeviatingTensor, others: int = 0) -> Attribution:
-    """The explanation by one call, or by several in which the same is made otherwise."""
-    first, more = alterations[0], len(alterations) - 1
-    ours = first.side == "torch"
-    also = f", and the other {others} named here" if others else ""
-    these = f"these {more + 1} calls" if more else "this call"
-    evidence = f"by experiment: with {these} made so{also}, nothing is left of the deviation of {tensor.deviation:.2g}"
-    text = f"{'torch' if ours else 'Keras'}'s {first.text}" + (
-        f", and so in {more} more call{'s' if more > 1 else ''}" if more else ""
-    )
-    fix = f"change {these} in torch" if ours else "do the same in torch"
-    point = tensor.segment.point
-    way = (first.way or "").partition("=")[0]
-    why = Explanation(
-        f"structure:{first.name} {way.removeprefix(MANY).strip()}",
-        text,
-        "confirmed" if first.is_written else "likely",
-        fix,
+def _explanation(
+    difference: Difference, line: str, evidence: str, layers: tuple[str, ...], confirmed: bool
+) -> Explanation:
+    line = difference.torch.line or line
+    return Explanation(
+        f"{CAUSE}{difference.kind}",
+        f"{line}: {difference}" if line else str(difference),
+        "confirmed" if confirmed else "likely",
+        f"compute {difference.keras} there",
         evidence,
-        defect=first.side,
-        layers=("the outputs" if point is None else point.keras_layer,),
+        # Alike where the same line does the same otherwise.
+        defect=f"{(difference.keras if difference.kind == 'left_out' else difference.torch).name} {line}",
+        layers=layers,
     )
-    return Attribution(why, tuple(alterations))
+
+
+def _recorded(bench: Bench, side: int, place: Place) -> Computation:
+    worker, outline = (bench.keras, bench.torch)[side], bench.outlines[side]
+    whole = {info.path: info.kind for info in outline.layers if info.kind in WHOLE}
+    loss = None if place.losses is None else place.losses[side]
+    inject = place.injections if side else None
+    return Computation(
+        worker, worker.operations(bench.inputs[side], loss, training=place.training, inject=inject), whole
+    )
+
+
+def _between(computation: Computation, end: Array, known: Callable[[int], int | None]) -> list[Operation]:
+    ends = computation.numbers_of(end)
+    return computation.between(ends[0], lambda number: known(number) is not None) if ends else []
+
+
+def _likeness(one: Expression, other: Expression) -> float:
+    """How much two expressions have in common: the operation, and the tensors that they are made of."""
+    every = (one.shared | other.shared).total()
+    return (one.name == other.name) + ((one.shared & other.shared).total() / every if every else 0.0)
+
+
+def _found_again(computation: Computation, substitution: Substitution) -> Array | None:
+    """What the same operation of Keras's gives in another pass."""
+    key, place = substitution.keras_key
+    for operation in computation.operations:
+        if len(operation.results) > place and operation.keys[place] == key:
+            return computation.values(operation.results[place])[0]
+    return None
+
+
+def _masks(computation: Computation) -> dict[int, str]:
+    """How masks of dropout are called, by number."""
+    return {
+        number: f"a mask{' of whole channels' if together else ''} that drops a share of {rate:g}"
+        for print_, rate, together in computation.masks
+        for number in computation.numbers_like(print_)
+    }

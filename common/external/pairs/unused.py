@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from parity.common.external.pairs.explain import Attribution, DeviatingTensor
 from parity.common.external.pairs.varied_weights import varied
 from parity.common.external.process.pass_result import Array, Arrays
 
-NOT_CALLED = "layer_not_called"
+NOT_CALLED = "weights_not_used"
 _LISTED = 3
 
 
@@ -28,15 +28,18 @@ def by_unused(tensor: DeviatingTensor, first: bool) -> list[Attribution]:
 def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
     bench = tensor.bench
     keras, torch = bench.outlines
-    owner = {info.name: info.layer for info in (*keras.tensors, *torch.tensors)}
-    held: dict[str, list[str]] = {}
-    for pair in bench.mapping.tensors:
-        for name in pair.keras:
-            if owner.get(name) in tensor.segment.keras and pair.torch:
-                held.setdefault(owner[name], []).extend(pair.torch)
-    layers = [layer for layer, names in held.items() if set(names) <= {*torch.unused} - {*keras.unused}]
-    names = [name for layer in layers for name in bench.keras.read() if owner.get(name) == layer]
-    state = {name: value for name, value in bench.keras.read().items() if name in names}
+    owner = {info.name: info.layer for info in keras.tensors}
+    idle = {info.name: info for info in torch.tensors if info.name in torch.unused}
+    pairs = [
+        pair
+        for pair in bench.mapping.tensors
+        if pair.torch
+        and all(name in idle for name in pair.torch)
+        and not {*pair.keras} & {*keras.unused}
+        and any(owner.get(name) in tensor.segment.keras for name in pair.keras)
+    ]
+    state = bench.keras.read()
+    state = {name: state[name] for pair in pairs for name in pair.keras if name in state}
     if not state:
         return
     before = _keras_at(tensor, bench.inputs[0])
@@ -46,15 +49,22 @@ def _uncalled(tensor: DeviatingTensor) -> Iterator[Attribution]:
     apart = _apart(before, after)
     if not apart:
         return
-    theirs = list(dict.fromkeys(owner[name] for layer in layers for name in held[layer]))
-    what = _listed(theirs)
-    text = f"torch's forward pass never calls {what}; Keras calls its {_listed(layers)}"
+    # Of a layer of which nothing is used its own name says it.
+    whole = {info.layer for info in idle.values()} - {
+        info.layer for info in torch.tensors if info.name not in idle
+    }
+    names = [name for pair in pairs for name in pair.torch]
+    theirs = dict.fromkeys(idle[name].layer if idle[name].layer in whole else name for name in names)
+    ours = tuple(dict.fromkeys(owner[name] for name in state))
+    does = "never calls" if all(name in whole for name in theirs) else "never uses"
+    what = _listed([*theirs])
+    text = f"torch's forward pass {does} {what}; Keras computes with its {_listed(ours)}"
     evidence = (
-        f"by experiment: with other weights of these layers Keras's numbers here change by {apart:.2g}; a pass of torch's"
-        " touches none of theirs"
+        f"by experiment: with other weights there Keras's numbers here change by {apart:.2g}; a pass of torch's touches"
+        " none of them"
     )
-    fix = f"call {what} in torch's forward pass"
-    yield Attribution(Explanation(NOT_CALLED, text, "confirmed", fix, evidence, layers=tuple(layers)))
+    fix = f"compute with {what} in torch's forward pass"
+    yield Attribution(Explanation(NOT_CALLED, text, "confirmed", fix, evidence, layers=ours))
 
 
 def _unread(tensor: DeviatingTensor) -> Iterator[Attribution]:
@@ -95,6 +105,6 @@ def _apart(before: Arrays, after: Arrays) -> float:
     return max((float(change.max(initial=0.0)) for change in changes), default=0.0)
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"

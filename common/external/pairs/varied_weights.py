@@ -6,23 +6,26 @@ elsewhere, in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from parity.common.external.pairs.bench import Bench
 from parity.common.external.process.pass_result import Array, Arrays
 
-_SEED = 1
+_SEED, _OTHER_SEED = 1, 2
 # Shares and sizes that change every number, and keep what is positive so.
 _FACTOR, _OFFSET = 0.1, 0.02
 
 
-def vary_weights(bench: Bench) -> None:
-    """Give both models other weights, of all that both train; not where that would break a rule.
+def vary_weights(bench: Bench, seed: int = _SEED) -> bool:
+    """Give both models other weights, of all that both train; not where that would break a rule. Returns whether any are.
 
     A layer that Keras shares and torch does not, weights that Keras constrains, and buffers keep what they have.
     """
     if bench.unshared is not None:
-        return
+        return False
     kept = {
         info.name
         for outline in bench.outlines
@@ -36,13 +39,25 @@ def vary_weights(bench: Bench) -> None:
         for name in pair.keras
     ]
     state = bench.keras.read()
-    bench.keras.write(varied({name: state[name] for name in names if name in state}))
+    bench.keras.write(varied({name: state[name] for name in names if name in state}, seed))
     bench.torch.write(bench.mapping.to_torch(bench.keras.read(), partial=True))
+    return bool(names)
 
 
-def varied(state: Arrays) -> Arrays:
-    """Return other numbers for tensors of any shape: each a little larger, no two by as much; the same ones every time."""
-    generator = np.random.default_rng(_SEED)
+@contextmanager
+def other_weights(bench: Bench) -> Iterator[bool]:
+    """Give both models weights that no search has used, for a while; whether there are any is yielded."""
+    before = bench.keras.read(), bench.torch.read()
+    try:
+        yield vary_weights(bench, _OTHER_SEED)
+    finally:
+        bench.keras.write(before[0])
+        bench.torch.write(before[1])
+
+
+def varied(state: Arrays, seed: int = _SEED) -> Arrays:
+    """Return other numbers for tensors of any shape: each a little larger, no two by as much; of a seed the same ones every time."""
+    generator = np.random.default_rng(seed)
 
     def other(value: Array) -> Array:
         factor, offset = generator.random(value.shape), generator.random(value.shape)

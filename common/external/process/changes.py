@@ -157,7 +157,7 @@ def sides(
     """How much is padded before and behind each axis.
 
     Args:
-        padding: 'valid'; 'same' as Keras means it (row 33); or (before, behind) of all axes in one tuple.
+        padding: 'valid'; 'causal'; 'same' as Keras means it (row 33); or (before, behind) of all axes in one tuple.
         sizes: of the input's axes; kernel, strides and dilation by axis too.
 
     Raises:
@@ -165,6 +165,8 @@ def sides(
     """
     if padding == "valid":
         return [(0, 0)] * len(sizes)
+    if padding == "causal":
+        return [((window - 1) * step, 0) for window, step in zip(kernel, dilation, strict=True)]
     if padding == "same":
         found = []
         for size, window, stride, step in zip(sizes, kernel, strides, dilation, strict=True):

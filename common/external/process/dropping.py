@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.execution.pass_context import Context
+from parity.common.external.process.operations import Recording
+from parity.common.external.process.pass_result import Array
 from parity.common.spec.layers import KeyedDropout, Shape
 
 
@@ -16,12 +18,13 @@ class Dropping:
     """The calls of one pass that drop.
 
     plan: of each call, in their order; None: no call drops anything. context: what masks are drawn by. seen: gathers
-    what is known of each call, where that is asked for.
+    what is known of each call, where that is asked for. recording: of the operations of the pass, where there is one.
     """
 
     plan: Sequence[KeyedDropout] | None
     context: Context
     seen: list[dict[str, Any]] | None = None
+    recording: Recording | None = None
     _count: int = field(default=0, init=False)
 
     def next(
@@ -52,6 +55,23 @@ class Dropping:
                 " now and then, cannot be given masks: leave it out, or give --without-dropout"
             )
         return self.plan[number]
+
+    def drawn(
+        self, draw: Callable[[], Any], array_of: Callable[[Any], Array], rate: float, shared: Sequence[int]
+    ) -> Any:
+        """Return the mask that `draw` gives; how it comes about is no part of the model.
+
+        Args:
+            draw: gives what is multiplied with, of the shape (batch, ...) that it is used with.
+            array_of: gives it as an array, (batch, ...).
+            rate: the share that is dropped. shared: axes along which elements are dropped together.
+        """
+        if self.recording is None:
+            return draw()
+        with self.recording.hidden():
+            mask = draw()
+            self.recording.masks.append((array_of(mask), rate, bool(shared)))
+            return mask
 
 
 def noise_shape(planned: KeyedDropout, axes: int, shared: Sequence[int]) -> Shape:

@@ -20,6 +20,11 @@ class ExactFunctions:
         self._noted: dict[str, None] = {}
         self._within = 0
 
+    @property
+    def on(self) -> bool:
+        """Whether they are in place."""
+        return bool(self._stock)
+
     def note(self, what: str) -> None:
         """Report something that stock functions round."""
         self._noted[what] = None
@@ -36,6 +41,16 @@ class ExactFunctions:
             while self._stock:
                 setattr(*self._stock.pop())
         return noted
+
+    @contextmanager
+    def without(self) -> Iterator[None]:
+        """Not in place within."""
+        on = self.on
+        self.switch(False)
+        try:
+            yield
+        finally:
+            self.switch(on)
 
     @contextmanager
     def within(self) -> Iterator[None]:

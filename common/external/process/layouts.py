@@ -22,6 +22,10 @@ class InKerasLayout(NamedTuple):
     how: str
 
 
+# So many times as far as in the nearest layout are numbers in another one, where they tell which it is.
+_CLEAR = 4
+
+
 def to_torch_input(array: Array) -> Array:
     """Return a batch (batch, ..., channels) of a Keras model for its torch port, the channels behind the batch.
 
@@ -52,7 +56,11 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
     """
     found = fitting(keras, torch)
     if len(found) > 1:
-        return min(found, key=lambda one: _distance(keras, one.array))
+        nearest = min(found, key=lambda one: _distance(keras, one.array))
+        usual = next((one for one in found if one.how == "channels_first" and torch.ndim > 3), nearest)
+        # Of pictures that differ in all layouts, the numbers tell nothing.
+        clear = _CLEAR * _distance(keras, nearest.array) < _distance(keras, usual.array)
+        return nearest if clear else usual
     if found:
         return found[0]
     # One of the two may have joined the batch with the axis behind it: nodes of all graphs, steps of all sequences.

@@ -41,7 +41,6 @@ def evaluated(
     *,
     losses: Any,
     own_loss: Any,
-    is_altered: bool = False,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return loss sum, count and the mean of each term, scalars of the framework.
 
@@ -54,7 +53,6 @@ def evaluated(
         targets: tensors (batch, ...) by name.
         weights: of the samples, a tensor (batch,), or None.
         losses, own_loss: the modules of the framework.
-        is_altered: whether calls are made otherwise than the user's code makes them.
 
     Raises:
         ExternalModelError: no output suits the targets or the loss.
@@ -67,7 +65,7 @@ def evaluated(
             output = given if term.output is None else outputs[term.output]
             due = {name: targets[name] for name in term.targets}
             formed: Any = {"dict": due, "list": list(due.values())}.get(term.form, next(iter(due.values())))
-            total, count = own_loss.mean(term.own, output, formed, weights, is_altered), 1.0
+            total, count = own_loss.mean(term.own, output, formed, weights), 1.0
         else:
             assert term.loss is not None
             (target,) = (targets[name] for name in term.targets)

@@ -20,20 +20,20 @@ from parity.common.external.process.calls import qualified
 from parity.common.spec.external.target import Target
 from parity.common.spec.strategies import Framework
 
-_OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras")}
+_OTHER = {"tensorflow": ("torch",), "torch": ("tensorflow", "keras"), None: ()}
 _TITLES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 _OURS = ("parity", "parity_tests")
 
 
-def prepare_import_path(folder: Path, framework: Framework) -> None:
-    """Import as a script in `folder` would, and the other framework not at all: it looks as if not installed."""
+def prepare_import_path(folder: Path, framework: Framework | None) -> None:
+    """Import as a script in `folder` would, and the other framework, if any, not at all: it looks as if not installed."""
     sys.path[:] = [str(folder), *(path for path in sys.path if path != str(folder))]
     for name in _OTHER[framework]:
         if name not in sys.modules:
             sys.modules[name] = None  # type: ignore[assignment]
 
 
-def resolve(target: Target, framework: Framework) -> Any:
+def resolve(target: Target, framework: Framework | None) -> Any:
     """What a target names; raises ExternalModelError in one line where it cannot be imported."""
     try:
         found: Any = importlib.import_module(target.module)
@@ -82,7 +82,7 @@ def made(
         parameters = signature.parameters if signature is not None else ()
         if model is not None and next(iter(parameters), "") in ("model", "module", "net"):
             first = (model,)
-        found = _call(found, target, first, wanted)
+        found = call(found, target, first, wanted)
     if not isinstance(found, cls):
         raise ExternalModelError(
             f"{target} gives an object of type {qualified(type(found))}; it must give {wanted}"
@@ -103,7 +103,7 @@ def function_of(target: Target, framework: Framework, wanted: str) -> Callable[.
     """
     found = resolve(target, framework)
     if inspect.isclass(found) or not (takes(found, 2) or takes(found, 3)):
-        found = _call(found, target, (), wanted)
+        found = call(found, target, (), wanted)
     elif target.arguments:
         found = partial(found, **target.arguments)
     if not callable(found) or not (takes(found, 2) or takes(found, 3)):
@@ -122,8 +122,8 @@ def takes(function: Any, count: int) -> bool:
         return False
 
 
-def _call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:
-    """What a function or class gives for `first` and the target's arguments."""
+def call(found: Any, target: Target, first: tuple[Any, ...], wanted: str) -> Any:
+    """Return what a function or class gives for `first` and the target's arguments; raises ExternalModelError."""
     if not callable(found):
         raise ExternalModelError(
             f"{target.module}:{target.attribute} is of type {type(found).__qualname__}; it must be {wanted},"
@@ -153,11 +153,11 @@ def _signature(found: Any) -> inspect.Signature | None:
         return None
 
 
-def _not_imported(error: ImportError, target: Target, framework: str) -> ExternalModelError:
+def _not_imported(error: ImportError, target: Target, framework: Framework | None) -> ExternalModelError:
     missing = error.name or ""
     top = missing.partition(".")[0]
     place = user_line(error)
-    if top in _OTHER[framework]:
+    if framework is not None and top in _OTHER[framework]:
         return ExternalModelError(
             f"{target.module} imports {top}{place}, and this process is {_TITLES[framework]}'s: a process holds one"
             f" framework; import {top} inside the functions that need it, or put the two models into two files"

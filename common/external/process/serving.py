@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -14,26 +13,22 @@ import numpy as np
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.base.package import MODULES
-from parity.common.diagnosis import limits
 from parity.common.execution.pass_context import Context
 from parity.common.execution.processes.service import Service
 from parity.common.execution.processes.user_errors import blame
 from parity.common.external.process.calling import check_tensors
 from parity.common.external.process.changes import change_all, switch_rates
-from parity.common.external.process.layouts import aligned
 from parity.common.external.process.objective import batch_of, evaluated, step_of
+from parity.common.external.process.operations import Recording
 from parity.common.external.process.pass_result import Array, Arrays, same, tensors_in, with_tensors
 from parity.common.external.process.resolve import prepare_import_path
 from parity.common.external.process.tapping import Tapped, Taps
-from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.target import Target
 from parity.common.spec.imported_loss import ALONE, Term
 from parity.common.spec.layers import KeyedDropout
 
-# What the frameworks say of a float32 tensor that meets a float64 one.
-_MIXED = re.compile(
-    r"Float and Double|Double and Float|double tensor but is a float|float tensor but is a double|Double but found Float|Float but found Double"
-)
+# An error that names both is of a float32 tensor that meets a float64 one.
+_MIXED = [re.compile(rf"\b({names})\b", re.IGNORECASE) for names in ("float|float32", "double|float64")]
 
 
 class Session(Service):
@@ -47,10 +42,13 @@ class Session(Service):
         self._model: Any = None
         self._target: Target | None = None
         self._precision = ""
-        # By the number of a call in a pass, the way in which it is made instead.
+        # By the number of a call in a pass, the way that its gradients take instead.
         self._altered: dict[int, str] = {}
         # How calls that drop are made: as they are, or by the masks of a plan and of a seed.
         self._keyed: tuple[list[KeyedDropout] | None, int] | None = None
+        # By the mode of a pass, training or not, what takes the place of operations' results; and the recorded tensors.
+        self._replaced: dict[bool, Arrays] = {True: {}, False: {}}
+        self._values: list[Array] = []
         self.doing = "the process"
 
     def answer(self, question: str, arguments: dict[str, Any]) -> Any:
@@ -61,9 +59,13 @@ class Session(Service):
         return super().answer(question, arguments)
 
     def explain(self, error: BaseException) -> str:
-        """Return an error of the user's code in one line, and what to do where it comes from the precision."""
-        mixed = self._precision == "float64" and _MIXED.search(str(error))
-        hint = "; its code fixes float32 somewhere: take the precision float32" if mixed else ""
+        """Return an error of the user's code in one line, and what to do where types meet."""
+        mixed = self._precision == "float64" and all(name.search(str(error)) for name in _MIXED)
+        hint = (
+            "; somewhere its code makes float32 of what is float64 here: give it the type of the inputs"
+            if mixed
+            else ""
+        )
         return f"{blame(error, self.about)}{hint}"
 
     def open(self, precision: str, folder: str, **model: Any) -> None:
@@ -79,7 +81,8 @@ class Session(Service):
         self._model = None
         # An experiment on the one before is over, whatever became of it.
         self._part("load").exact_constants(False)
-        self._altered, self._keyed = {}, None
+        self._altered, self._keyed, self._values = {}, None, []
+        self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
         self._model = self._part("load").build(self._target, self._precision, seed)
@@ -174,43 +177,45 @@ class Session(Service):
         change = self._part("change")
         return change_all(change.layers(self._model), layer, setting, value, change.read, change.write)
 
-    def alterations(
-        self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
-    ) -> dict[str, Any]:
-        """The calls of a pass on inputs (batch, ...) that can be made otherwise, and the taps in the order of their visits;
-        with a loss, and the targets and weights that are given for it, its calls too.
-        """
-        self.doing = f"a forward pass of {self._target}"
-        calls: list[dict[str, Any]] = []
-        parsed = None if loss is None else [Term.parse(term) for term in loss]
-        tapped: Tapped = self._part("passes").LiveTaps(False, None, differentiable=parsed is not None)
-        self._pass(inputs, loss=parsed, training=training, calls=calls, tapped=tapped, **given)
-        return {"calls": calls, "taps": tapped.seen}
-
-    def computes(
-        self, inputs: Array | Arrays, value: Array, training: bool, inject: Arrays
-    ) -> dict[str, Any]:
-        """After how many taps a pass on inputs (batch, ...) computes a value in either layout, each time, and the taps."""
+    def gradient_paths(
+        self, inputs: Array | Arrays, loss: list[dict[str, Any]] | None = None, **given: Any
+    ) -> list[dict[str, Any]]:
+        """The calls of a pass on inputs (batch, ...) in training, and of a loss, of which the gradients can go otherwise."""
         self.about = f"a forward pass of {self._target}"
-        array_of = self._part("calling").array_of
-
-        def seeks(result: Any) -> bool:
-            if math.prod(result.shape) != value.size:
-                return False
-            alignment = aligned(value, array_of(result))
-            return alignment is not None and tensor_deviation(value, alignment.array) <= limits.LIVE_FLOAT64
-
-        tapped: Tapped = self._part("passes").LiveTaps(False, inject, differentiable=False)
-        sought: list[int] = []
-        self._pass(inputs, training=training, tapped=tapped, sought=(seeks, sought))
-        return {"places": sought, "taps": tapped.seen}
+        parsed = None if loss is None else [Term.parse(term) for term in loss]
+        calls: list[dict[str, Any]] = []
+        self._pass(inputs, loss=parsed, training=True, taps=False, calls=calls, **given)
+        return calls
 
     def alter(self, call: int, way: str | None) -> str | None:
-        """Have a call made otherwise from now on, None: as it is; returns what it was made like until now."""
+        """Have the gradients of a call go otherwise from now on, None: as they do; returns how they went until now."""
         old = self._altered.pop(call, None)
         if way is not None:
             self._altered[call] = way
         return old
+
+    def operations(
+        self, inputs: Array | Arrays, training: bool, loss: list[dict[str, Any]] | None = None, **given: Any
+    ) -> dict[str, Any]:
+        """The operations of a pass on inputs (batch, ...), and fingerprints and shapes of their tensors."""
+        self.about = f"a forward pass of {self._target}"
+        parsed = None if loss is None else [Term.parse(term) for term in loss]
+        made: list[Recording] = []
+        self._pass(inputs, loss=parsed, training=training, recordings=made, **given)
+        (recording,) = made
+        self._values = recording.values
+        return dict(recording.told())
+
+    def operation_values(self, numbers: list[int]) -> list[Array]:
+        """The tensors of the recorded pass with these numbers."""
+        return [self._values[number] for number in numbers]
+
+    def replace(self, key: str, training: Array | None, inference: Array | None) -> None:
+        """Have an operation give other values from now on, of its result's shape, by mode; None: its own."""
+        for mode, array in ((True, training), (False, inference)):
+            self._replaced[mode].pop(key, None)
+            if array is not None:
+                self._replaced[mode][key] = array
 
     def _pass(
         self,
@@ -222,25 +227,23 @@ class Session(Service):
         training: bool = False,
         taps: Taps = True,
         inject: Arrays | None = None,
+        send: Arrays | None = None,
         seed: int = 0,
         keep: bool = False,
         also: Sequence[str] = (),
         calls: list[dict[str, Any]] | None = None,
-        tapped: Tapped | None = None,
         dropped: list[dict[str, Any]] | None = None,
-        sought: tuple[Callable[[Any], bool], list[int]] | None = None,
+        recordings: list[Recording] | None = None,
     ) -> dict[str, Any]:
         """The fields of a `PassResult`; with a loss, of its gradients too. The model is left as it was.
 
-        calls: filled with those that can be made otherwise. tapped: visits the calls; None: made of the arguments.
-        dropped: filled with the calls that drop. sought: what says whether a result is looked for; filled with where it is.
-        also: frozen tensors of which gradients are taken too.
+        calls: filled with those of which the gradients can go otherwise. dropped: filled with the calls that drop.
+        recordings: filled with one, of the operations. also: frozen tensors of which gradients are taken too.
         """
         model, calling, passes = self._model, self._part("calling"), self._part("passes")
         passes.finish(model, inputs)
-        if tapped is None:
-            tapped = passes.LiveTaps(taps, inject, differentiable=loss is not None)
-        seen = tapped.seen
+        # Calls are numbered as in a pass with a loss, where a block without gradients is one.
+        tapped: Tapped = passes.LiveTaps(taps, inject, loss is not None or calls is not None, send)
         gradients: dict[str, Any] = {}
         every = self._part("names").tensors(model) if also else {}
         frozen = {name: every[name] for name in also}
@@ -254,18 +257,25 @@ class Session(Service):
             keying = self._part("dropout").keyed(
                 model, None if dropped is not None else plan, context, dropped
             )
-        if self._altered or calls is not None or sought is not None:
-            altering = self._part("alterations").altered(model, self._altered, lambda: len(seen))
+        if self._altered or calls is not None:
+            altering = self._part("gradient_paths").altered(self._altered)
+        recording: Any = nullcontext()
+        if recordings is not None or self._replaced[training]:
+            replaced = self._replaced[training]
+            recording = self._part("operations").recorded(model, replaced, recordings is not None)
         with (
             passes.prepared(model, training, seed, keep) as changed,
             passes.visited(model, tapped),
-            keying,
+            keying as dropping,
             passes.watched(tapped, list(frozen.values())),
             altering as altered,
+            recording as recorded,
         ):
-            if altered is not None:
-                tapped.notice = altered.replace
-                altered.seeks = None if sought is None else sought[0]
+            tapped.recording = recorded
+            if dropping is not None:
+                dropping.recording = recorded
+            if recorded is not None and recordings is not None:
+                recordings.append(recorded)
             named = {name: calling.tensor_of(_numbers(target)) for name, target in (targets or {}).items()}
             weights = None if sample_weights is None else calling.tensor_of(sample_weights)
             step = step_of(loss or ())
@@ -280,9 +290,9 @@ class Session(Service):
                 given = {"loss": self._part("own_step").loss(step, model, batch)}
             # Of a step, its loss decides: what the model itself gives is compared in inference.
             outputs = tensors_in(given, calling.is_tensor) if step is None else {}
-            if altered is not None:
-                own = any(term.own is not None for term in loss or ())
-                altered.in_loss, altered.over = True, not own or step is not None
+            if recorded is not None:
+                # A loss of ours is one formula in either framework.
+                recorded.over = not any(term.own is not None for term in loss or ())
             penalty = passes.penalty(model)
             tapped.check_used()
             if loss is not None and targets is not None:
@@ -294,18 +304,15 @@ class Session(Service):
                     weights,
                     losses=importlib.import_module(f"{MODULES[self._framework]}.losses"),
                     own_loss=self._part("own_loss"),
-                    is_altered=bool(self._altered),
                 )
-                if altered is not None:
-                    altered.over = True
+                for each in filter(None, (altered, recorded)):
+                    each.over = True
                 trained = self._part("names").trained(model) | frozen
                 gradients = tapped.gradients(total / count, trained, outputs)
                 gradients |= {"loss_sum": float(total), "count": float(count)}
                 gradients["terms"] = {name: float(mean) for name, mean in means.items()}
             if calls is not None:
                 calls += altered.found
-            if sought is not None:
-                sought[1].extend(altered.sought)
         return {
             "outputs": {name: calling.array_of(tensor) for name, tensor in outputs.items()},
             "activations": tapped.activations,

@@ -6,10 +6,12 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError
 from parity.common.external.process.calling import check_reached, closest
+from parity.common.external.process.operations import Recording
 from parity.common.external.process.pass_result import Array, Arrays, tap_name, tensors_in, with_tensors
 
 Taps = bool | Sequence[str]
@@ -19,24 +21,27 @@ class Tapped(ABC):
     """Visits the calls of a pass: keeps what they give, and puts injected values in its place.
 
     activations: by tap name, what each call gave. seen: the names, in the order of the calls. live: the tensors among them that gradients are taken of.
-    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. notice: is given what
-    a layer gave and what the pass goes on with.
+    repeating: whether the backward pass has begun, in which a checkpointed part is computed once more. recording: of the operations
+    of the pass, where there is one; what taps do is no part of it.
     """
 
     is_tensor: Callable[[Any], bool]
     array_of: Callable[[Any], Array]
 
-    def __init__(self, taps: Taps, inject: Arrays | None, differentiable: bool) -> None:
+    def __init__(
+        self, taps: Taps, inject: Arrays | None, differentiable: bool, send: Arrays | None = None
+    ) -> None:
         """
         Args:
             taps: whether to keep activations, or the names of those to keep.
             inject: values by tap name, each of the shape of what it replaces.
             differentiable: whether gradients are taken.
+            send: gradients by tap name, likewise: what goes on to the layer whatever comes back to its output.
         """
         self._taps = taps if isinstance(taps, bool) else frozenset(taps)
-        self._inject = inject or {}
+        self._inject, self._send = inject or {}, send or {}
         self.differentiable = differentiable
-        self.notice: Callable[[Any, Any], None] = lambda own, other: None
+        self.recording: Recording | None = None
         self.repeating = False
         self._calls: Counter[str] = Counter()
         self._calls_of_forward: dict[str, int] = {}
@@ -46,6 +51,10 @@ class Tapped(ABC):
 
     def visit(self, path: str, output: Any) -> Any:
         """Return the output of a layer's next call, each of its tensors replaced."""
+        with nullcontext() if self.recording is None else self.recording.hidden():
+            return self._visited(path, output)
+
+    def _visited(self, path: str, output: Any) -> Any:
         call = self._calls[path]
         self._calls[path] += 1
         if self.repeating:
@@ -61,23 +70,25 @@ class Tapped(ABC):
             if wanted and not self.repeating:
                 self.activations[name] = self.array_of(tensor)
             injected = self._injected(name, tensor) if name in self._inject else None
-            other = self.replaced(name, tensor, injected, wanted and self.differentiable)
-            self.notice(tensor, other)
-            return other
+            tensor = self.replaced(tensor, injected, self._send.get(name))
+            return self.watched(name, tensor) if wanted and self.differentiable else tensor
 
         return with_tensors(output, self.is_tensor, visited)
 
     @abstractmethod
-    def replaced(self, name: str, tensor: Any, injected: Array | None, watched: bool) -> Any:
+    def replaced(self, tensor: Any, injected: Array | None, sent: Array | None) -> Any:
         """Return the tensor with which the pass goes on.
 
         Args:
-            name: of the tap.
             tensor: what the layer gave.
             injected: values of the tensor's shape that take its place; gradients go on to the layer as if it had given
                 them. None: none do.
-            watched: whether its gradient is wanted; it is then kept in `live`.
+            sent: the gradient, of its shape, that goes on to the layer instead of what comes back. None: that does.
         """
+
+    @abstractmethod
+    def watched(self, name: str, tensor: Any) -> Any:
+        """Return a tensor of a pass as one of its own, kept in `live` by its tap's name, of which a gradient can be taken."""
 
     @abstractmethod
     def is_differentiable(self, tensor: Any) -> bool:
@@ -99,9 +110,10 @@ class Tapped(ABC):
         return array
 
     def check_used(self) -> None:
-        """Raise ExternalModelError for a name to inject at that no call has."""
+        """Raise ExternalModelError for a name to inject at that no call has; how often a layer is called may depend on numbers."""
+        layers = {name.partition("#")[0] for name in self.seen}
         for name in self._inject:
-            if name not in self.seen:
+            if name not in self.seen and name.partition("#")[0] not in layers:
                 raise ExternalModelError(
                     f"feed {name}: no call of this pass has that name{closest(name, self.seen)}"
                 )

@@ -40,6 +40,7 @@ class PassOptions(TypedDict, total=False):
     taps: whether to give activations, which is the default, or the names of those wanted.
     inject: what takes the place of outputs, by tap name, in the model's own layout; gradients go on to the layer as if
         it had given that.
+    send: gradients that go on to layers instead of what comes back to their outputs, likewise.
     seed: of the random numbers of the pass, by default 0.
     keep: whether buffers keep what the pass made of them; else they are restored.
     also: names of frozen tensors of which gradients are taken too.
@@ -48,6 +49,7 @@ class PassOptions(TypedDict, total=False):
     training: bool
     taps: Taps
     inject: Arrays | None
+    send: Arrays | None
     seed: int
     keep: bool
     also: Sequence[str]
@@ -245,44 +247,48 @@ class ExternalWorker:
         rounded: list[str] = self._ask("exact_constants", on=on)
         return rounded
 
-    def alterations(
-        self, inputs: Array | Arrays, loss: BatchLoss | None = None, *, training: bool = False
-    ) -> tuple[list[dict[str, Any]], list[str]]:
-        """The calls of a pass on inputs (batch, ...) that can be made otherwise, for an experiment, in their order; and the
-        taps in theirs. With a loss of the user's own, its calls come after those of the model.
+    def gradient_paths(self, inputs: Array | Arrays, loss: BatchLoss | None = None) -> list[dict[str, Any]]:
+        """The calls of a pass of torch's on inputs (batch, ...) in training of which the gradients can go otherwise, in their order.
 
-        Of each call: name, of the function or layer; place, how many taps come before it; in_loss, whether it is one of
-        the loss; ways, what may be instead, a short name -> in words.
+        Of each call: name, of the function; line, of the user's code; ways, what may be instead, a short name -> in words.
+        loss: of the user's own, whose calls come after those of the model.
         """
-        more: dict[str, Any] = {}
-        if loss is not None:
-            more = {
-                "loss": [term.to_dict() for term in loss.terms],
-                "targets": _arrays(loss.targets),
-                "sample_weights": loss.sample_weights,
-            }
-        found = self._ask("alterations", inputs=_arrays(inputs), training=training, **more)
-        return found["calls"], found["taps"]
-
-    def computes(
-        self, inputs: Array | Arrays, value: Array, *, training: bool, inject: Arrays
-    ) -> tuple[list[int], list[str]]:
-        """After how many taps a pass of torch's computes a value, (batch, ...) in either layout, each time; and its taps.
-
-        Args:
-            inputs, training, inject: of the pass, as of `forward`.
-            value: what is looked for.
-        """
-        found = self._ask("computes", inputs=_arrays(inputs), value=value, training=training, inject=inject)
-        return list(found["places"]), list(found["taps"])
+        return list(self._ask("gradient_paths", inputs=_arrays(inputs), **_of_loss(loss)))
 
     def alter(self, call: int, way: str | None) -> str | None:
-        """Have a call of `alterations`, by its place in the list, made in one of its ways; None: as the model makes it.
+        """Have the gradients of a call of `gradient_paths`, by its place in the list, go in one of its ways; None: as they do.
 
         Returns the way of before.
         """
         old: str | None = self._ask("alter", call=call, way=way)
         return old
+
+    def operations(
+        self,
+        inputs: Array | Arrays,
+        loss: BatchLoss | None = None,
+        *,
+        training: bool,
+        inject: Arrays | None = None,
+    ) -> dict[str, Any]:
+        """Record the framework's operations in a pass on inputs (batch, ...), as `Recording.told` has them.
+
+        Args:
+            loss: of the user's own, whose operations come after those of the model; None: the model's alone.
+            training: the mode. inject: as of `forward`.
+        """
+        question = {"inputs": _arrays(inputs), "training": training, "inject": inject}
+        return dict(self._ask("operations", **question, **_of_loss(loss)))
+
+    def operation_values(self, numbers: Sequence[int]) -> list[Array]:
+        """The tensors of the pass that was recorded last, by their numbers."""
+        return list(self._ask("operation_values", numbers=list(numbers)))
+
+    def replace(self, key: str, training: Array | None, inference: Array | None) -> None:
+        """Have an operation of torch's, by its key, give other values from now on, of its result's shape, by the mode of a pass;
+        None: its own.
+        """
+        self._ask("replace", key=key, training=training, inference=inference)
 
     def close(self) -> None:
         """End the process, politely and then by force."""
@@ -323,6 +329,14 @@ _VARIABLES = {
 
 def _target(named: str | Target) -> Target:
     return Target.of(named) if isinstance(named, str) else named
+
+
+def _of_loss(loss: BatchLoss | None) -> dict[str, Any]:
+    """What a question says of a loss."""
+    if loss is None:
+        return {}
+    terms = [term.to_dict() for term in loss.terms]
+    return {"loss": terms, "targets": _arrays(loss.targets), "sample_weights": loss.sample_weights}
 
 
 def _arrays(value: Any) -> Any:

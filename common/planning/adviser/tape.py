@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -156,15 +156,21 @@ class Tape:
         places = enumerate(self.operations)
         last_use = {id(value.storage): place for place, operation in places for value in operation.inputs}
         last_use |= dict.fromkeys(self._saved(), len(self.operations))
+        ends: defaultdict[int, list[int]] = defaultdict(list)  # by place, what nothing uses after it
+        for key, last in last_use.items():
+            ends[last].append(key)
         live: dict[int, int] = {}
-        peak = 0
+        total = peak = 0
         for place, operation in enumerate(self.operations):
-            for storage in (*operation.saved, operation.output.storage):
-                if storage is not self.given:
-                    live[id(storage)] = storage.bytes
-            peak = max(peak, sum(live.values()) + operation.forward_scratch)
-            for key in [key for key in live if last_use.get(key, 0) <= place]:
-                del live[key]
+            new = {
+                id(s): s.bytes for s in (*operation.saved, operation.output.storage) if s is not self.given
+            }
+            total += sum(size for key, size in new.items() if key not in live)
+            live |= new
+            peak = max(peak, total + operation.forward_scratch)
+            total -= sum(
+                live.pop(key, 0) for key in (*ends[place], *(k for k in new if last_use.get(k, 0) <= place))
+            )
         return peak
 
     def _backward_peak(self, gradients_stay: bool) -> int:

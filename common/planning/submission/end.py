@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parity.common.base.errors import ParityError, StoppedError
+from parity.common.base.plain import print_line
 from parity.common.checkpoint import checkpoints_of
 from parity.common.execution import slurm
 from parity.common.execution.ranks import READY
@@ -204,8 +205,8 @@ def main(arguments: Sequence[str]) -> int:
         line, heals = why(step), bool(step.lost())
         if job is None or not heals:
             # What a rank did wrong it would do again.
-            print(line)
+            print_line(line)
             return 0
     requeue, more = runs_again(job, options.out, options.saved_before, heals)
-    print(f"{line}. {more[0].upper()}{more[1:]}" if reason else f"{line}; {more}")
+    print_line(f"{line}. {more[0].upper()}{more[1:]}" if reason else f"{line}; {more}")
     return StoppedError.exit_code if requeue else 0

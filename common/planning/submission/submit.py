@@ -6,6 +6,7 @@ spec.yaml        what is trained; the jobs read this copy, whatever becomes of t
 submission.json  the jobs' ids
 runs/, floor/    records, as `parity run` lays them out
 scale.json       and round_N/ instead, of a sweep
+study.json       and seeds/ instead, of a study
 logs/            what each job and each rank said
 """
 
@@ -29,6 +30,7 @@ from parity.common.record.files import parse, write_json
 from parity.common.scaling.experiment import Question
 from parity.common.spec import Placement, RunConfig, TrainSpec, dump_yaml
 from parity.common.spec.base import NonNegativeInt, Spec
+from parity.common.study.question import STUDY, Arm, StudySpec
 
 SUBMISSION = "submission.json"
 SCRIPTS = Path(parity.__file__).parent / "slurm"
@@ -181,6 +183,28 @@ def sweep(
     return [job, _report(folder, options, [job.name])]
 
 
+def arm_of(text: str, size: Size) -> Arm:
+    """Return the arm 'torch:ddp,stock=dropout' of a study on the devices of one node.
+
+    Raises:
+        SpecError: the text is no arm, or there are several nodes.
+    """
+    if size.nodes > 1:
+        raise SpecError(f"--study trains each seed on one node, received --nodes {size.nodes}; leave it out")
+    head, more = Placement.split_text(text, "--gpus-per-node or --tasks-per-node gives the number")
+    replicas = 1 if head.endswith(":single") else size.per_node
+    return Arm.of(f"{head}:{replicas}{more}", device="gpu" if size.gpus else "cpu")
+
+
+def study(question: StudySpec, size: Size, options: Sequence[str], folder: Path) -> list[Job]:
+    """A job array over the seeds of a study, and a job that analyses them."""
+    question.check()
+    array, output = f"--array=0-{question.looks[-1] - 1}", f"--output={folder}/logs/%x-%A_%a.log"
+    given = (*options, *size.options(), array, output)
+    job = Job("study", "study.sbatch", given, (str(folder),), environment=_environment(folder))
+    return [job, _report(folder, options, [job.name])]
+
+
 def _report(folder: Path, options: Sequence[str], after: Sequence[str]) -> Job:
     # It needs a core for a minute, whatever the trainings ask for.
     own = [option for option in options if option.startswith(("--partition=", "--account="))]
@@ -208,9 +232,9 @@ def script(jobs: Sequence[Job]) -> str:
 
 
 def submit(
-    jobs: Sequence[Job], spec: TrainSpec, folder: Path, question: Question | None = None
+    jobs: Sequence[Job], spec: TrainSpec, folder: Path, question: Question | StudySpec | None = None
 ) -> Submission:
-    """Write a submission's folder and hand its jobs to SLURM.
+    """Write a submission's folder, with the question of a sweep or a study, and hand its jobs to SLURM.
 
     Raises:
         ParityError: the folder is taken, there is no SLURM here, or it refused a job; then those that it had
@@ -226,7 +250,8 @@ def submit(
     (folder / "logs").mkdir()
     (folder / "spec.yaml").write_text(dump_yaml(spec), encoding="utf-8")
     if question is not None:
-        write_json(folder / QUESTION, question.to_dict())
+        name = QUESTION if isinstance(question, Question) else STUDY
+        write_json(folder / name, question.to_dict())
     accepted: list[Submitted] = []
     try:
         for job in jobs:

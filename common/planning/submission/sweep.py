@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.package import MODULES
+from parity.common.base.plain import print_error, print_line
 from parity.common.execution import session
 from parity.common.execution.flags import flags_of
 from parity.common.planning.submission.submit import Size, sized
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         for words in element(options.out, options.index):
-            print(shlex.join(words))
+            print_line(shlex.join(words))
     except ParityError as error:
-        print(f"parity.batch sweep: error: {error}", file=sys.stderr)
+        print_error(f"parity.batch sweep: error: {error}")
         return error.exit_code
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.common.base.plain import without_controls
 from parity.common.diagnosis.isolate.stages import number, stages_of, worst_by_name
 from parity.common.diagnosis.result import Diagnosis, Finding, StepComparison, TensorComparison, When
 from parity.common.record import RunRecord
@@ -208,13 +209,20 @@ def _data(diagnosis: Diagnosis, names: Sequence[tuple[str, str]], cells: Sequenc
 
     def entries(tensors: Sequence[TensorComparison]) -> list[list[Any]]:
         return [
-            [index[t.stage, t.name], level_of(t), number(t.deviation), number(t.allowed), t.replica, t.where]
+            [
+                index[t.stage, t.name],
+                level_of(t),
+                number(t.deviation),
+                number(t.allowed),
+                t.replica,
+                without_controls(t.where),
+            ]
             for tensor in tensors
             for t in tensor.parts
         ]
 
     data = {
-        "names": [name for _, name in names],
+        "names": [without_controls(name) for _, name in names],
         "stages": [stage for stage, _ in names],
         "cells": cells,
         "steps": [

@@ -11,6 +11,7 @@ from typing import Any
 from parity import __version__
 from parity.common.base.errors import MissingPackageError, RecordError, how_to_install
 from parity.common.base.files import naming_os_errors, replacing
+from parity.common.base.plain import without_controls
 from parity.common.report.html import plots
 
 _HERE = Path(__file__).parent
@@ -57,6 +58,7 @@ def write_page(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        finalize=_finalized,
     )
     environment.globals |= {"version": __version__, "symbols": SYMBOLS}
     environment.filters |= {"short": short, "breakable": _breakable}
@@ -80,6 +82,13 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
+def _finalized(value: object) -> object:
+    """What a template shows; names that others chose lose their control characters."""
+    from markupsafe import Markup
+
+    return without_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def short(value: float) -> str:
     """A deviation for people."""
     if math.isnan(value):
@@ -91,4 +100,4 @@ def _breakable(name: str) -> str:
     """A tensor's name, escaped, that may be broken at its slashes."""
     from markupsafe import Markup, escape
 
-    return Markup(str(escape(name)).replace("/", "/<wbr>"))
+    return Markup(str(escape(without_controls(name))).replace("/", "/<wbr>"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.common.base.plain import without_controls
 from parity.common.parity.compare import Comparison
 from parity.common.parity.deviation import Curve, recorded_rows
 from parity.common.record import RunRecord
@@ -51,7 +52,7 @@ def thin(values: Curve, limit: int = MOST_POINTS) -> Rows:
 
 def plot_text(text: str) -> str:
     """Text that plotly shows as it is: plotly reads tags and %{...} in labels."""
-    return escape(text).replace("%{", "%&#123;")
+    return escape(without_controls(text)).replace("%{", "%&#123;")
 
 
 def loss_figure(records: Sequence[RunRecord]) -> Figure:
@@ -131,7 +132,7 @@ def in_script(text: str) -> str:
     return text
 
 
-def scatter(name: str, mode: str, x: Sequence[float] | Rows, y: Sequence[float] | Curve) -> Trace:
+def scatter(name: str, mode: str, x: Sequence[float] | Rows | Curve, y: Sequence[float] | Curve) -> Trace:
     """Points or lines at x and y, (points,) each."""
     return {"type": "scatter", "mode": mode, "name": plot_text(name), "x": x, "y": y}
 

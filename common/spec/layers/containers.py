@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -69,7 +70,8 @@ class Repeat(Container):
 
     def children(self, path: str, input_shape: Shape) -> tuple[Node, ...]:
         names = [str(number) for number in range(1, self.times + 1)]
-        return placed(path, names, [Sequential(layers=self.layers)] * self.times, input_shape, chained=True)
+        block = Sequential.model_construct(layers=self.layers)
+        return placed(path, names, [block] * self.times, input_shape, chained=True)
 
 
 class Identity(LayerSpec):
@@ -129,12 +131,16 @@ def child_names(layers: tuple[LayerSpec, ...]) -> list[str]:
     Raises:
         SpecError: two siblings have one name.
     """
+    alike = Counter(layer.kind for layer in layers if layer.name is None)
+    before: Counter[str] = Counter()
     names = []
-    for position, layer in enumerate(layers):
-        alike = [i for i, other in enumerate(layers) if other.name is None and other.kind == layer.kind]
-        number = f"_{alike.index(position) + 1}" if layer.name is None and len(alike) > 1 else ""
+    for layer in layers:
+        number = ""
+        if layer.name is None and alike[layer.kind] > 1:
+            before[layer.kind] += 1
+            number = f"_{before[layer.kind]}"
         names.append(layer.name or layer.kind + number)
-    doubled = {name for name in names if names.count(name) > 1}
+    doubled = {name for name, count in Counter(names).items() if count > 1}
     if doubled:
         raise SpecError(f"layers: the name {sorted(doubled)[0]!r} is used twice among siblings")
     return names

@@ -1,0 +1,326 @@
+"""What two models compute in one pass, operation by operation, and which tensors both of them have.
+
+A tensor of one model is looked for in the other by its elements, in whatever order: layouts differ. From a place that deviates one
+goes back on both sides to the nearest tensors that both have. What lies between is what is computed otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.common.diagnosis import limits
+from parity.common.external.process.operations import COUNTS, fingerprint
+from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.external.process.worker import ExternalWorker
+
+# Layers whose insides are of no interest: each counts as one operation of its kind.
+WHOLE = frozenset(
+    ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "lstm", "gru", "simple_rnn")
+)
+_MOST_AXES = 6
+# Of a number that someone would write, at most.
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What an operation is given: a tensor by its number, several arguments, or anything else."""
+
+    tensor: int | None = None
+    several: tuple[Argument, ...] = ()
+    literal: Any = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Argument:
+        """From what `Recording` has."""
+        return cls(data.get("value"), tuple(map(cls.of, data.get("list", ()))), data.get("literal"))
+
+    @property
+    def tensors(self) -> list[int]:
+        """The numbers of all tensors in it."""
+        own = [] if self.tensor is None else [self.tensor]
+        return own + [number for each in self.several for number in each.tensors]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation of a pass, or all of a layer that counts as one.
+
+    number: its place among the operations. keys: of its results, by which each can be replaced. line: of the user's code.
+    rearranges: it gives the elements of its first argument.
+    """
+
+    number: int
+    name: str
+    keys: tuple[str, ...]
+    line: str
+    arguments: tuple[Argument, ...]
+    results: tuple[int, ...]
+    rearranges: bool
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def tensors(self) -> list[int]:
+        """The numbers of the tensors that it is given."""
+        return [number for argument in self.arguments for number in argument.tensors]
+
+
+class Computation:
+    """The operations of one model in a pass, and its tensors by number.
+
+    masks: those of dropout, as (fingerprint, rate, whether elements are dropped together). parameters: weights and buffers, by
+    number, with their names.
+    """
+
+    def __init__(self, side: ExternalWorker, told: Mapping[str, Any], whole: Mapping[str, str]) -> None:
+        """
+        Args:
+            side: that has recorded it, and keeps the tensors until it records another pass.
+            told: what it recorded.
+            whole: the layers that count as one operation, path -> kind.
+        """
+        self._side = side
+        self.fingerprints: NDArray[np.float64] = np.asarray(told["fingerprints"])
+        self.shapes = [tuple(shape) for shape in told["shapes"]]
+        self.few = {int(number): value for number, value in told["few"].items()}
+        self.masks = [(np.asarray(m["fingerprint"]), m["rate"], m["together"]) for m in told["masks"]]
+        self.operations = [
+            Operation(
+                number,
+                each["name"],
+                (each["key"],) * len(each["results"]),
+                each["line"],
+                tuple(map(Argument.of, each["arguments"])),
+                tuple(each["results"]),
+                each["rearranges"],
+                each["settings"],
+            )
+            for number, each in enumerate(told["operations"])
+        ]
+        # What an operation only hands on has been made before: a transposition that is undone, say.
+        self.operations = [
+            replace(each, results=new, keys=each.keys[: len(new)])
+            for each in self.operations
+            for new in [tuple(r for r in each.results if r > max(each.tensors, default=-1))]
+        ]
+        self._join(told["operations"], whole)
+        self.maker: dict[int, Operation] = {}
+        for operation in self.operations:
+            for result in operation.results:
+                self.maker.setdefault(result, operation)
+        self.parameters = named(self, side.read())
+        self._values: dict[int, Array] = {}
+        self._is_number: dict[int, bool] = {}
+
+    def values(self, *numbers: int) -> list[Array]:
+        """The tensors with these numbers."""
+        missing = [number for number in dict.fromkeys(numbers) if number not in self._values]
+        if missing:
+            self._values |= dict(zip(missing, self._side.operation_values(missing), strict=True))
+        return [self._values[number] for number in numbers]
+
+    def is_uniform(self, number: int) -> bool:
+        """Whether all elements of a tensor, several, are one finite number: such a tensor may be anywhere."""
+        print_ = self.fingerprints[number]
+        return bool(print_[0] != 1 and print_[COUNTS] == print_[COUNTS + 1] and not print_[1:COUNTS].any())
+
+    def is_number(self, number: int) -> bool:
+        """Whether a tensor is a number of the code's: all its elements are one, and it is not computed from others that are not."""
+        if number not in self._is_number:
+            print_ = self.fingerprints[number]
+            maker = self.maker.get(number)
+            self._is_number[number] = bool(
+                print_[COUNTS] == print_[COUNTS + 1]
+                and print_[0]
+                and not print_[1:COUNTS].any()
+                and number not in self.parameters
+                and (
+                    maker is None
+                    or (
+                        (maker.name != "ReadVariableOp" or print_[0] == 1)
+                        and all(map(self.is_number, maker.tensors))
+                    )
+                )
+            )
+        return self._is_number[number]
+
+    def numbers_of(self, array: Array) -> list[int]:
+        """The tensors with the elements of an array of any shape, in whatever order."""
+        return self.numbers_like(fingerprint(array))
+
+    def numbers_like(self, print_: NDArray[np.float64]) -> list[int]:
+        """The tensors with a fingerprint, (FINGERPRINT,), those first that an operation makes: not all inside of a whole layer."""
+        return sorted(_alike(self.fingerprints, print_), key=lambda number: number not in self.maker)
+
+    def source(self, number: int) -> int:
+        """The tensor that one is a rearrangement of, itself where it is none."""
+        for _ in self.operations:
+            maker = self.maker.get(number)
+            if maker is None or not maker.rearranges or not maker.tensors:
+                break
+            number = maker.tensors[0]
+        return number
+
+    def between(self, end: int, known: Callable[[int], bool]) -> list[Operation]:
+        """The operations that compute a tensor from the nearest known ones, in their order."""
+        found: dict[int, Operation] = {}
+        waiting, seen = [end], set()
+        while waiting:
+            number = waiting.pop()
+            if number in seen or (number != end and known(number)):
+                continue
+            seen.add(number)
+            maker = self.maker.get(number)
+            if maker is not None:
+                found[maker.number] = maker
+                waiting += maker.tensors
+        return [found[number] for number in sorted(found)]
+
+    def makes_behind(self, array: Array, before: Array) -> bool:
+        """Whether a tensor, of any shape, is computed after another one."""
+        made = [
+            [self.maker[number].number for number in self.numbers_of(each) if number in self.maker]
+            for each in (array, before)
+        ]
+        return bool(made[0] and made[1]) and max(made[0]) > min(made[1])
+
+    def _join(self, told: Sequence[Mapping[str, Any]], whole: Mapping[str, str]) -> None:
+        """Make one operation of all that a call of a layer of `whole` consists of."""
+        calls: dict[str, list[Operation]] = {}
+        kinds: dict[str, str] = {}
+        for operation, each in zip(self.operations, told, strict=True):
+            call = next((call for call in each["layers"] if call.rpartition("#")[0] in whole), None)
+            if call is not None:
+                calls.setdefault(call, []).append(operation)
+                kinds[call] = whole[call.rpartition("#")[0]]
+        inside = {operation.number: call for call, members in calls.items() for operation in members}
+        used_by: dict[int, set[str]] = {}
+        for operation in self.operations:
+            for number in operation.tensors:
+                used_by.setdefault(number, set()).add(inside.get(operation.number, ""))
+        joined = [_joined(kinds[call], call, members, used_by) for call, members in calls.items()]
+        rest = [operation for operation in self.operations if operation.number not in inside]
+        self.operations = sorted([*rest, *joined], key=lambda operation: operation.number)
+
+
+def _joined(kind: str, call: str, members: Sequence[Operation], used_by: Mapping[int, set[str]]) -> Operation:
+    made = {result: key for each in members for result, key in zip(each.results, each.keys, strict=True)}
+    given = dict.fromkeys(number for each in members for number in each.tensors if number not in made)
+    results = [
+        result
+        for each in members
+        for result in each.results
+        if (each is members[-1] or used_by.get(result, set()) - {call}) and result not in given
+    ]
+    # The last is what the layer gives; a recurrent one gives its states, too.
+    results = list(dict.fromkeys(reversed(results)))
+    first, last = members[0], members[-1]
+    return (
+        Operation(
+            last.number,
+            kind,
+            tuple(made[result] for result in results),
+            next((each.line for each in members if each.line), ""),
+            tuple(Argument(number) for number in given),
+            tuple(results),
+            False,
+            {},
+        )
+        if first is not last or first.results
+        else last
+    )
+
+
+class Shared:
+    """The tensors that both models have in a pass, up to rounding and the order of their axes.
+
+    Numbers, and tensors of which all elements are equal, are none of these: they would be everywhere.
+    """
+
+    def __init__(self, keras: Computation, torch: Computation) -> None:
+        self._keras, self._torch = keras, torch
+        self._in_keras, self._in_torch = _matched(torch, keras), _matched(keras, torch)
+        self._equal: dict[tuple[int, int], bool] = {}
+
+    def of_torch(self, number: int) -> int | None:
+        """The first tensor of Keras's that one of torch's is; None where there is none."""
+        return next((each for each in self._in_keras.get(number, ()) if self.equal(each, number)), None)
+
+    def of_keras(self, number: int) -> int | None:
+        """The first tensor of Keras's that is one of Keras's, where torch has it, too; None where it has not."""
+        found = next((each for each in self._in_torch.get(number, ()) if self.equal(number, each)), None)
+        return None if found is None else self.of_torch(found)
+
+    def equal(self, keras: int, torch: int) -> bool:
+        """Whether two tensors are the same, up to rounding and the order of their axes."""
+        if (keras, torch) not in self._equal:
+            (ours,), (theirs,) = self._keras.values(keras), self._torch.values(torch)
+            self._equal[keras, torch] = any(_same(each, theirs) for each in arrangements(ours, theirs.shape))
+        return self._equal[keras, torch]
+
+
+def arrangements(array: Array, shape: Sequence[int]) -> Iterator[Array]:
+    """Yield an array in each order of its axes in which it has a shape, or has it once axes are joined or divided."""
+    if array.size != math.prod(shape) or array.ndim > _MOST_AXES:
+        return
+    long = [size for size in shape if size > 1]
+    others = []
+    for order in itertools.permutations(range(array.ndim)):
+        moved = array.transpose(order)
+        if [size for size in moved.shape if size > 1] == long:
+            yield moved.reshape(shape)
+        else:
+            others.append(moved)
+    for moved in others:
+        if len(long) != sum(size > 1 for size in array.shape):
+            yield moved.reshape(shape)
+
+
+def _same(one: Array, other: Array) -> bool:
+    ours, theirs = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    finite = np.isfinite(ours)
+    if not np.array_equal(finite, np.isfinite(theirs)) or not np.array_equal(
+        ours[~finite], theirs[~finite], equal_nan=True
+    ):
+        return False
+    largest = np.abs(ours[finite]).max(initial=0.0)
+    return bool(np.abs(ours[finite] - theirs[finite]).max(initial=0.0) <= limits.SAME_ELEMENTS * largest)
+
+
+def _matched(one: Computation, other: Computation) -> dict[int, list[int]]:
+    """By number of a tensor of one, those of the other with the same elements."""
+    found = {}
+    for number, print_ in enumerate(one.fingerprints):
+        alike = [] if one.is_uniform(number) or one.is_number(number) else _alike(other.fingerprints, print_)
+        if alike:
+            found[number] = alike
+    return found
+
+
+def _alike(table: NDArray[np.float64], print_: NDArray[np.float64]) -> list[int]:
+    """The rows of a table of fingerprints that are the same as one up to rounding."""
+    rows = np.flatnonzero((table[:, :COUNTS] == print_[:COUNTS]).all(1))
+    apart = np.abs(table[rows, COUNTS:] - print_[COUNTS:])
+    *_, largest, _, squares, _, sizes, cubes = print_[COUNTS:]
+    scale = np.array([largest, largest, largest, sizes, squares, cubes, sizes, cubes])
+    return [int(row) for row in rows[(apart <= limits.SAME_ELEMENTS * scale).all(1)]]
+
+
+def named(computation: Computation, arrays: Arrays) -> dict[int, str]:
+    """By number of a tensor the name of an array with its elements; of several the first."""
+    found: dict[int, str] = {}
+    for name, array in arrays.items():
+        # One number that someone would write may be any.
+        if array.size > 1 or array.ndim or float(f"{array:.{_DIGITS}g}") != array:
+            for number in computation.numbers_of(array):
+                if not computation.is_uniform(number):
+                    found.setdefault(number, name)
+    return found

@@ -1,0 +1,248 @@
+"""In what two expressions differ that should compute the same: a number, an operand, an order, an operation, something left out.
+
+Both are made of tensors that the two models have in common. So parts of them that are no such tensor are not equal, by measurement, and
+what is to be found is only where the difference begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parity.common.diagnosis import limits
+from parity.common.external.pairs.expressions import COMMUTATIVE, Expression
+
+# More differences than these in one expression are told as one.
+_MOST = 3
+# Settings that mean other things in other layouts.
+_OF_LAYOUTS = frozenset(("axis", "padding", "strides"))
+# What leaves all elements in their order: axes of one element, copies, other types.
+_IN_ORDER = (
+    "squeeze",
+    "unsqueeze",
+    "expand_dims",
+    "cast",
+    "to_copy",
+    "identity",
+    "read_variable_op",
+    "detach",
+    "stop_gradient",
+)
+KINDS = {
+    "number": "another number",
+    "operand": "another tensor",
+    "order": "operands exchanged",
+    "operation": "another operation",
+    "argument": "other arguments",
+    "arrangement": "elements arranged otherwise",
+    "sequence": "operations in another order",
+    "left_out": "something left out",
+    "too_much": "something too much",
+    "other": "another computation",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference: kind, of KINDS; the parts of torch's and Keras's expressions that differ, the smallest that show it."""
+
+    kind: str
+    torch: Expression
+    keras: Expression
+
+    def __str__(self) -> str:
+        goes_on = {"left_out": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
+        due = {"too_much": "goes on with", "number": "has", "operand": "takes"}.get(self.kind, "computes")
+        shown = [
+            f"{part} {_arranged(part)}" if self.kind == "arrangement" else str(part)
+            for part in (self.torch, self.keras)
+        ]
+        if shown[0] == shown[1]:
+            return f"{KINDS[self.kind]}: {shown[0]} gives other numbers in torch than in Keras"
+        if self.kind == "operand" and self.torch.name and self.torch.line:
+            shown[0] += f" (of {self.torch.line})"
+        return f"{KINDS[self.kind]}: torch {goes_on} {shown[0]} where Keras {due} {shown[1]}"
+
+
+def differences(torch: Expression, keras: Expression) -> list[Difference]:
+    """Return where two expressions that do not compute the same differ; one difference of kind 'other' where that is not clear."""
+    return _differences(torch, keras, set()) or [Difference("other", torch, keras)]
+
+
+def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]]) -> list[Difference]:
+    """The same; none of two tensors that were seen before: what a loop computes is a part of all that comes after it."""
+    if torch.tensor is not None and keras.tensor is not None:
+        if (torch.tensor, keras.tensor) in seen:
+            return []
+        seen.add((torch.tensor, keras.tensor))
+    if torch.number is not None and keras.number is not None:
+        return [Difference("operand" if torch.text or keras.text else "number", torch, keras)]
+    if not torch.name and not keras.name:
+        return [Difference("arrangement" if torch.text == keras.text else "operand", torch, keras)]
+    if _holds(keras, torch):
+        return [Difference("left_out", torch, keras)]
+    if _holds(torch, keras):
+        return [Difference("too_much", torch, keras)]
+    if torch.name == keras.name:
+        return _of_one_operation(torch, keras, seen)
+    if torch.name and keras.name and _rest(torch.operands, keras.operands) == ([], []):
+        return [Difference("operation", torch, keras)]
+    if _exchanged(torch, keras):
+        return [Difference("sequence", torch, keras)]
+    # A part is taken of what should be the same.
+    if _is_part_of(torch, keras):
+        return _differences(torch.operands[0], keras, seen)
+    if _is_part_of(keras, torch):
+        return _differences(torch, keras.operands[0], seen)
+    return [Difference("other", torch, keras)]
+
+
+def _is_part_of(part: Expression, whole: Expression) -> bool:
+    if part.name not in ("take", "slice") or not part.operands or part.operands[0].name != whole.name:
+        return False
+    return _rest(part.operands[0].operands, whole.operands) != ([], [])
+
+
+def _of_one_operation(torch: Expression, keras: Expression, seen: set[tuple[int, int]]) -> list[Difference]:
+    theirs, ours = _flat(torch), _flat(keras)
+    more, less = _rest(theirs, ours)
+    if not more and not less:
+        in_order = all(alike(one, other) for one, other in zip(theirs, ours, strict=True))
+        if not in_order and torch.name not in COMMUTATIVE:
+            return [Difference("order", torch, keras)]
+        told = torch.settings != keras.settings
+        # A factor in torch's `add` is part of it and was not measured.
+        if not told and torch.name in COMMUTATIVE and (torch.tensor is None or keras.tensor is None):
+            return []
+        # One operand alone is broadcast to nothing.
+        arranged = any(map(_is_moved if len(theirs) == 1 else _are_arranged_otherwise, theirs, ours))
+        return [Difference("argument" if told else "arrangement" if arranged else "other", torch, keras)]
+    if not more:
+        return [Difference("left_out", torch, keras)]
+    if not less:
+        return [Difference("too_much", torch, keras)]
+    pairs = _paired(more, less)
+    if pairs is None:
+        return [Difference("other", torch, keras)]
+    found = [each for one, other in pairs for each in _differences(one, other, seen)]
+    if len(found) == 2 and {each.kind for each in found} == {"operand"}:
+        one, other = found
+        if alike(one.torch, other.keras) and alike(one.keras, other.torch):
+            return [Difference("order", torch, keras)]
+    said = [{name: _plain(value) for name, value in e.settings} for e in (torch, keras)]
+    if any(said[0][name] != said[1][name] for name in said[0].keys() & said[1].keys() - _OF_LAYOUTS):
+        found.append(Difference("argument", torch, keras))
+    if torch.name not in COMMUTATIVE and _moved(theirs, ours, pairs):
+        found.insert(0, Difference("order", torch, keras))
+    distinct = {(each.kind, str(each)): each for each in found}
+    return list(distinct.values()) if len(distinct) <= _MOST else [Difference("other", torch, keras)]
+
+
+def alike(one: Expression, other: Expression) -> bool:
+    """Whether two expressions are one tensor that both models have, or the same number."""
+    if one.number is not None and other.number is not None:
+        largest = max(abs(one.number), abs(other.number))
+        return abs(one.number - other.number) <= limits.SAME_NUMBER * largest
+    return one.same is not None and one.same == other.same
+
+
+def _are_arranged_otherwise(torch: Expression, keras: Expression) -> bool:
+    """Whether the elements of what is one tensor may be in another order, or along another axis."""
+    return _is_moved(torch, keras) or torch.shape != keras.shape
+
+
+def _is_moved(torch: Expression, keras: Expression) -> bool:
+    return any(not step.startswith(_IN_ORDER) for each in (torch, keras) for step in each.chain)
+
+
+def _arranged(expression: Expression) -> str:
+    """How the operands of an expression are arranged, for a sentence."""
+    operands = expression.operands or (expression,)
+    told = [
+        ", then ".join([str(each), *each.chain]) if each.chain else f"{each} of shape {_size(each)}"
+        for each in operands
+    ]
+    return f"(of {'; '.join(told)})"
+
+
+def _size(expression: Expression) -> str:
+    return "x".join(map(str, expression.shape)) or "one number"
+
+
+def _plain(value: object) -> object:
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
+def _holds(whole: Expression, part: Expression) -> bool:
+    """Whether a tensor that both have stands in an expression."""
+    return bool(whole.name) and part.same is not None and any(alike(each, part) for each in whole.parts())
+
+
+def _flat(expression: Expression) -> list[Expression]:
+    """The operands; of sums of sums, and products of products, of all of them, with their numbers as one."""
+    if expression.name not in COMMUTATIVE:
+        return list(expression.operands)
+    found = []
+    for each in expression.operands:
+        found += _flat(each) if each.name == expression.name else [each]
+    numbers = [each.number for each in found if each.number is not None and not each.text]
+    if expression.name not in ("add", "mul") or len(numbers) < 2:
+        return found
+    number = math.prod(numbers) if expression.name == "mul" else math.fsum(numbers)
+    return [each for each in found if each.number is None or each.text] + [Expression(number=number)]
+
+
+def _rest(
+    ones: Sequence[Expression], others: Sequence[Expression]
+) -> tuple[list[Expression], list[Expression]]:
+    """What each of two lists has that the other has not."""
+    left, right = [], list(others)
+    for one in ones:
+        match = next((n for n, other in enumerate(right) if alike(one, other)), None)
+        if match is None:
+            left.append(one)
+        else:
+            del right[match]
+    return left, right
+
+
+def _paired(
+    more: Sequence[Expression], less: Sequence[Expression]
+) -> list[tuple[Expression, Expression]] | None:
+    """What stands for what of two lists; None where that is not clear."""
+    if len(more) == len(less) == 1:
+        return [(more[0], less[0])]
+    if len(more) != len(less):
+        return None
+    pairs, open_ = [], list(less)
+    for one in sorted(more, key=lambda each: not each.name):
+        match = next((n for n, other in enumerate(open_) if other.name == one.name), None)
+        if match is None:
+            return None
+        pairs.append((one, open_.pop(match)))
+    return pairs
+
+
+def _moved(
+    theirs: Sequence[Expression], ours: Sequence[Expression], pairs: Sequence[tuple[Expression, Expression]]
+) -> bool:
+    """Whether operands that both have, or that stand for each other, are at other places."""
+    if len(theirs) != len(ours):
+        return False
+    together = {id(one): other for one, other in pairs}
+    return not all(
+        alike(one, other) or together.get(id(one)) is other for one, other in zip(theirs, ours, strict=True)
+    )
+
+
+def _exchanged(torch: Expression, keras: Expression) -> bool:
+    """Whether one is f(g(x)) and the other g(f(x))."""
+    inner = [[each for each in e.operands if each.name] for e in (torch, keras)]
+    if len(inner[0]) != 1 or len(inner[1]) != 1:
+        return False
+    (one,), (other,) = inner
+    if (torch.name, one.name) != (other.name, keras.name):
+        return False
+    leaves = [[part for part in e.parts() if not part.name and part.number is None] for e in (torch, keras)]
+    return _rest(*leaves) == ([], [])

@@ -1,0 +1,552 @@
+"""What an operation computes, as an expression of tensors that both models have, in words that both frameworks share."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from parity.common.external.pairs.computations import WHOLE, Argument, Computation, Operation
+from parity.common.external.process.operations import COUNTS
+
+# Deeper than this an expression is told as '...'.
+_DEPTH = 5
+_BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or"))
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An operation on expressions; or a tensor that both models have, or a number.
+
+    name: of the operation, '' for a tensor or a number. same: of a tensor that both have, its number in Keras's pass. number:
+    that all elements are. text: how a tensor is called, '' for numbers that are no weights. tensor: its number in its own pass. settings: as the framework has them.
+    chain: how the tensor is rearranged before it is used. shape: with which it is used. line: of the user's code.
+    """
+
+    name: str = ""
+    operands: tuple[Expression, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+    same: int | None = None
+    number: float | None = None
+    text: str = ""
+    chain: tuple[str, ...] = field(default=(), compare=False)
+    shape: tuple[int, ...] = field(default=(), compare=False)
+    tensor: int | None = field(default=None, compare=False)
+    line: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return self.told(_DEPTH)
+
+    def told(self, depth: int) -> str:
+        """In words; parts that are deeper are left out."""
+        if not self.name:
+            return self.text or f"{self.number:.9g}"
+        if not depth:
+            return "..."
+        operands = [each.told(depth - 1) for each in self.operands]
+        sign = _BETWEEN.get(self.name)
+        if sign is not None and len(operands) == 2:
+            of_sums = [
+                f"({text})" if each.name in _BETWEEN and text != "..." else text
+                for each, text in zip(self.operands, operands, strict=True)
+            ]
+            return f" {sign} ".join(of_sums)
+        operands = [
+            text[1:-1] if not each.name and text.startswith("(") else text
+            for each, text in zip(self.operands, operands, strict=True)
+        ]
+        settings = [f"{name}={_brief(value)}" for name, value in self.settings]
+        return f"{self.name}({', '.join([*operands, *settings])})"
+
+    def parts(self) -> list[Expression]:
+        """This and all that it consists of, each once: what a loop computes is a part of all that comes after it."""
+        found, waiting, seen = [], [self], {id(self)}
+        while waiting:
+            part = waiting.pop()
+            found.append(part)
+            new = [each for each in part.operands if id(each) not in seen]
+            seen |= set(map(id, new))
+            waiting += new
+        return found
+
+    @cached_property
+    def shared(self) -> Counter[int]:
+        """How often each tensor that both models have stands in it."""
+        return Counter(part.same for part in self.parts() if part.same is not None)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_brief, value))}{',' if len(value) == 1 else ''})"
+    return str(value)
+
+
+class Reader:
+    """Reads expressions off a computation.
+
+    known: of a tensor that both models have, its number in Keras's pass. names: how such tensors are called, by that number.
+    own: how tensors are called that this side alone has, by number.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        known: Callable[[int], int | None],
+        names: Mapping[int, str],
+        own: Mapping[int, str],
+    ) -> None:
+        self.computation, self.known = computation, known
+        self._names, self._own = names, own
+        self._read: dict[int, Expression] = {}
+
+    def read(self, number: int, is_root: bool = False) -> Expression:
+        """The expression that makes a tensor; a root is one even if both models have its result."""
+        if is_root:
+            return self._made(number)
+        if number not in self._read:
+            maker = self.computation.maker.get(number)
+            rearranged = maker is not None and maker.rearranges and maker.tensors
+            found = (None if rearranged else self._leaf(number)) or self._made(number)
+            self._read[number] = replace(found, shape=self.computation.shapes[number])
+        return self._read[number]
+
+    def _leaf(self, number: int) -> Expression | None:
+        computation = self.computation
+        same = self.known(number)
+        if same is not None:
+            return Expression(same=same, text=self._name(number, same), tensor=number)
+        if computation.is_number(number):
+            value = float(computation.fingerprints[number][COUNTS])
+            return Expression(number=value, text=self._own.get(number, ""), tensor=number)
+        if number in self._own or number not in computation.maker:
+            return Expression(text=self._own.get(number) or self._unnamed(number), tensor=number)
+        return None
+
+    def is_given(self, number: int) -> bool:
+        """Whether a tensor is given to a layer, and is none of its own weights or numbers."""
+        number = self.computation.source(number)
+        if number in self.computation.parameters or self.computation.is_number(number):
+            return False
+        return number in self.computation.maker or self.known(number) is not None or number in self._own
+
+    def _unnamed(self, number: int) -> str:
+        few = self.computation.few.get(number)
+        if few is not None:
+            return f"the numbers {_brief(_whole(few))}"
+        return f"a tensor of {'x'.join(map(str, self.computation.shapes[number]))} numbers"
+
+    def _name(self, number: int, same: int) -> str:
+        if same in self._names:
+            return self._names[same]
+        maker = self.computation.maker.get(number)
+        if maker is None:
+            return self._unnamed(number)
+        made = self._made(number)
+        return f"({made.told(2)})" if made.name in _BETWEEN else made.told(2)
+
+    def _made(self, number: int) -> Expression:
+        maker = self.computation.maker.get(number)
+        if maker is None:
+            return self._leaf(number) or Expression(text="a tensor", tensor=number)
+        if maker.rearranges and maker.tensors:
+            inner = self.read(maker.tensors[0])
+            shape = "x".join(map(str, self.computation.shapes[number]))
+            chain = (*inner.chain, f"{_snake(maker.name.strip('_'))} to {shape}")
+            return replace(inner, line=inner.line or maker.line, chain=chain)
+        read = replace(_operation(maker, self, number), shape=self.computation.shapes[number])
+        made = _simplified(read)
+        return replace(made, tensor=number, line=maker.line)
+
+
+def _simplified(made: Expression) -> Expression:
+    """Sums that are divided by the number of their terms as means; and reductions to one number without axes, of means as one."""
+    if made.name == "div" and made.operands[0].name == "sum" and made.operands[0].operands:
+        of = made.operands[0].operands[0]
+        if made.operands[1].number == math.prod(of.shape) / math.prod(made.shape):
+            return _simplified(replace(made.operands[0], name="mean", shape=made.shape))
+    if made.name in _REDUCING and math.prod(made.shape) == 1 and made.operands:
+        inner = made.operands[0]
+        if inner.name == made.name != "sum" and inner.operands:
+            made = replace(made, operands=inner.operands)
+        return replace(made, settings=())
+    return made
+
+
+_REDUCING = ("sum", "mean", "max", "min", "prod")
+# What both frameworks have, by the names that TensorFlow and torch give their operations.
+_NAMES = {
+    **dict.fromkeys(("Add", "AddV2", "BiasAdd", "AddN", "add"), "add"),
+    **dict.fromkeys(("Sub", "sub"), "sub"),
+    **dict.fromkeys(("Mul", "mul", "MulNoNan"), "mul"),
+    **dict.fromkeys(("RealDiv", "Div", "DivNoNan", "div", "true_divide"), "div"),
+    **dict.fromkeys(("Neg", "neg"), "neg"),
+    **dict.fromkeys(("Pow", "pow"), "pow"),
+    **dict.fromkeys(
+        ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "mm", "bmm", "mv", "dot"), "matmul"
+    ),
+    **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative", "convolution"), "conv"),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), "conv_transpose"),
+    **dict.fromkeys(("Softmax", "_softmax"), "softmax"),
+    **dict.fromkeys(("LogSoftmax", "_log_softmax"), "log_softmax"),
+    **dict.fromkeys(("Mean", "mean"), "mean"),
+    **dict.fromkeys(("Sum", "sum"), "sum"),
+    **dict.fromkeys(("Prod", "prod"), "prod"),
+    **dict.fromkeys(("Max", "amax", "max"), "max"),
+    **dict.fromkeys(("Min", "amin", "min"), "min"),
+    **dict.fromkeys(("Maximum", "maximum"), "maximum"),
+    **dict.fromkeys(("Minimum", "minimum"), "minimum"),
+    **dict.fromkeys(("SelectV2", "Select", "where"), "where"),
+    **dict.fromkeys(("ConcatV2", "Concat", "cat"), "concat"),
+    **dict.fromkeys(("Pack", "stack"), "stack"),
+    **dict.fromkeys(("Unpack", "unbind"), "unstack"),
+    **dict.fromkeys(("Split", "SplitV", "split", "split_with_sizes", "unsafe_split", "chunk"), "split"),
+    **dict.fromkeys(
+        ("Pad", "PadV2", "MirrorPad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d"), "pad"
+    ),
+    **dict.fromkeys(("Tile", "repeat"), "tile"),
+    **dict.fromkeys(
+        ("GatherV2", "GatherNd", "ResourceGather", "embedding", "index_select", "gather", "index"), "gather"
+    ),
+    **dict.fromkeys(("ReverseV2", "flip"), "flip"),
+    **dict.fromkeys(("Roll", "roll"), "roll"),
+    **dict.fromkeys(("ArgMax", "argmax"), "argmax"),
+    **dict.fromkeys(("Equal", "eq"), "eq"),
+    **dict.fromkeys(("NotEqual", "ne"), "ne"),
+    **dict.fromkeys(("Greater", "gt"), "gt"),
+    **dict.fromkeys(("GreaterEqual", "ge"), "ge"),
+    **dict.fromkeys(("Less", "lt"), "lt"),
+    **dict.fromkeys(("LessEqual", "le"), "le"),
+    **dict.fromkeys(("LogicalNot", "logical_not", "bitwise_not"), "not"),
+    **dict.fromkeys(("LogicalAnd", "logical_and", "bitwise_and"), "and"),
+    **dict.fromkeys(("LogicalOr", "logical_or", "bitwise_or"), "or"),
+    **dict.fromkeys(("Any", "any"), "any"),
+    **dict.fromkeys(("All", "all"), "all"),
+    **dict.fromkeys(("Cumsum", "cumsum"), "cumsum"),
+    **dict.fromkeys(("AvgPool", "AvgPool3D", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d"), "avg_pool"),
+    **dict.fromkeys(
+        ("MaxPool", "MaxPool3D", "max_pool2d_with_indices", "max_pool3d_with_indices"), "max_pool"
+    ),
+    **dict.fromkeys(("native_layer_norm",), "layer_norm"),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), "batch_norm"),
+    **dict.fromkeys(("native_group_norm",), "group_norm"),
+    **dict.fromkeys(("Abs",), "abs"),
+    **dict.fromkeys(("LeakyRelu",), "leaky_relu"),
+    **dict.fromkeys(("clamp", "ClipByValue", "clamp_min", "clamp_max", "hardtanh"), "clip"),
+}
+# Of operations by their frameworks' names, which argument is what the call says, and no operand: its place from the end or the start.
+_SAID: dict[str, dict[int, str]] = {
+    **{
+        name: {1: "axis"}
+        for name in ("Mean", "Sum", "Prod", "Max", "Min", "Any", "All", "Cumsum", "ReverseV2", "ArgMax")
+    },
+    "ConcatV2": {-1: "axis"},
+    "Tile": {1: "times"},
+    **{name: {1: "padding"} for name in ("Pad", "PadV2", "MirrorPad")},
+    "Roll": {1: "by", 2: "axis"},
+    "GatherV2": {2: "axis"},
+    "Split": {0: "axis"},
+    "SplitV": {1: "sizes", 2: "axis"},
+    "OneHot": {1: "depth"},
+    "bucketize": {1: "boundaries"},
+    **{name: {0: "shape"} for name in ("Conv2DBackpropInput", "Conv3DBackpropInputV2")},
+}
+# Settings of TensorFlow's that say how and not what.
+_IGNORED = frozenset(
+    (
+        *(
+            "T",
+            "dtype",
+            "SrcT",
+            "DstT",
+            "Truncate",
+            "N",
+            "Tidx",
+            "Index",
+            "Tshape",
+            "Tpaddings",
+            "Tparams",
+            "Tindices",
+        ),
+        *(
+            "Taxis",
+            "Tshift",
+            "Tmultiples",
+            "Tlen",
+            "Tdim",
+            "Tperm",
+            "TI",
+            "U",
+            "V",
+            "Tout",
+            "out_type",
+            "Tsplits",
+        ),
+        *(
+            "data_format",
+            "grad_a",
+            "grad_b",
+            "grad_x",
+            "grad_y",
+            "adj_x",
+            "adj_y",
+            "transpose_a",
+            "transpose_b",
+        ),
+        *(
+            "num",
+            "num_split",
+            "incompatible_shape_error",
+            "explicit_paddings",
+            "use_cudnn_on_gpu",
+            "validate_indices",
+        ),
+        *("batch_dims", "swap", "memory_format", "layout", "device", "pin_memory", "non_blocking"),
+    )
+)
+# How torch calls what TensorFlow calls otherwise.
+_CALLED = {
+    "dim": "axis",
+    "dims": "axis",
+    "shifts": "by",
+    "repeats": "times",
+    "pad": "padding",
+    "stride": "strides",
+    "eps": "epsilon",
+}
+# What convolutions are told besides, as it usually is.
+_USUAL = {"output_padding": 0, "groups": 1, "dilation": 1, "dilations": 1, "transposed": False}
+# What torch's operations are told besides, and what says nothing.
+_SILENT = frozenset(
+    (
+        "half_to_float",
+        "keepdim",
+        "keep_dims",
+        "output_mask",
+        "normalized_shape",
+        "self",
+        "other",
+        "exponent",
+        "value",
+    )
+)
+
+
+def _operation(made: Operation, reader: Reader, result: int | None = None) -> Expression:
+    name = _NAMES.get(made.name, made.name.strip("_"))
+    name = name if name in _NAMES.values() else _snake(name)
+    special = _SPECIAL.get(made.name)
+    if special is not None:
+        found = special(made, reader)
+        if found is not None:
+            return found
+    count = len(made.arguments)
+    said = {place % count: what for place, what in _SAID.get(made.name, {}).items() if count}
+    operands: list[Expression] = []
+    settings: list[tuple[str, Any]] = []
+    for place, argument in enumerate(made.arguments):
+        if place in said and argument.tensor is not None:
+            settings.append((said[place], _values(argument.tensor, reader)))
+        elif argument.several:
+            operands += [_operand(each, reader) for each in argument.several]
+        elif argument.tensor is not None:
+            if name not in WHOLE or reader.is_given(argument.tensor):
+                operands.append(reader.read(argument.tensor))
+        elif len(operands) < _operands_of(name) and _is_number(argument.literal):
+            operands.append(_number(argument.literal))
+    for key, value in made.settings.items():
+        called = _CALLED.get(key, key)
+        if key not in _IGNORED | _SILENT and not _says_nothing(called, value):
+            settings.append((called, value))
+    if len(made.results) > 1 and name not in WHOLE and result is not None:
+        settings.append(("part", made.results.index(result)))
+    return Expression(name, tuple(operands), tuple(settings))
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    if name in _USUAL:
+        return all(each == _USUAL[name] for each in (value if isinstance(value, list | tuple) else [value]))
+    return value is None or value is False or value in ("", "NHWC", [])
+
+
+def _operands_of(name: str) -> int:
+    return 2 if name in _BETWEEN or name in COMMUTATIVE or name in ("pow", "gt", "ge", "lt", "le") else 0
+
+
+def _operand(argument: Any, reader: Reader) -> Expression:
+    if argument.tensor is not None:
+        return reader.read(argument.tensor)
+    return _number(argument.literal)
+
+
+def _number(value: Any) -> Expression:
+    return Expression(number=float(value)) if isinstance(value, int | float) else Expression(text=str(value))
+
+
+def _values(number: int, reader: Reader) -> Any:
+    """A small tensor's numbers, as a call would say them."""
+    few = reader.computation.few.get(number)
+    if few is None:
+        return "..."
+
+    return _whole(few)
+
+
+def _whole(value: Any) -> Any:
+    """Numbers without a fraction as whole ones."""
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if value == int(value) else value
+
+
+def _snake(name: str) -> str:
+    if name.islower():
+        return name
+    return "".join(f"_{c.lower()}" if c.isupper() and n else c.lower() for n, c in enumerate(name))
+
+
+def _operands(made: Operation, reader: Reader) -> list[Expression]:
+    return [
+        _operand(each, reader)
+        for each in made.arguments
+        if each.tensor is not None or _is_number(each.literal)
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plus_product(made: Operation, reader: Reader) -> Expression:
+    """torch's `addmm(bias, x, kernel)`."""
+    bias, x, kernel = (reader.read(number) for number in made.tensors[:3])
+    return Expression("add", (Expression("matmul", (x, kernel), line=made.line), bias))
+
+
+def _with_bias(made: Operation, reader: Reader) -> Expression | None:
+    """torch's convolution with a bias."""
+    if len(made.tensors) < 3:
+        return None
+    plain = replace(made, arguments=(*made.arguments[:2], Argument(), *made.arguments[3:]))
+    return Expression("add", (_operation(plain, reader), reader.read(made.tensors[2])))
+
+
+def _square(made: Operation, reader: Reader) -> Expression:
+    return Expression("pow", (reader.read(made.tensors[0]), Expression(number=2.0)))
+
+
+def _squared_difference(made: Operation, reader: Reader) -> Expression:
+    difference = Expression("sub", tuple(reader.read(number) for number in made.tensors))
+    return Expression("pow", (difference, Expression(number=2.0)))
+
+
+def _mean_squared_error(made: Operation, reader: Reader) -> Expression:
+    """torch's `mse_loss`."""
+    how = {0: "", 1: "mean", 2: "sum"}[made.settings.get("reduction", 1)]
+    squares = _squared_difference(made, reader)
+    return Expression(how, (squares,)) if how else squares
+
+
+def _masked_fill(made: Operation, reader: Reader) -> Expression:
+    x, mask, value = made.arguments[:3]
+    return Expression("where", (_operand(mask, reader), _operand(value, reader), _operand(x, reader)))
+
+
+def _reversed_difference(made: Operation, reader: Reader) -> Expression:
+    first, second = _operands(made, reader)[:2]
+    return Expression("sub", (second, first))
+
+
+def _sum(made: Operation, reader: Reader) -> Expression | None:
+    """torch's `add` and `sub` with a factor."""
+    alpha = made.settings.get("alpha", 1)
+    if alpha == 1:
+        return None
+    first, second = _operands(made, reader)[:2]
+    return Expression(_NAMES[made.name], (first, Expression("mul", (second, _number(alpha)))))
+
+
+def _slice(made: Operation, reader: Reader) -> Expression:
+    """torch's slices of one axis, as in 'x[axis 1: 2:]'."""
+    axis, *ends = [argument.literal for argument in made.arguments[1:]] or [0]
+    given = dict(zip(("start", "stop", "step"), ends, strict=False))
+    if made.name == "select":
+        return Expression(
+            "take", (reader.read(made.tensors[0]),), (("axis", axis), ("index", ends[0] if ends else 0))
+        )
+    settings = [("axis", axis)]
+    settings += [("start", given["start"])] if given.get("start") else []
+    settings += [("stop", given["stop"])] if given.get("stop") not in (None, 2**63 - 1) else []
+    settings += [("step", given["step"])] if given.get("step", 1) != 1 else []
+    return Expression("slice", (reader.read(made.tensors[0]),), tuple(settings))
+
+
+def _strided_slice(made: Operation, reader: Reader) -> Expression | None:
+    """TensorFlow's slices of several axes: one for each axis of which a part is taken."""
+    lists = [_values(number, reader) for number in made.tensors[1:4]]
+    if len(lists) < 3 or not all(isinstance(each, list) for each in lists):
+        return None
+    masks = {
+        key: int(made.settings.get(f"{key}_mask") or 0)
+        for key in ("begin", "end", "shrink_axis", "ellipsis", "new_axis")
+    }
+    found = reader.read(made.tensors[0])
+    if masks["ellipsis"]:
+        # With new axes alone it rearranges.
+        others = [
+            place
+            for place in range(len(lists[0]))
+            if not (masks["ellipsis"] | masks["new_axis"]) & (1 << place)
+        ]
+        return None if others else found
+    for axis, (start, stop, step) in enumerate(zip(*lists, strict=True)):
+        bit = 1 << axis
+        if masks["new_axis"] & bit:
+            continue
+        if masks["shrink_axis"] & bit:
+            found = Expression("take", (found,), (("axis", axis), ("index", start)))
+            continue
+        settings = [] if masks["begin"] & bit or not start else [("start", start)]
+        settings += [] if masks["end"] & bit else [("stop", stop)]
+        settings += [] if step == 1 else [("step", step)]
+        if settings:
+            found = Expression("slice", (found,), (("axis", axis), *settings))
+    return found
+
+
+def _einsum(made: Operation, reader: Reader) -> Expression | None:
+    """TensorFlow's sums of products, which torch's `einsum` makes of `bmm`."""
+    equation = str(made.settings.get("equation"))
+    letters, of_result = equation.split("->")
+    terms = letters.split(",")
+    if len(terms) != 2 or not set(terms[0]) & set(terms[1]) - set(of_result):
+        return None
+    operands = [reader.read(number) for number in made.tensors]
+    arranged = [
+        replace(each, chain=(*each.chain, f"as {term} of {equation}"))
+        for each, term in zip(operands, terms, strict=True)
+    ]
+    return Expression("matmul", tuple(arranged))
+
+
+_SPECIAL: dict[str, Callable[[Operation, Reader], Expression | None]] = {
+    "Einsum": _einsum,
+    "addmm": _plus_product,
+    "baddbmm": _plus_product,
+    "convolution": _with_bias,
+    "Square": _square,
+    "SquaredDifference": _squared_difference,
+    "mse_loss": _mean_squared_error,
+    "masked_fill": _masked_fill,
+    "rsub": _reversed_difference,
+    "add": _sum,
+    "sub": _sum,
+    "slice": _slice,
+    "select": _slice,
+    "StridedSlice": _strided_slice,
+}

@@ -1,0 +1,74 @@
+"""Causes that change nothing but gradients: a path that one side stops and the other does not, a row without gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from parity.common.diagnosis import limits
+from parity.common.diagnosis.result import Explanation
+from parity.common.external.pairs.bench import Bench
+from parity.common.external.pairs.explain import Attribution, DeviatingTensor
+from parity.common.external.process.objective import BatchLoss
+
+
+@dataclass(frozen=True)
+class GradientPath:
+    """A call of torch's whose gradients go otherwise: call, its number in a pass; way: how, None: as they do; text: in words."""
+
+    call: int
+    way: str | None
+    name: str = ""
+    text: str = ""
+
+    def make(self, bench: Bench) -> GradientPath:
+        """Have it so, and return what takes it back."""
+        return GradientPath(self.call, bench.torch.alter(self.call, self.way))
+
+
+def gradient_causes(
+    tensor: DeviatingTensor, loss: BatchLoss | None = None, control: DeviatingTensor | None = None
+) -> list[Attribution]:
+    """Return the calls of torch's, one or all alike, with which a deviation of gradients vanishes, as one; none where none do.
+
+    Args:
+        tensor: what deviates.
+        loss: of the user's own, whose calls are tried, too. control: what must vanish besides.
+    """
+    measured = [tensor] if control is None else [tensor, control]
+    paths = [
+        GradientPath(number, way, call["name"], f"{call['name']}{_at(call['line'])} {text}")
+        for number, call in enumerate(tensor.bench.torch.gradient_paths(tensor.bench.inputs[1], loss))
+        for way, text in call["ways"].items()
+    ]
+    for tried in (*([each] for each in paths), *_alike(paths)):
+        deviation = max(each.deviation_with(tried) for each in measured)
+        if deviation > limits.LIVE_FLOAT64:
+            continue
+        first, more = tried[0], len(tried) - 1
+        these = f"these {more + 1} calls" if more else "this call"
+        also = f", and so in {more} more call{'s' if more > 1 else ''}" if more else ""
+        why = Explanation(
+            f"gradient:{first.way}",
+            f"torch's {first.text}{also}",
+            "confirmed",
+            f"change {these} in torch",
+            tensor.by_experiment(deviation, f": with {these} made so"),
+            defect="torch",
+        )
+        return [Attribution(why, tuple(tried))]
+    return []
+
+
+def _at(line: str) -> str:
+    return f" ({line})" if line else ""
+
+
+def _alike(paths: Sequence[GradientPath]) -> Iterator[list[GradientPath]]:
+    """The same in all calls of a line, and of a function: code of a block is called by each of them."""
+    groups: dict[tuple[str | None, ...], list[GradientPath]] = {}
+    for each in paths:
+        groups.setdefault((each.way, each.text), []).append(each)
+    for each in paths:
+        groups.setdefault((each.way, each.name, ""), []).append(each)
+    return (group for group in groups.values() if len(group) > 1)

@@ -1,0 +1,1 @@
+"""Whether two trainings that cannot be equal are equivalent: seeds, margins, tests, verdicts."""

@@ -1,0 +1,88 @@
+"""In what two formulas differ: each kind, and what is no difference."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from parity.common.external.mapping.name_similarity import ranked, words_of
+from parity.common.external.pairs.differences import differences
+from parity.common.external.pairs.expressions import Expression
+
+NUMBERS = itertools.count()
+
+
+def shared(number: int) -> Expression:
+    """A tensor that both models have."""
+    return Expression(same=number, text=f"t{number}")
+
+
+def of(name: str, *operands: Expression | float, **settings: object) -> Expression:
+    each = tuple(o if isinstance(o, Expression) else Expression(number=o) for o in operands)
+    return Expression(name, each, tuple(settings.items()), tensor=next(NUMBERS), line="model.py:3")
+
+
+X, Y, Z = shared(0), shared(1), shared(2)
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "kinds"),
+    [
+        (of("mul", X, 0.5), of("mul", X, 0.25), ["number"]),
+        (of("mul", of("mul", X, 0.5), 0.25), of("mul", X, 0.5), ["number"]),
+        (of("add", X, Y), of("add", X, Z), ["operand"]),
+        (of("sub", X, Y), of("sub", Y, X), ["order"]),
+        (of("concat", X, Y, Z), of("concat", X, Z, Y), ["order"]),
+        (of("where", X, Y, 0.0), of("where", X, 0.0, Y), ["order"]),
+        (of("add", X, Y), of("mul", X, Y), ["operation"]),
+        (of("mean", X, axis=1), of("mean", X, axis=2), ["argument"]),
+        (of("matmul", replace(X, chain=("view to 2x3",)), Y), of("matmul", X, Y), ["arrangement"]),
+        (of("bucketize", X), of("bucketize", X), ["other"]),
+        (of("tanh", of("relu", X)), of("relu", of("tanh", X)), ["sequence"]),
+        (of("add", X, 1.0), X, ["too_much"]),
+        (X, of("add", X, 1.0), ["left_out"]),
+        (of("add", of("add", X, Y), Z), of("add", X, Y), ["too_much"]),
+        (of("tanh", of("mul", X, 2.0)), of("tanh", of("mul", X, 3.0)), ["number"]),
+        (of("std", X, Y), of("sqrt", of("mean", Z)), ["other"]),
+        # A sum is the same in any order, and two differences are two.
+        (of("add", of("mul", Y, 2.0), X), of("add", X, of("mul", Y, 3.0)), ["number"]),
+        (of("div", of("mul", X, 2.0), of("exp", Y)), of("div", of("mul", X, 3.0), of("exp", Z)), ["number", "operand"]),
+    ],
+)  # fmt: skip
+def test_two_formulas_differ_in(torch: Expression, keras: Expression, kinds: list[str]) -> None:
+    assert sorted(each.kind for each in differences(torch, keras)) == sorted(kinds)
+
+
+def test_a_difference_is_the_smallest_part_that_shows_it() -> None:
+    (found,) = differences(
+        of("tanh", of("mul", X, of("sub", Y, Z))), of("tanh", of("mul", X, of("sub", Z, Y)))
+    )
+    assert str(found) == "operands exchanged: torch computes t1 - t2 where Keras computes t2 - t1"
+
+
+def test_what_a_loop_computes_is_read_once() -> None:
+    def steps(number: float) -> Expression:
+        state = X
+        for step in range(60):
+            state = Expression("tanh", (Expression("add", (state, Expression("mul", (state, Expression(number=number)), tensor=2 * step))),), tensor=2 * step + 1)  # fmt: skip
+        return state
+
+    assert len(steps(0.5).parts()) == 241
+    (found,) = differences(steps(0.5), steps(0.25))
+    assert (found.kind, str(found)) == ("number", "another number: torch has 0.5 where Keras has 0.25")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["block_3/gain", "block_7/gain"], [(0,), (1,)]),
+        (["stage2.gain", "stage1.1.gain", "stage1.0.gain"], [(2,), (1,), (0,)]),
+        (["a.1.gain", "b.1.2.gain"], [(0,), (0, 0)]),
+        # A name without numbers has no rank among those with some.
+        (["norm1_0", "norm1_1", "norm"], [(0, 0), (0, 1), ()]),
+    ],
+)
+def test_numbers_of_names_are_ranked(names: list[str], expected: list[tuple[int, ...]]) -> None:
+    assert ranked([words_of(name) for name in names]) == expected

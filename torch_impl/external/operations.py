@@ -1,0 +1,138 @@
+"""The operations of one pass of a live model in torch, below its modules and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from parity.common.external.process.operations import Recording, plain
+from parity.common.external.process.pass_result import Array
+from parity.torch_impl.external import names
+from parity.torch_impl.external.calling import array_of
+
+# They give the elements of one tensor, each once or several times, and compute nothing.
+_REARRANGING = frozenset(
+    (
+        *("view", "_unsafe_view", "reshape", "_reshape_alias", "permute", "transpose", "t", "unsqueeze"),
+        *("squeeze", "expand", "clone", "contiguous", "detach", "alias", "_to_copy", "copy", "lift_fresh"),
+        *("view_as_real", "view_as_complex", "_conj", "resolve_conj"),
+    )
+)
+# They make what is filled later.
+_UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty")
+
+
+@contextmanager
+def recorded(model: nn.Module, replaced: Mapping[str, Array], records: bool) -> Iterator[Recording]:
+    """Record the operations of a pass, or have some give other results.
+
+    Args:
+        model: that is called within.
+        replaced: by key of an operation, an array of its result's shape and type.
+        records: whether operations are recorded.
+    """
+    recording = Recording(replaced, records)
+    with ExitStack() as stack:
+        for path, module in names.layers(model).items():
+            enter = module.register_forward_pre_hook(lambda *_, path=path: recording.enter(path))
+            leave = module.register_forward_hook(lambda *_: recording.leave())
+            stack.callback(enter.remove)
+            stack.callback(leave.remove)
+        stack.enter_context(_Operations(recording))
+        yield recording
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+        # By where a tensor lies and how it is read, its number; kept alive, so that no other comes to lie there.
+        self._numbers: dict[Any, int] = {}
+        self._alive: list[Tensor] = []
+        # By where a storage lies, the number of what was last written into it.
+        self._written: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, recording = kwargs or {}, self._recording
+        if recording.ignores:
+            return func(*args, **kwargs)
+        writes, name = func._schema.is_mutable, func._schema.name.partition("::")[2]
+        name = name.rstrip("_") if writes else name
+        named = {key: value for key, value in kwargs.items() if not isinstance(value, Tensor)}
+        given = [
+            self._argument(each) for each in (*args, *(kwargs[key] for key in kwargs.keys() - named.keys()))
+        ]
+        result = func(*args, **kwargs)
+        if name in _UNFILLED:
+            return result
+        key = recording.key_of(name)
+        made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
+        with _disable_current_modes():
+            other = recording.replacement(key[0], made[0].shape) if made else None
+            if other is not None:
+                made[0].detach().copy_(torch.from_numpy(np.array(other)))
+            if recording.records and made:
+                results = [self._number(each, _version(each, args) + writes) for each in made]
+                if writes:
+                    self._written[_storage(made[0])] = results[0]
+                settings = {**_called(func, args), **named}
+                recording.add(key, name, given, results, name in _REARRANGING, settings)
+        return result
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            with _disable_current_modes():
+                return {"value": self._number(value)}
+        if isinstance(value, list | tuple) and any(isinstance(each, Tensor) for each in value):
+            return {"list": [self._argument(each) for each in value]}
+        return {"literal": plain(value)}
+
+    def _number(self, tensor: Tensor, version: int | None = None) -> int:
+        """That of a tensor: of a result with its version, of an argument without."""
+        read_as = (
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.dtype,
+            tensor.is_conj(),
+        )
+        key = _storage(tensor), *read_as, tensor._version if version is None else version
+        if key not in self._numbers:
+            self._alive.append(tensor)
+            self._numbers[key] = self._recording.number_of(array_of(tensor))
+            written = self._written.get(key[0])
+            if version is None and written is not None:
+                # A view, made before, of what has been written into since.
+                self._recording.add(
+                    ("", ""), "view", [{"value": written}], [self._numbers[key]], rearranges=True
+                )
+        return self._numbers[key]
+
+
+def _called(func: Any, args: Any) -> dict[str, Any]:
+    """What a function is given besides tensors and numbers to compute with, by name, where it is not the default."""
+    named = zip(func._schema.arguments, args, strict=False)
+    return {
+        argument.name: value
+        for argument, value in named
+        if not isinstance(value, Tensor)
+        and value != argument.default_value
+        and "Tensor" not in str(argument.type)
+    }
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else id(tensor)
+
+
+def _version(made: Tensor, args: Any) -> int:
+    """That of a result; of a view, which does not know yet that it is one, that of what it is a view of."""
+    of = args[0] if args else None
+    return of._version if isinstance(of, Tensor) and _storage(of) == _storage(made) else made._version
