@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from parity.common.execution.processes.channel import Channel
 from parity.common.execution.processes.service import answer_line
 from parity.common.external.checkpoints import Conversions
+from parity.torch_impl.external.widening import WIDE
 from parity_tests.external_models import carry_torch
 from parity_tests.peers import Arrays
 
@@ -64,4 +65,6 @@ def save(facts: dict[str, Any], arrays: Arrays) -> Arrays:
 def answer(facts: dict[str, Any], arrays: Arrays) -> Arrays:
     """What the child of `parity export` answers: facts: folder, line."""
     said = answer_line(Conversions("torch"), Channel(Path(facts["folder"]), "child"), facts["line"])
+    # A child ends here; this process goes on, with float32 where it asks for that.
+    WIDE.switch(False)
     return {"answer": np.frombuffer(said.encode(), np.uint8)}

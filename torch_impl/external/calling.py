@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from parity.common.external.process.calling import arrange, called
 from parity.common.external.process.pass_result import Array, Arrays
 from parity.common.spec.imported_loss import ALONE
-from parity.torch_impl.external.widening import FLOAT32
 
 
 def call(model: nn.Module, inputs: Array | Arrays, training: bool | None = None) -> Any:
@@ -50,7 +49,7 @@ def array_of(tensor: Tensor) -> Array:
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor.dtype == torch.bfloat16:
-        tensor = tensor.to(FLOAT32)
+        return tensor.double().cpu().numpy().astype(np.float32)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return np.array(tensor.cpu().resolve_neg().numpy())

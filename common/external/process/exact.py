@@ -43,16 +43,6 @@ class ExactFunctions:
         return noted
 
     @contextmanager
-    def without(self) -> Iterator[None]:
-        """Not in place within."""
-        on = self.on
-        self.switch(False)
-        try:
-            yield
-        finally:
-            self.switch(on)
-
-    @contextmanager
     def within(self) -> Iterator[None]:
         """In place within; replicas of one process may be within at once."""
         self._within += 1
