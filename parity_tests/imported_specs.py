@@ -156,7 +156,9 @@ def add_lstm(folder: Path, imported: dict[str, Any], units: int, frozen: bool) -
 
 def dropped(folder: Path, **fields: Any) -> TrainSpec:
     """Its rates of dropout are turned off."""
-    imported = layer(folder, ROWS["dropped"], "dropped", "Dropped", [3], stochastic="off")
+    imported = layer(
+        folder, ROWS["dropped"], "dropped", "Dropped", [3], stochastic="off", constants="exact_from_build"
+    )
     add_lstm(folder, imported, 4, frozen=True)
     return spec(imported, (6,), **fields)
 

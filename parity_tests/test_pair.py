@@ -459,10 +459,12 @@ def test_dropout_is_trained_as_it_is(parity: Cli) -> None:
         code, said, err = parity(*pair_of("dropped", "Dropped", ROWS), *more, "--out", out)
         assert (code, "✓ parity" in said) == (0, True), said + err
         assert "lint: no settings differ" in err, "Keras's activation is a layer in torch"
+        assert "pair_torch:Dropped rounds to float32 while it is built" in err
         runs = read_session(out).records
         assert len(runs) == (2 if more else 4)
         losses.append(float(runs[0].columns["loss_sum"][0]))
-    assert "stochastic: keyed" in (parity.folder / "out0" / "pair.yaml").read_text()
+    spec = (parity.folder / "out0" / "pair.yaml").read_text()
+    assert "stochastic: keyed" in spec and "constants: exact_from_build" in spec
     assert abs(losses[0] - losses[1]) > 0.01, losses
 
 

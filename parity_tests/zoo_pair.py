@@ -7,7 +7,7 @@ What they are called with are arguments that their packages offer, as someone wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ class ZooPair:
     outputs: names of Keras's outputs and of torch's that are compared.
     differs: what is not the same, by row of DIFFERENCES where there is one; empty: nothing is.
     zeros: tensors that only torch has, which are set to zero.
-    float32: whether the packages' own code computes some of it in float32, whatever the model is in.
+    without: torch's model without what differs `besides` constants in float32: for an experiment.
     """
 
     name: str
@@ -128,16 +128,8 @@ class ZooPair:
     outputs: tuple[tuple[str, str], ...] = (("output", "output"),)
     differs: str = ""
     zeros: tuple[str, ...] = ()
-    float32: bool = False
-
-    @property
-    def widened(self) -> ZooPair:
-        """The same with float64 where their code asks for float32: an experiment."""
-        keras = Target.of(
-            "parity_tests.zoo_keras:hub_widened", {"name": self.keras.attribute, **self.keras.arguments}
-        )
-        torch = Target.of("parity_tests.zoo_torch:hugging_face_widened", self.torch.arguments)
-        return replace(self, keras=keras, torch=torch)
+    without: Target | None = None
+    besides: str = ""
 
 
 def applications(name: str, side: int, **arguments: Any) -> Target:

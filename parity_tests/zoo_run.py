@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.diagnosis.limits import OF_FLOAT32_CONSTANTS
 from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.lint.settings import said
 from parity.common.external.mapping.propose import propose
@@ -25,8 +26,9 @@ from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec.external.mapping import LayerPair, Mapping
 from parity.common.spec.external.outline import Outline, TensorInfo
+from parity.common.spec.external.target import Target
 from parity_tests.helpers import ROOT
-from parity_tests.tables.zoo import LIMIT, Outcome
+from parity_tests.tables.zoo import CONSTANTS, LIMIT, Outcome
 from parity_tests.zoo import PACKAGES, ZOO, Arrays, ZooPair
 
 SEED = 8
@@ -155,7 +157,15 @@ def _name(
     keras.exact_constants(True)
     left = deviation(pair, keras, torch, inputs)
     if left <= LIMIT or left < outcome.deviation / _CLEARLY:
-        named.append("Keras rounds constants to float32")
+        named.append(CONSTANTS[0])
+    if LIMIT < left <= OF_FLOAT32_CONSTANTS:
+        before, left = left, _built(pair.without or pair.torch, True, outcome, outlines, keras, torch, inputs)
+        if left < before / _CLEARLY:
+            named.append(CONSTANTS[1])
+            if pair.without:
+                named.append(pair.besides)
+        else:
+            left = _built(pair.torch, False, outcome, outlines, keras, torch, inputs)
     if left > LIMIT:
         groups: dict[str, list[Difference]] = {}
         for each in lint(*outlines, _owners(mapping, outlines)):
@@ -165,22 +175,24 @@ def _name(
         if left < before / _CLEARLY:
             named += needed
     keras.exact_constants(False)
-    if left > LIMIT and pair.float32:
-        before, left = left, _widened(pair, mapping, outlines, inputs)
-        if left < before / _CLEARLY:
-            named.append("code of the packages computes parts in float32")
     outcome.equalled, outcome.named = left, tuple(named)
 
 
-def _widened(
-    pair: ZooPair, mapping: Mapping, outlines: tuple[Outline, Outline], inputs: tuple[Arrays, Arrays]
+def _built(
+    target: Target,
+    exact: bool,
+    outcome: Outcome,
+    outlines: tuple[Outline, Outline],
+    keras: ExternalWorker,
+    torch: ExternalWorker,
+    inputs: tuple[Arrays, Arrays],
 ) -> float:
-    """The deviation with float64 where the packages ask for float32, in processes that end with this."""
-    with zoo_workers(pair.widened) as (keras, torch):
-        keras.outline(inputs[0])
-        keras.exact_constants(True)
-        fill(pair, mapping, outlines, keras, torch, np.random.default_rng(SEED))
-        return deviation(pair, keras, torch, inputs)
+    """The deviation with torch's model built again, with float64 also where its code asks for float32 then, or without."""
+    torch.hold(target, exact=exact)
+    torch.outline(inputs[1])
+    assert outcome.mapping is not None
+    fill(outcome.pair, outcome.mapping, outlines, keras, torch, np.random.default_rng(SEED))
+    return deviation(outcome.pair, keras, torch, inputs)
 
 
 def _text(found: Difference) -> str:

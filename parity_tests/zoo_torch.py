@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import transformers
 from torch import nn
 from transformers.models.bloom.modeling_bloom import BloomGelu
@@ -22,14 +21,8 @@ def hugging_face(name: str, model: dict[str, Any] | None = None, **config: Any) 
     return kind(kind.config_class(**config), **(model or {}))
 
 
-def hugging_face_widened(name: str, **arguments: Any) -> nn.Module:
-    """As `hugging_face`, with float64 wherever the package's own code asks for float32, and BLOOM's GELU, whose
-    constants have eight digits, with all of them.
-
-    An experiment that changes this process for good: what it takes away was due to that.
-    """
-    torch.float32 = torch.float = torch.float64  # type: ignore[misc]
-    torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]
+def with_exact_gelu(name: str, **arguments: Any) -> nn.Module:
+    """As `hugging_face`, with all digits in BLOOM's GELU, whose constants have eight."""
     model = hugging_face(name, **arguments)
     for layer in list(model.modules()):
         for child, found in layer.named_children():

@@ -37,6 +37,10 @@ FLIPS = Limit(
 LIVE_FLOAT64 = Limit(
     1e-10, "one layer in two frameworks, given equal inputs: rounding in deep models is less"
 )
+OF_FLOAT32_CONSTANTS = Limit(
+    1e-3,
+    "outputs, where an angle of some thousand periods has been rounded to float32: beyond it, it is not looked for",
+)
 SAME_ELEMENTS = Limit(
     1e-10, "two tensors of one pass, in two frameworks: as LIVE_FLOAT64, of all that is computed in it"
 )

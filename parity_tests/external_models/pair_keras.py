@@ -69,6 +69,7 @@ def tanh_mlp():
 def in_float32(x):
     """Says float32 in each of the ways that code does, and is not to be taken at its word in a float64 model."""
     ones = tf.ones(6) * tf.constant([1.0]) * tf.one_hot(0, 1) * tf.fill([1], 1.0) * tf.sqrt(1.0)
+    ones *= tf.sin(tf.cast(tf.range(6), tf.float32) * 0.1 + 1)
     return tf.cast(x, tf.float32) * ones * keras.ops.cast(x == x, "float32") @ tf.eye(6)
 
 

@@ -61,17 +61,19 @@ def _convolution(
 _whole_convolution = tf.nn.convolution
 
 
-def build(target: Target, precision: str, seed: int) -> keras.Layer:
+def build(target: Target, precision: str, seed: int, exact: bool = False) -> keras.Layer:
     """The model that a target names: a Keras model or layer, or what a function or class gives when it is called.
 
     Args:
         target: imported here; its arguments are passed on.
         precision: 'float64' or 'float32', of all floating tensors.
         seed: of the initial values.
+        exact: as torch's; what TensorFlow computes in float64 is so in any case.
 
     Raises:
         ExternalModelError: it cannot be imported, fails, or is no model.
     """
+    del exact
     # Names count up within a process, and are to be the same in each. Not by clear_session, which would end the
     # scope of a strategy that the model is built in.
     reset_uids()

@@ -223,7 +223,7 @@ def _traced(layers: dict[str, Any], calls: Calls) -> Iterator[None]:
         reading = CommonVariable.value
 
         def value(variable: Any) -> Any:
-            calls.touched.add(id(variable))
+            calls.touched.setdefault(id(variable))
             return reading.fget(variable)
 
         stack.callback(setattr, CommonVariable, "value", reading)

@@ -62,7 +62,7 @@ class ImportedModel(Contextual):
         # Only here: it has settings of its own for the processes that it is made for.
         from parity.tf_impl.external import dropout, load
 
-        exact = load.in_float64 if self.layer.constants == "exact" else nullcontext
+        exact = load.in_float64 if self.layer.constants != "stock" else nullcontext
         keyed: Any = nullcontext()
         if self.layer.stochastic == "keyed":
             keyed = dropout.keyed(self.model, self.layer.keras_dropout, context)
@@ -149,7 +149,7 @@ def build(spec: TrainSpec) -> ImportedModel:
     target = Target.of(layer.keras, layer.keras_arguments)
     prepare_import_path(Path.cwd(), "tensorflow")
     forget_object(target, keras.Layer)
-    with load.in_float64() if layer.constants == "exact" else nullcontext():
+    with load.in_float64() if layer.constants != "stock" else nullcontext():
         made = load.build(target, spec.master_dtype, spec.seed)
     root = ImportedModel(made, target, spec)
     for part in made._flatten_layers():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from parity.common.external.process.exact import ExactFunctions
-from parity.common.external.process.resolve import made
+from parity.common.external.process.resolve import made, resolve
 from parity.common.spec.external.target import Target
 from parity.torch_impl.external.widening import WIDE
 
@@ -29,13 +29,14 @@ def prepare(precision: str) -> None:
     set_default(precision)
 
 
-def build(target: Target, precision: str, seed: int) -> nn.Module:
+def build(target: Target, precision: str, seed: int, exact: bool = False) -> nn.Module:
     """The model that a target names: a module, or what a function or class gives when it is called.
 
     Args:
         target: imported here; its arguments are passed on.
         precision: 'float64' or 'float32', of all floating tensors.
         seed: of the initial values.
+        exact: float64 also where its code asks for float32 while it is built.
 
     Raises:
         ExternalModelError: it cannot be imported, fails, or is no module.
@@ -43,6 +44,8 @@ def build(target: Target, precision: str, seed: int) -> nn.Module:
     seed_all(seed)
     # Constants that code makes float32 are rounded so in each framework, by NumPy too.
     with WIDE.without():
+        resolve(target, "torch")
+    with WIDE.within() if exact else WIDE.without():
         model: nn.Module = made(target, "torch", nn.Module, "a torch.nn.Module")
     # The user's code may have changed it.
     set_default(precision)

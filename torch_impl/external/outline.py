@@ -159,7 +159,7 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.calls.touched.update(id(v) for v in tree_leaves((args, kwargs)) if is_tensor(v))
+        self.calls.touched |= {id(v): None for v in tree_leaves((args, kwargs)) if is_tensor(v)}
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", str(func))
         # Reading or setting an attribute computes nothing.

@@ -67,7 +67,7 @@ class ImportedModel(Contextual):
         Raises:
             ExternalModelError: it failed, or gives several tensors and none was chosen.
         """
-        exact = load.in_float64 if self.layer.constants == "exact" else nullcontext
+        exact = load.in_float64 if self.layer.constants != "stock" else nullcontext
         keyed: Any = nullcontext()
         if self.layer.stochastic == "keyed":
             keyed = dropout.keyed(self.model, self.layer.torch_dropout, context)
@@ -162,7 +162,8 @@ def build(spec: TrainSpec) -> ImportedModel:
     target = Target.of(layer.torch, layer.torch_arguments)
     prepare_import_path(Path.cwd(), "torch")
     forget_object(target, nn.Module)
-    made = load.build(target, spec.master_dtype, spec.seed)
+    exact = layer.constants == "exact_from_build"
+    made = load.build(target, spec.master_dtype, spec.seed, exact)
     root = ImportedModel(made, target, spec)
     for name, module in names.layers(made).items():
         for rate in _rates(module, layer.stochastic == "keyed"):

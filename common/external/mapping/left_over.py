@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from parity.common.external.mapping.candidate_rules import arrangements, fits
-from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of
+from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of, statistic_of
 from parity.common.spec.external.mapping import Pair, Source
 from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
@@ -366,11 +366,50 @@ def by_shape(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -
     ]
 
 
+def by_use(
+    keras: Sequence[ParameterGroup],
+    torch: Sequence[ParameterGroup],
+    used: tuple[Sequence[str], Sequence[str]],
+) -> list[Pair]:
+    """Tensors of one size that a pass uses first, second and so on, where both sides have as many: of a model that keeps its
+    tensors in lists, by what they are and not by layer.
+
+    Args:
+        keras, torch: groups without a counterpart. used: names in the order of their first use, of Keras and of torch.
+    """
+    sizes: list[dict[tuple[object, ...], list[TensorInfo]]] = [{}, {}]
+    for groups, names, found in zip((keras, torch), used, sizes, strict=True):
+        place = {name: number for number, name in enumerate(names)}
+        left = [part.info for group in groups for part in group.parts.values() if part.info.name in place]
+        for info in sorted(left, key=lambda info: place[info.name]):
+            long = tuple(sorted(size for size in info.shape if size != 1))
+            found.setdefault((info.trainable, statistic_of(info), long), []).append(info)
+    pairs = []
+    for key, ours in sizes[0].items():
+        theirs = sizes[1].get(key, [])
+        rules = [rule for pair in zip(ours, theirs, strict=False) for rule in _ways(*pair)[:1]]
+        if len(ours) != len(theirs) or len(rules) != len(ours):
+            continue
+        doubt = f"one of {len(ours)} of its size, told from the others by the order in which a pass uses them"
+        pairs += [
+            Pair(keras=(left.name,), torch=(right.name,), rule=rule, source="order", doubt=doubt)
+            for left, right, rule in zip(ours, theirs, rules, strict=True)
+        ]
+    return pairs
+
+
 def _rules(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
     """Those that take one shape to the other; of what is not trained, which may be a constant of one side, only by one name."""
-    every = ["same", "transpose", *arrangements(ours.shape, theirs.shape)]
-    if not ours.trainable:
-        every = ["same"] if ours.role == theirs.role else []
+    if not ours.trainable and ours.role != theirs.role:
+        return []
+    return _ways(ours, theirs)
+
+
+def _ways(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
+    """Rules that take one shape to the other, the likeliest first."""
+    every = ["same"]
+    if ours.trainable:
+        every += ["transpose", *arrangements(ours.shape, theirs.shape)]
     return [rule for rule in every if fits(rule, [ours.shape], [theirs.shape])]
 
 

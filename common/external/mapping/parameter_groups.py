@@ -25,7 +25,7 @@ _ROLES = {
 # Of what is not trained too.
 _STATISTICS = {"mean": "mean", "avg": "mean", "var": "variance", "variance": "variance"}
 _SLOTS = {role: slot for slot, roles in _ROLES.items() for role in roles.split()}
-_STATISTIC = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_STATISTICS)})(?:_(\d+))?")
+_STATISTIC = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_STATISTICS)})(?:_?(\d+))?")
 _ROLE = re.compile(rf"(?:(.*?)[_.])??({'|'.join(_SLOTS)})(?:_?(\d+))?")
 _RECURRENT = ("lstm", "gru", "simple_rnn")
 # Tensors that hold several: what those are, and the words of their names.
@@ -113,6 +113,13 @@ def holds_several(outline: Outline) -> bool:
     return any(
         _holds(info, layers.get(info.layer), separator) for info in outline.tensors if len(info.shape) > 1
     )
+
+
+def statistic_of(info: TensorInfo) -> str:
+    """What a buffer keeps by its name: 'mean', 'variance', or '' for anything else."""
+    match = _STATISTIC.fullmatch(info.role) or _ROLE.fullmatch(info.role) if info.buffer else None
+    slot = {**_STATISTICS, **_SLOTS}[match[2]] if match else ""
+    return slot if slot in _STATISTICS.values() else ""
 
 
 def _above(info: TensorInfo, layer: LayerInfo | None, separator: str) -> str:

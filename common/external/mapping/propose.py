@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from parity.common.external.mapping.graphs import assign, in_order
 from parity.common.external.mapping.left_over import (
     biases,
     by_shape,
+    by_use,
     cells,
     divided,
     fused,
@@ -49,6 +51,9 @@ _CONSTANT_COST = 2.0
 _STEP_COST = 0.01
 # Settings that layers of one shape may differ in, and ports rarely get wrong.
 _TELLING = {"strides", "groups", "dilation"}
+# What is found before all others, where tensors are left over; see `_proposed`.
+_First = Literal["rows", "use"] | None
+_WAYS: tuple[tuple[bool | None, _First], ...] = ((False, None), (True, None), (None, "rows"), (None, "use"))
 # What exchanging partners must gain in words; and the most groups of one shape that are tried.
 _EXCHANGE_GAIN, _EXCHANGED = 0.3, 300
 
@@ -77,8 +82,8 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
     hints = hints or Mapping(keras=keras.target, torch=torch.target)
     best = _proposed(keras, torch, hints, None)
     # What is fused, or several in one, takes the partner of another where it is matched alone, by its shape.
-    for every in (False, True, None) if _left(best, keras, torch) else ():
-        other = _proposed(keras, torch, hints, every, rows_first=every is None)
+    for every, first in _WAYS if _left(best, keras, torch) else ():
+        other = _proposed(keras, torch, hints, every, first)
         if _left(other, keras, torch) < _left(best, keras, torch):
             best = other
     return best
@@ -100,7 +105,11 @@ def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
 
 
 def _proposed(
-    keras: Outline, torch: Outline, hints: Mapping, every: bool | None, rows_first: bool = False
+    keras: Outline,
+    torch: Outline,
+    hints: Mapping,
+    every: bool | None,
+    first: _First = None,
 ) -> Mapping:
     """Map two models.
 
@@ -108,7 +117,8 @@ def _proposed(
         keras, torch, hints: as of `propose`.
         every: None: fused layers are those that nothing else fits. Else they are found before all others, with True
             also those that fit one layer alone.
-        rows_first: whether tensors that are several of Keras's in one are found before all others.
+        first: what is found before all others: tensors that are several of Keras's in one, or those of one size that are
+            used in one order.
     """
     outlines = {"keras": keras, "torch": torch}
     # What a person leaves unmapped may be found.
@@ -145,7 +155,9 @@ def _proposed(
     tensors = list(hints.tensors)
     if every is not None:
         tensors += fused(*groups(tensors), fits_one)
-    if rows_first:
+    if first == "use":
+        tensors += by_use(*groups(tensors), (keras.used, torch.used))
+    if first == "rows":
         tensors += stacked(*groups(tensors))
         tensors += rows(*groups(tensors))
     tensors += _pairs(_matched(*groups(tensors, divide=True), flattened), flattened, keras)
@@ -157,6 +169,7 @@ def _proposed(
     tensors = untied(tensors, keras, *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))
     tensors += by_shape(*groups(tensors))
+    tensors += by_use(*groups(tensors), (keras.used, torch.used))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}

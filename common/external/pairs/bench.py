@@ -69,10 +69,12 @@ class LoadedPair(TracedModels):
 
     losses: of each on the batch; without terms only forward passes are compared.
     layout: whether torch's inputs have the channels before the other axes.
+    built_exact: whether torch's constants are float64 also where code makes them float32 while the model is built.
     """
 
     losses: tuple[BatchLoss, BatchLoss]
     layout: TorchLayout
+    built_exact: bool = field(default=False, kw_only=True)
 
     @property
     def sides(self) -> list[tuple[ExternalWorker, Outline, Arrays]]:

@@ -33,6 +33,7 @@ from parity.common.external.pairs.bench import (
     place_of,
     taken_apart,
 )
+from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import check_steps, give_masks, settle_randomness
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
@@ -172,6 +173,9 @@ class _Flow:
         save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
         (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
+        opened, line = settle_built_constants(asked, opened, mapping, canonical)
+        if line:
+            self._tell(line)
         self.masks = give_masks(asked, opened)
         self._list(self.masks.lines, "")
         self.asked, self.bench, lines = settle_targets(asked, bench_of(asked, opened, mapping))

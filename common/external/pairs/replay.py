@@ -12,6 +12,7 @@ from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose
 from parity.common.external.pairs.bench import LoadedPair
+from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import settle_randomness, use_masks
 from parity.common.external.pairs.objectives import Objective
@@ -61,6 +62,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Termin
         weights = dict(load_state(located(layer.weights)))
         keras.write(weights)
         torch.write(mapping.to_torch(weights))
+        opened, _ = settle_built_constants(asked, opened, mapping, weights)
         if layer.stochastic == "keyed":
             use_masks(opened, layer, spec.seed)
         asked, bench, _ = settle_targets(asked, bench_of(asked, opened, mapping))

@@ -307,7 +307,11 @@ def spec_of(
         stochastic="off" if asked.without_dropout else "keyed" if masks.keras or masks.torch else "none",
         keras_dropout=masks.keras,
         torch_dropout=masks.torch,
-        constants="exact" if asked.precision == "float64" else "stock",
+        constants="stock"
+        if asked.precision != "float64"
+        else "exact_from_build"
+        if bench.built_exact
+        else "exact",
     )
     # A training step says nothing of inference.
     held_out = 0 if step_of(bench.losses[0].terms) else asked.data.samples // _HELD_OUT

@@ -39,7 +39,7 @@ class Calls:
     Functions are counted for the innermost layer, so that one that consists of a single known function can be taken
     for it. Calls inside of a layer of a known kind do not count.
 
-    touched: gathers the ids of the tensors that the pass reads. passed: whether there was one.
+    touched: gathers the ids of the tensors that the pass reads, in the order of their first use. passed: whether there was one.
     hidden: how many layers of a known kind what is called now belongs to.
     """
 
@@ -55,7 +55,7 @@ class Calls:
         self.calls: dict[str, Call] = {}
         self.operations: list[OperationInfo] = []
         self.order: list[str] = []
-        self.touched: set[int] = set()
+        self.touched: dict[int, None] = {}
         self.passed = False
         self._inputs: dict[str, Shape] = {}
         self._outputs: dict[str, Shape] = {}
@@ -152,6 +152,7 @@ class Calls:
             outputs=self._outputs,
             stochastic=tuple(random),
             unused=tuple(unused),
+            used=tuple(first[number] for number in self.touched if number in first),
             **told,
         )
 

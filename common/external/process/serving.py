@@ -76,7 +76,7 @@ class Session(Service):
         prepare_import_path(Path(folder), self._framework)
         self.build(**model)
 
-    def build(self, target: dict[str, Any], seed: int) -> None:
+    def build(self, target: dict[str, Any], seed: int, exact: bool = False) -> None:
         """Build the model; the one before is gone, also where that fails."""
         self._model = None
         # An experiment on the one before is over, whatever became of it.
@@ -85,7 +85,7 @@ class Session(Service):
         self._replaced = {True: {}, False: {}}
         self._target = Target(**target)
         self.about = str(self._target)
-        self._model = self._part("load").build(self._target, self._precision, seed)
+        self._model = self._part("load").build(self._target, self._precision, seed, exact)
 
     def outline(self, inputs: Array | Arrays | None, optimizer: dict[str, Any] | None) -> dict[str, Any]:
         self.about = f"a forward pass of {self._target}"

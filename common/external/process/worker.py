@@ -113,10 +113,10 @@ class ExternalWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def hold(self, target: str | Target, *, seed: int = 0) -> None:
+    def hold(self, target: str | Target, *, seed: int = 0, exact: bool = False) -> None:
         """Build another model in the same process, in the place of the one before.
 
-        Modules that have been imported stay so. Raises ExternalModelError where the model cannot be built; the process
+        exact: float64 also where its code asks for float32 while it is built; of Keras's it always is. Modules that have been imported stay so. Raises ExternalModelError where the model cannot be built; the process
         then holds none.
         """
         with self._lock:
@@ -127,7 +127,7 @@ class ExternalWorker:
                     raise
             self.target, self._failed = _target(target), None
             self._child.name = self._name()
-            self._child.send("build", {"target": self.target.to_dict(), "seed": seed})
+            self._child.send("build", {"target": self.target.to_dict(), "seed": seed, "exact": exact})
             self._owed = True
             self._wait_for_model("build")
 

@@ -96,7 +96,7 @@ class Outline(Spec):
     inputs, outputs: of the traced pass: name -> shape with the batch. output_names: of the layers that give them, where
     a functional Keras model gives a list. stochastic: layers that draw random
     numbers in training, with a rate that is not zero. unused: tensors that the traced pass did not touch, but for
-    torch's num_batches_tracked, which only training touches. operations: those outside of layers of a known kind.
+    torch's num_batches_tracked, which only training touches. used: the others, in the order of their first use. operations: those outside of layers of a known kind.
     order: path of a layer or operation for each of their calls. Without a traced pass, layers stand in the order
     of their definition with no calls, and inputs, outputs, unused and order are empty, and the only operations
     are `activation` arguments.
@@ -115,6 +115,7 @@ class Outline(Spec):
     output_names: tuple[str, ...] = ()
     stochastic: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     optimizer: OptimizerInfo | None = None
     seconds: Annotated[float, Field(ge=0)] = 0.0
 

@@ -81,7 +81,8 @@ class Imported(LayerSpec):
     stochastic: off: all rates of dropout are set to 0; none: there are none; keyed: each call that drops is given a mask
         of ours, drawn as keras_dropout and torch_dropout say.
     constants: exact: in float64, TensorFlow keeps the constants of Keras's layers as they are; stock: it takes some
-        through float32, which no torch model does.
+        through float32, which no torch model does; exact_from_build: exact, and torch's model is built with float64
+        where its code asks for float32.
     """
 
     kind: Literal["imported"] = "imported"
@@ -104,7 +105,7 @@ class Imported(LayerSpec):
     stochastic: Literal["none", "off", "keyed"] = "none"
     keras_dropout: tuple[KeyedDropout, ...] = ()
     torch_dropout: tuple[KeyedDropout, ...] = ()
-    constants: Literal["exact", "stock"] = "stock"
+    constants: Literal["exact", "exact_from_build", "stock"] = "stock"
 
     def __hash__(self) -> int:
         # Arguments are dicts, which have no hash of their own.
