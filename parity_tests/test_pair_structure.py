@@ -13,14 +13,13 @@ import pytest
 
 from parity.common.diagnosis import limits
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.models import map_models
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import both
-from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import SampleFile
 from parity.common.external.pairs.setup import bench_of, copy_weights, open_pair
+from parity.common.external.pairs.suspects import suspects_of
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.target import Target
 from parity_tests.helpers.pairs import pair_request
@@ -74,7 +73,7 @@ class Ports:
         copy_weights(asked, opened, mapping)
         give_masks(asked, opened)
         bench = bench_of(asked, opened, mapping)
-        return diagnose_pair(bench, lint(*opened.outlines, paired_layers(*opened.outlines, mapping)))
+        return diagnose_pair(bench, suspects_of(opened.outlines, mapping))
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,15 @@ from parity.common.base.terminal import Terminal
 from parity.common.diagnosis.result import Finding, TensorComparison
 from parity.common.execution.session import holds_runs_or_logs
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import Difference, lint
+from parity.common.external.lint.lint import Difference
 from parity.common.external.mapping.models import check_mapped, map_models
 from parity.common.external.pairs import setup
 from parity.common.external.pairs.bench import OUTPUT, Bench, LoadedPair
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import give_masks, settle_randomness
 from parity.common.external.pairs.pair import MAPPING, WEIGHTS, Outcome, PairOptions, Processes, compare_pair
-from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest
+from parity.common.external.pairs.suspects import suspects_of
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.files import finite, write_data
 from parity.common.report.html.page import write_page
@@ -331,7 +331,7 @@ def _explained(
 
 def _causes(asked: PairRequest, opened: LoadedPair, bench: Bench, training: bool) -> list[str]:
     """By experiment on the live models; the settings that differ where none can be made."""
-    suspects = lint(*bench.outlines, paired_layers(*bench.outlines, bench.mapping))
+    suspects = suspects_of(bench.outlines, bench.mapping)
     lines = []
     findings: Sequence[Finding] = ()
     try:

@@ -366,6 +366,53 @@ def by_shape(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -
     ]
 
 
+def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Kernels of one side that are one of the other's, side by side along its inputs: of a layer that is given several tensors
+    joined there, and of as many layers whose outputs are added up here.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    left = [
+        [part.info for group in side for part in group.parts.values() if len(part.info.shape) > 1]
+        for side in (keras, torch)
+    ]
+    pairs = list[Pair]()
+    for one, several in ((0, 1), (1, 0)):
+        for whole in left[one]:
+            inputs, *rest = _kernel(whole, one)
+            fitting = [info for info in left[several] if _kernel(info, several)[1:] == tuple(rest)]
+            for run in _runs_of(fitting):
+                sizes = [_kernel(info, several)[0] for info in run]
+                if sum(sizes) == inputs:
+                    left[several] = [info for info in left[several] if info not in run]
+                    names = (whole.name,), tuple(info.name for info in run)
+                    pairs.append(
+                        Pair(
+                            keras=names[one],
+                            torch=names[several],
+                            rule=f"... i o -> o i ...; i={'+'.join(map(str, sizes))}",
+                            source="order",
+                            doubt=f"{len(run)} kernels in one along its inputs, by shapes and order",
+                        )
+                    )
+                    break
+    return pairs
+
+
+def _kernel(info: TensorInfo, side: int) -> tuple[int, int, Shape]:
+    """How many inputs and outputs a kernel has, and its other axes; of Keras (0) or of torch (1)."""
+    shape = info.shape
+    return (shape[1], shape[0], shape[2:]) if side else (shape[-2], shape[-1], shape[:-2])
+
+
+def _runs_of(left: Sequence[TensorInfo]) -> Iterator[Sequence[TensorInfo]]:
+    """Two and more, which follow each other."""
+    for start in range(len(left)):
+        for end in range(start + 2, min(start + _MOST_FUSED, len(left)) + 1):
+            yield left[start:end]
+
+
 def by_use(
     keras: Sequence[ParameterGroup],
     torch: Sequence[ParameterGroup],

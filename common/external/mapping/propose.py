@@ -17,6 +17,7 @@ from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
 from parity.common.external.mapping.left_over import (
     biases,
+    by_inputs,
     by_shape,
     by_use,
     cells,
@@ -169,6 +170,7 @@ def _proposed(
     tensors = untied(tensors, keras, *groups(tensors))
     tensors = biases(tensors, (keras, torch), *groups(tensors))
     tensors += by_shape(*groups(tensors))
+    tensors += by_inputs(*groups(tensors))
     tensors += by_use(*groups(tensors), (keras.used, torch.used))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():

@@ -22,7 +22,7 @@ from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis, When
 from parity.common.execution import session
 from parity.common.execution.worker import Workers
-from parity.common.external.lint.lint import MAPPED_AWAY, lint, said_of
+from parity.common.external.lint.lint import MAPPED_AWAY, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
@@ -39,7 +39,6 @@ from parity.common.external.pairs.dropout import check_steps, give_masks, settle
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
-from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
     Unshared,
@@ -52,6 +51,7 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
+from parity.common.external.pairs.suspects import suspects_of
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
@@ -190,7 +190,7 @@ class _Flow:
             self._tell(line)
         if self.unshared is not None:
             return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
-        self.suspects = lint(*opened.outlines, paired_layers(*opened.outlines, mapping))
+        self.suspects = suspects_of(opened.outlines, mapping)
         self._show()
         self.updates = self._updates()
         if self.bench.rounded_constants is not None:
@@ -256,7 +256,7 @@ class _Flow:
         """Of layers that only Keras shares: whether that is all, and whatever else differs."""
         state = self.bench.torch.read()
         self.bench.torch.write({name: state[other] for name, other in found.copies.items()})
-        self.suspects = lint(*self.bench.outlines, paired_layers(*self.bench.outlines, self.bench.mapping))
+        self.suspects = suspects_of(self.bench.outlines, self.bench.mapping)
         self.updates = None
         self.bench.unshared = UnsharedLayer(found.keras, found.torch, self._forward())
         return self._diagnosed(None)

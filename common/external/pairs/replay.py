@@ -9,7 +9,6 @@ from parity.common.base.terminal import Terminal
 from parity.common.data.files import located
 from parity.common.diagnosis.isolate.first_step import first_outside
 from parity.common.diagnosis.result import Diagnosis
-from parity.common.external.lint.lint import lint
 from parity.common.external.mapping.propose import propose
 from parity.common.external.pairs.bench import LoadedPair
 from parity.common.external.pairs.constants import settle_built_constants
@@ -17,9 +16,9 @@ from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.dropout import settle_randomness, use_masks
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.pair import both
-from parity.common.external.pairs.points import paired_layers
 from parity.common.external.pairs.request import PairRequest, SampleFile
 from parity.common.external.pairs.setup import bench_of, open_pair, settle_targets
+from parity.common.external.pairs.suspects import suspects_of
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.comparable import check_comparable
 from parity.common.record import RunRecord
@@ -66,7 +65,7 @@ def diagnose_records(reference: RunRecord, candidate: RunRecord, console: Termin
         if layer.stochastic == "keyed":
             use_masks(opened, layer, spec.seed)
         asked, bench, _ = settle_targets(asked, bench_of(asked, opened, mapping))
-        suspects = lint(*opened.outlines, paired_layers(*opened.outlines, mapping))
+        suspects = suspects_of(opened.outlines, mapping)
         return diagnose_pair(bench, suspects, None, when, console)
 
 
