@@ -525,6 +525,33 @@ def test_dense_layers_may_be_a_stack(inputs, rules):
     assert bool(mapping.unmapped.torch) != bool(rules)
 
 
+@pytest.mark.parametrize(("inputs", "rule"), [((5, 3), "... i o -> o i ...; i=5+3"), ((5, 2), None)])
+def test_kernels_may_be_one_side_by_side(inputs, rule):
+    """A layer of joined inputs, and two whose outputs are added up: on either side."""
+    first, second = inputs
+    one, several = [("whole", 8, 6)], [("first", first, 6), ("second", second, 6)]
+    for ours, theirs in ((one, several), (several, one)):
+        mapping = propose(*sides(ours, theirs))
+        found = [pair.rule for pair in mapping.tensors if len(pair.keras) + len(pair.torch) == 3]
+        assert found == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_tensors_in_lists_are_mapped_by_the_order_of_their_use(used):
+    """Of a model whose lists are by what tensors are, and not by layer."""
+    norms = [(name, "layer_norm", {"gamma": ("gamma", (6,)), "beta": ("beta", (6,))}) for name in ("b", "d")]
+    (first, second), (third, fourth) = [dense("tensorflow", name, 6, 6) for name in ("a", "c")], norms
+    lists = [(path, "", {"0": ("0", (6,)), "1": ("1", (6,))}) for path in ("moved", "times", "shifts")]
+    kernels = ("kernels", "", {"0": ("0", (6, 6)), "1": ("1", (6, 6))})
+    order = tuple(f"{name}.{n}" for n in (0, 1) for name in ("kernels", "shifts", "times", "moved"))
+    keras = outline("tensorflow", first, third, second, fourth)
+    torch = outline("torch", kernels, *lists).model_copy(update={"used": order if used else ()})
+    keras = keras.model_copy(update={"used": tuple(info.name for info in keras.tensors)})
+    mapping = propose(keras, torch)
+    found = tuple(partners(mapping).get(info.name) for info in keras.tensors)
+    assert (found == order) == used
+
+
 def test_layers_of_other_sizes_in_one_are_tried_in_other_orders():
     keras, torch = sides([("a", 8, 3), ("b", 8, 5), ("c", 8, 4)], [("all", 8, 12)])
     (pair, _) = propose(keras, torch).tensors

@@ -87,7 +87,17 @@ def propose(keras: Outline, torch: Outline, hints: Mapping | None = None) -> Map
         other = _proposed(keras, torch, hints, every, first)
         if _left(other, keras, torch) < _left(best, keras, torch):
             best = other
+    if len(best.doubtful) > len(best.tensors) / 2 and _is_of_functions(torch):
+        other = _proposed(keras, torch, hints, None, "use")
+        best = other if _left(other, keras, torch) <= _left(best, keras, torch) else best
     return best
+
+
+def _is_of_functions(outline: Outline) -> bool:
+    """Whether most of what is trained is of no layer that is known, so that nothing but its use says what belongs together."""
+    kinds = {info.path: info.kind for info in outline.layers}
+    trained = [not kinds.get(info.layer) for info in outline.tensors if info.trainable]
+    return sum(trained) > len(trained) / 2
 
 
 def _left(mapping: Mapping, keras: Outline, torch: Outline) -> int:
