@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,9 @@ def tensors(state: State) -> dict[str, np.ndarray]:
     return {k.partition("/")[2]: v for k, v in state.items() if k.startswith(("parameters/", "buffers/"))}
 
 
+Measure = Callable[[np.ndarray, np.ndarray], float]
+
+
 def deviation(ours: np.ndarray, theirs: np.ndarray) -> float:
     assert ours.shape == theirs.shape
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
@@ -135,7 +139,13 @@ def keras_weights(state: State, spec: TrainSpec) -> list[np.ndarray]:
     return result
 
 
-def keras_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str, Any], case: Any) -> float:
+def keras_deviation(
+    peers: dict[str, Peer],
+    record: RunRecord,
+    options: dict[str, Any],
+    case: Any,
+    measure: Measure = deviation,
+) -> float:
     model, optimizer, stock, _, _ = case
     spec = record.spec
     begun, ended = (keras_weights(record.state(when), spec) for when in ("initial", "final"))
@@ -145,7 +155,7 @@ def keras_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str
     options = {"learning_rate": optimizer["learning_rate"], **options}
     facts = {"model": model, "optimizer": stock, "options": options, "batch_size": BATCH}
     theirs = peers["tensorflow"]("stock:train", facts, arrays)
-    return max(deviation(weight, theirs[f"weight_{i}"]) for i, weight in enumerate(ended))
+    return max(measure(weight, theirs[f"weight_{i}"]) for i, weight in enumerate(ended))
 
 
 def torch_layout(name: str, value: np.ndarray) -> np.ndarray:
@@ -196,7 +206,13 @@ TORCH_NAMES: dict[str, dict[str, str]] = {
 }
 
 
-def torch_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str, Any], case: Any) -> float:
+def torch_deviation(
+    peers: dict[str, Peer],
+    record: RunRecord,
+    options: dict[str, Any],
+    case: Any,
+    measure: Measure = deviation,
+) -> float:
     model, optimizer, stock, _, _ = case
     begun, ended = tensors(record.state("initial")), tensors(record.state("final"))
     names = TORCH_NAMES[model]
@@ -207,7 +223,7 @@ def torch_deviation(peers: dict[str, Peer], record: RunRecord, options: dict[str
     options = {"lr": optimizer["learning_rate"], **options}
     facts = {"model": model, "optimizer": stock, "options": options, "batch_size": BATCH}
     theirs = peers["torch"]("stock:train", facts, arrays)
-    return max(deviation(torch_layout(ours, ended[ours]), theirs[name]) for ours, name in names.items())
+    return max(measure(torch_layout(ours, ended[ours]), theirs[name]) for ours, name in names.items())
 
 
 @pytest.mark.parametrize("case", cases())

@@ -28,6 +28,9 @@ SGD = {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9}
 STEPS = 3
 # float32 rounding over a few steps; a rounding to bfloat16 elsewhere shows as 1e-3 and more.
 LIMIT = 5e-6
+# A sum of float32 that lies between two numbers of bfloat16 becomes the one or the other by the order in which a CPU's kernels
+# add it up: seen was one of the 72 elements of a kernel's gradient, by one unit, which moves the weights by 3e-5.
+FLIPPED, FLIP = 0.02, 1e-4
 
 
 def spec_of(model: str, convention: str, *more: str) -> TrainSpec:
@@ -48,15 +51,22 @@ def peer_of(peers: dict[str, Peer], framework: str, low: str, **facts: Any) -> d
     return {framework: train}
 
 
+def apart(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How far two tensors are apart, but for the few elements that may have been rounded to a neighbour."""
+    each = np.sort(np.abs(ours - theirs).ravel()) / np.abs(theirs).max()
+    few = int(FLIPPED * len(each)) if each[-1] <= FLIP else 0
+    return float(each[len(each) - 1 - few])
+
+
 def keras_deviation(peers: dict[str, Peer], record: RunRecord, model: str) -> float:
     case = model, SGD, "SGD", {}, {}
     own = peer_of(peers, "tensorflow", "mixed_bfloat16")
-    return stock.keras_deviation(own, record, {"momentum": 0.9}, case)
+    return stock.keras_deviation(own, record, {"momentum": 0.9}, case, apart)
 
 
 def torch_deviation(peers: dict[str, Peer], record: RunRecord, model: str) -> float:
     own = peer_of(peers, "torch", "bfloat16", channels_last=True)
-    return stock.torch_deviation(own, record, {"momentum": 0.9}, (model, SGD, "SGD", {}, {}))
+    return stock.torch_deviation(own, record, {"momentum": 0.9}, (model, SGD, "SGD", {}, {}), apart)
 
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
