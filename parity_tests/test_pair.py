@@ -428,7 +428,6 @@ def read_outlines(folder: Path) -> tuple:
 REFUSED = {
     "dropped Between rows.npz": "no masks of ours can replace, drawn in layer lstm, and the frameworks",
     "tanh_mlp Noisy rows.npz": "random numbers that no rate turns off",
-    "tanh_mlp Keeping rows.npz": "it keeps something of the call before",
     "tanh_mlp Unmapped rows.npz": "scale (7,)",
     "raises MLP rows.npz": "raised ValueError: no such backbone",
     "infinite TanhMLP rows.npz": "NaN or an infinity in first/kernel",
@@ -436,6 +435,14 @@ REFUSED = {
     "tanh_mlp Absent rows.npz": "has no 'Absent'",
     "tanh_mlp TanhMLP two.npz": "",
 }
+
+
+@pytest.mark.slow
+def test_a_state_that_one_side_keeps_is_a_divergence(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("tanh_mlp", "Keeping", ROWS), "--out", "out")
+    assert code == 1, out + err
+    assert "torch's model keeps something of the call before, and the other one does not" in out
+    assert "confirmed" in out
 
 
 @pytest.mark.parametrize("case", some(REFUSED, SOME_REFUSED))

@@ -16,6 +16,7 @@ from parity.common.external.pairs.request import PairRequest
 from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Array, same
 from parity.common.parity.deviation import tensor_deviation
+from parity.common.spec.external.outline import Outline
 from parity.common.spec.layers import Imported, KeyedDropout, Shape
 
 # Two calls are given the same where they are no farther apart than this: constants of Keras may be rounded.
@@ -32,10 +33,27 @@ class Masks:
     lines: tuple[str, ...] = ()
 
 
+class KeptStateError(ExternalModelError):
+    """A model gives something else when it is called again.
+
+    framework: of which. deviation: of its outputs, largest over largest, from those of the call before.
+    """
+
+    def __init__(self, outline: Outline, where: str, deviation: float) -> None:
+        super().__init__(
+            f"{outline.target}: {where} gives something else when it is called again"
+            " with the same samples and random numbers: it keeps something of the call before (a recurrent layer's"
+            " state, a count?), so that no training can be compared; begin each call anew, or keep it in a buffer (an"
+            " untrained weight in Keras)"
+        )
+        self.framework, self.deviation = outline.framework, deviation
+
+
 def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
     """Have nothing drawn at random until `give_masks`; the paths of the layers whose rates are set to 0 for good.
 
     Raises:
+        KeptStateError: a model gives something else when it is called again.
         ExternalModelError: something draws random numbers that neither masks of ours nor rates of 0 can replace.
     """
     found: list[str] = []
@@ -51,12 +69,8 @@ def settle_randomness(asked: PairRequest, opened: LoadedPair) -> list[str]:
             continue
         again = side.forward(inputs, training=True, taps=False, seed=0).outputs
         if not all(same(passes[0][name], again[name]) for name in again):
-            raise ExternalModelError(
-                f"{outline.target}: {_named(drawn) if drawn else 'the model'} gives something else when it is called again"
-                " with the same samples and random numbers: it keeps something of the call before (a recurrent layer's"
-                " state, a count?), so that no training can be compared; begin each call anew, or keep it in a buffer (an"
-                " untrained weight in Keras)"
-            )
+            apart = max(tensor_deviation(passes[0][name], value) for name, value in again.items())
+            raise KeptStateError(outline, _named(drawn) if drawn else "the model", apart)
         if outline.stochastic and not asked.without_dropout:
             raise ExternalModelError(
                 f"{outline.target}: random numbers in training that no masks of ours can replace, drawn in"

@@ -35,7 +35,7 @@ from parity.common.external.pairs.bench import (
 )
 from parity.common.external.pairs.constants import settle_built_constants
 from parity.common.external.pairs.diagnose import diagnose_pair
-from parity.common.external.pairs.dropout import check_steps, give_masks, settle_randomness
+from parity.common.external.pairs.dropout import KeptStateError, check_steps, give_masks, settle_randomness
 from parity.common.external.pairs.joined import SAMPLES, is_plain, join_samples
 from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
@@ -51,6 +51,7 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
+from parity.common.external.pairs.sharing import kept_state
 from parity.common.external.pairs.suspects import suspects_of
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
@@ -164,7 +165,14 @@ class _Flow:
         self._say(f"building {asked.keras} and {asked.torch}")
         opened = open_pair(asked, keras, torch)
         _check_inputs(opened)
-        dropped = settle_randomness(asked, opened)
+        (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
+        try:
+            dropped = settle_randomness(asked, opened)
+        except KeptStateError as error:
+            found = kept_state(error, opened)
+            if found is None:
+                raise
+            return Outcome(opened.outlines, None, found)
         check_steps(opened)
         mapping = self._mapped(opened, given)
         if dropped:
@@ -172,7 +180,6 @@ class _Flow:
         canonical = copy_weights(asked, opened, mapping)
         save_state(self.folder / WEIGHTS, canonical)
         self._tell(f"weights: {len(canonical)} tensors of {asked.weights} copied, {self.folder / WEIGHTS}")
-        (self.folder / ASKED).write_text(json.dumps(to_json(asked), indent=1) + "\n")
         opened, line = settle_built_constants(asked, opened, mapping, canonical)
         if line:
             self._tell(line)

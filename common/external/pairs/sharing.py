@@ -1,4 +1,4 @@
-"""Tensors of which one side has more than the other, so that training takes them apart."""
+"""What one side alone has, so that training takes the two apart: tensors, and a state between calls."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.common.diagnosis import limits
-from parity.common.diagnosis.result import Confidence, Explanation, Finding, TensorComparison
-from parity.common.external.pairs.bench import Bench, exact_constants
-from parity.common.external.pairs.search import finding_of
+from parity.common.diagnosis.result import (
+    Confidence,
+    Diagnosis,
+    Explanation,
+    Finding,
+    StepComparison,
+    TensorComparison,
+    When,
+)
+from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants
+from parity.common.external.pairs.dropout import KeptStateError
+from parity.common.external.pairs.search import STEP, finding_of
+from parity.common.external.process.pass_result import same
 
 
 def unshared_layer(bench: Bench) -> Iterator[Finding]:
@@ -28,6 +38,36 @@ def unshared_layer(bench: Bench) -> Iterator[Finding]:
     fix = f"call one of {found.torch} each time in torch"
     row = TensorComparison(f"update/{found.keras}", None, math.inf, limits.LIVE_FLOAT64)
     yield finding_of("update", [row], why=Explanation("structure:unshared", text, confidence, fix, evidence))
+
+
+def kept_state(error: KeptStateError, opened: LoadedPair) -> Diagnosis | None:
+    """The divergence of a model that keeps something between its calls from one that does not; None where both do."""
+    keras = error.framework == "tensorflow"
+    name, side, inputs = (
+        ("Keras", opened.torch, opened.inputs[1]) if keras else ("torch", opened.keras, opened.inputs[0])
+    )
+    passes = [side.forward(inputs, training=True, taps=False, seed=0).outputs for _ in range(2)]
+    if not all(same(value, passes[1][output]) for output, value in passes[0].items()):
+        return None
+    why = Explanation(
+        "state:kept",
+        f"{name}'s model keeps something of the call before, and the other one does not",
+        "confirmed",
+        f"begin each call anew in {name}, e.g. with a state of zeros",
+        f"by experiment: called twice with the same samples and random numbers, its outputs are {error.deviation:.2g} apart, and"
+        " those of the other one equal",
+    )
+    row = TensorComparison("forward/output", None, error.deviation, limits.LIVE_FLOAT64)
+    return Diagnosis(
+        "live models",
+        f"keras {opened.outlines[0].target}",
+        f"torch {opened.outlines[1].target}",
+        "pair",
+        "divergent",
+        When(STEP, f"the outputs of one model's second call differ by {error.deviation:.2g} from its first"),
+        steps=(StepComparison(STEP, (row,), (row,)),),
+        findings=(finding_of("forward", [row], why=why),),
+    )
 
 
 def unequal_tensors(bench: Bench) -> Iterator[Finding]:
