@@ -83,7 +83,7 @@ def outline(model: keras.Model, target: str, inputs: Any = None, optimizer: Any 
         seconds=time.perf_counter() - began,
     )
     also = {
-        name: {"penalty": _penalty(variable), "constraint": _constraint(variable)}
+        name: {"penalty": penalty_of(variable), "constraint": _constraint(variable)}
         for _, _, name, variable in owned(model)
     }
     tensors = tuple(info.model_copy(update=also[info.name]) for info in found.tensors)
@@ -195,7 +195,7 @@ def _purpose(layer: Any, variable: Any) -> tuple[bool, bool]:
     return bool(not buffer and variable.trainable and layer.trainable), buffer
 
 
-def _penalty(variable: Any) -> tuple[float, float] | None:
+def penalty_of(variable: Any) -> tuple[float, float] | None:
     """The factors of L1 and of L2 of a variable's regularizer; None where it has none, or another."""
     regularizer = variable.regularizer
     if not isinstance(regularizer, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2):

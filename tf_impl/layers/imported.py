@@ -22,6 +22,7 @@ from parity.common.spec.imported_loss import ImportedLoss
 from parity.common.state.imported import PROBED, chosen, drawing, forget_object, one_input, probed_shape
 from parity.tf_impl import losses
 from parity.tf_impl.external import names
+from parity.tf_impl.external.outline import penalty_of
 from parity.tf_impl.layers.registry import Contextual
 
 
@@ -183,6 +184,9 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     inputs = tf.constant(first_inputs(spec, PROBED))
     outputs = root.outputs(inputs, Context(False, sample_ids=tf.range(PROBED, dtype=tf.int64)))
     probed_shape(tuple(outputs.shape), spec, root.target)
+    for variable in root.model.variables:
+        if penalty_of(variable) == (0.0, 0.0):  # l2(0.0), as code with an option for it has
+            variable.regularizer = None
     if root.model.losses:
         raise ExternalModelError(
             f"{root.target} adds {len(root.model.losses)} terms to the loss (regularizers, add_loss), which the torch"

@@ -15,9 +15,11 @@ from parity.common.external.mapping.verification import refine
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
-from parity.common.spec.external.mapping import Mapping, read_mapping
+from parity.common.spec.external.mapping import Mapping, Reasons, read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
+from parity.common.spec.imported_loss import Term
+from parity.common.spec.losses import MeanSquaredError
 
 _LISTED = 4
 _PROBED = 4
@@ -96,7 +98,12 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
     """
     ours, theirs = models.outlines
     if given is None:
-        return refine(propose(ours, theirs), models.keras, models.torch, *_probes(models))
+        proposed = propose(ours, theirs)
+        if _left(proposed, models.outlines):
+            # What no output depends on may have taken the place of what they do.
+            hints = Mapping(keras=ours.target, torch=theirs.target, ignored=_idle(models))
+            proposed = propose(ours, theirs, hints)
+        return refine(proposed, models.keras, models.torch, *_probes(models))
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:
@@ -120,17 +127,38 @@ def _probes(models: TracedModels) -> tuple[Arrays, Arrays]:
 
 def check_mapped(mapping: Mapping, outlines: tuple[Outline, Outline], path: Path) -> None:
     """Raise ExternalModelError that names the trained tensors of which no counterpart is known, and the file to edit."""
-    told = []
-    for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):
-        trained = {info.name: info.shape for info in outline.tensors if info.trainable}
-        left = [f"{name} {trained[name]}" for name in names if name in trained]
-        if left:
-            told.append(f"{_listed(left)} of {outline.target}")
-    if told:
+    left = _left(mapping, outlines)
+    if left:
+        told = [f"{_listed(names)} of {target}" for target, names in left.items()]
         raise ExternalModelError(
             f"no counterpart is known of the trained {' and of '.join(told)}; complete {path} and give it with"
             f" --mapping {path}"
         )
+
+
+def _left(mapping: Mapping, outlines: tuple[Outline, Outline]) -> dict[str, list[str]]:
+    """By the models' names the trained tensors without a counterpart, with their shapes."""
+    found: dict[str, list[str]] = {}
+    for outline, names in zip(outlines, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True):
+        trained = {info.name: info.shape for info in outline.tensors if info.trainable}
+        left = [f"{name} {trained[name]}" for name in names if name in trained]
+        found |= {outline.target: left} if left else {}
+    return found
+
+
+def _idle(models: TracedModels) -> Reasons:
+    """The trained tensors of each side that send nothing to any output, in training or inference, and why they need no counterpart."""
+    found: list[dict[str, str]] = []
+    for side, inputs in ((models.keras, models.inputs[0]), (models.torch, models.inputs[1])):
+        idle: set[str] | None = None
+        for training in (False, True):
+            outputs = side.forward(inputs, training=training, taps=False).outputs
+            given = {name: np.zeros_like(value) for name, value in outputs.items() if value.dtype.kind == "f"}
+            terms = [Term(name=name, output=name, targets=(name,), loss=MeanSquaredError()) for name in given]
+            passed = side.gradients(inputs, given, terms, training=training, taps=False)
+            idle = set(passed.untouched) if idle is None else idle & set(passed.untouched)
+        found.append(dict.fromkeys(sorted(idle or ()), "no output depends on it"))
+    return Reasons(keras=found[0], torch=found[1])
 
 
 def doubts_of(mapping: Mapping) -> list[str]:

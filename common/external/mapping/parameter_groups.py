@@ -158,7 +158,8 @@ def _stems(layer: LayerInfo, tensors: Sequence[TensorInfo]) -> dict[str, dict[st
     if "main" not in alone and set(alone) == {"shift"} and len(found) > 1:
         del found[""]
         last = next(reversed(found.values()))
-        if "shift" in last:
+        sizes = {size for info in last.values() for size in info.shape}
+        if "shift" in last or not sizes.issuperset(alone["shift"].shape):
             found[""] = alone
         else:
             last["shift"] = alone["shift"]

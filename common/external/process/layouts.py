@@ -72,6 +72,8 @@ def aligned(keras: Array, torch: Array) -> InKerasLayout | None:
     here, there = (tuple(axis for axis in range(1, a.ndim) if a.shape[axis] == 1) for a in (keras, torch))
     if bool(here) == bool(there):
         return None
+    if keras.ndim - len(here) != torch.ndim - len(there):
+        return None
     spread = np.expand_dims(torch, here) if here else np.squeeze(torch, there)
     how = f"with {','.join(map(str, here))}" if here else f"without {','.join(map(str, there))}"
     return InKerasLayout(spread, how) if spread.shape == keras.shape else None
