@@ -241,11 +241,15 @@ def _attention(layer: Any) -> Settings:
     return found
 
 
+_REPEATING = (kl.UpSampling1D, kl.UpSampling2D, kl.UpSampling3D)
+
+
 def _resize(layer: Any) -> Settings:
     method = getattr(layer, "interpolation", "nearest")
     more: dict[str, Settings] = {
         "bicubic": {"cubic_coefficient": -0.5, "cubic_edge": "renormalised"},
-        "nearest": {"nearest_from": "center"},
+        # Repeated cells: of either.
+        "nearest": {"nearest_from": "corner" if isinstance(layer, _REPEATING) else "center"},
     }
     antialias = bool(getattr(layer, "antialias", False))
     return {"interpolation": method, "align_corners": False, "antialias": antialias, **more.get(method, {})}

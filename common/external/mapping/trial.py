@@ -162,8 +162,13 @@ class Bench:
     def taps(
         self, pairs: Sequence[Pair], expected: PassResult, found: PassResult
     ) -> Iterator[tuple[int, list[str], list[str]]]:
-        """Each component with its taps of both passes: torch's of the layer that has its tensors under `pairs`."""
+        """Each component with its taps of both passes: torch's of the layer that has its tensors under `pairs`.
+
+        Without those whose units are in another order: their numbers are, too.
+        """
         for place, component in enumerate(self.parts):
+            if any(pairs[index].moves_units for index in component.pairs):
+                continue
             names = [name for index in component.pairs for name in pairs[index].torch]
             theirs = self._home[names[0]] if names else component.torch
             yield place, taps_of(expected.activations, component.keras), taps_of(found.activations, theirs)

@@ -37,6 +37,23 @@ class Variants:
         heads = {layer.settings.get("heads") for layer in (*keras.layers, *torch.layers)}
         self._heads = sorted(number for number in heads if isinstance(number, int)) or list(_HEADS)
 
+    @property
+    def pictures(self) -> list[Shape]:
+        """(height, width, channels) of what a flat row of units may be made in the model."""
+        return self._flattened
+
+    def unflattened(self, pair: Pair, picture: Shape) -> Pair:
+        """The pair with its units in the order of torch's picture, where Keras has as many in its last axis; else as it is."""
+        ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
+        if not len(ours) == len(theirs) == 1 or ours[0][-1:] != (prod(picture),):
+            return pair
+        names = "dhwc"[-len(picture) :]
+        units = f"({' '.join(names)})", f"({' '.join((names[-1], *names[:-1]))})"
+        rule = f"{units[0]} -> {units[1]}" if len(ours[0]) == 1 else f"i {units[0]} -> {units[1]} i"
+        sizes = " ".join(f"{name}={size}" for name, size in zip(names, picture, strict=True) if name != "c")
+        other = pair.model_copy(update={"rule": f"{rule}; {sizes}"})
+        return other if fits(other.rule, ours, theirs) else pair
+
     def rules(self, pair: Pair) -> tuple[str, ...]:
         """Every rule that fits the pair's shapes, its own first."""
         key = pair.keras, pair.torch, pair.rule

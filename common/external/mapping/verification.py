@@ -95,10 +95,12 @@ class _Search:
         whole = self.bench.try_out(self.pairs, inject=False)
         self.last, self.hidden = whole, whole.outputs
         if not self._is_good(whole):
-            alone = self.bench.try_out(self.pairs)
+            alone, before = self.bench.try_out(self.pairs), list(self.pairs)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
                 self._alike_at_once()
+            self._unflatten()
+            if self.pairs != before:
                 whole = self.bench.try_out(self.pairs, inject=False)
                 alone = self.bench.try_out(self.pairs)
             deviations = whole.deviations if self._is_good(whole) else alone.deviations
@@ -153,6 +155,17 @@ class _Search:
             if outputs <= WRONG:
                 self.pairs = pairs
                 return
+
+    def _unflatten(self) -> None:
+        """Try the units of what is made a picture in the order in which torch's has them: kernels, biases, norms at once."""
+        outputs = math.inf if self.keep else self.bench.try_out(self.pairs, inject=False).outputs
+        for picture in self.bench.variants.pictures if math.isfinite(outputs) else ():
+            pairs = [self.bench.variants.unflattened(pair, picture) for pair in self.pairs]
+            if outputs <= WRONG or pairs == self.pairs:
+                continue
+            now = self.bench.try_out(pairs, inject=False).outputs
+            if now < outputs / _CLEARLY or now <= WRONG:
+                self.pairs, outputs = pairs, now
 
     def _take_back(self) -> None:
         """Give components back what they were proposed with where another partner has made none of them agree.

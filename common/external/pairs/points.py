@@ -78,11 +78,13 @@ def points_of(keras: Outline, torch: Outline, mapping: Mapping) -> list[Point]:
     partners |= _between(keras, torch, partners)
     taken = set(partners.values())
     order = [info.path for info in torch.layers]
+    shapes = {info.name: info.shape for info in keras.tensors}
+    moved = {shapes[name][-1] for pair in mapping.tensors if pair.moves_units for name in pair.keras}
     found: list[Point] = []
     for info in keras.layers:
         partner = partners.get(info.path)
-        # A model itself, which may own tensors, has no tap.
-        if not partner:
+        # A model itself, which may own tensors, has no tap; and what has its units in another order is not compared by itself.
+        if not partner or any(len(shape) == 2 and shape[-1] in moved for shape in info.outputs):
             continue
         other = theirs[partner]
         before = info.path in fused and other.kind == info.kind

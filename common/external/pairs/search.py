@@ -72,7 +72,12 @@ class Search:
             made = next(filter(None, map(self.made, changes)), None)
             if made is not None:
                 undo[cause] = made
-        now = rows()
+        try:
+            now = rows()
+        except ExternalModelError:  # of two settings that belong together, one was changed
+            for change in undo.values():
+                change.make(self.bench)
+            return {}
         kept = {
             cause: max(row.deviation for row in now(cause))
             for cause in undo

@@ -19,7 +19,7 @@ from parity.common.base.files import replacing
 from parity.common.base.yaml import dump_plain, parse_yaml
 from parity.common.spec.base import Spec
 from parity.common.spec.external.outline import Outline
-from parity.common.spec.external.patterns import Array, Rule
+from parity.common.spec.external.patterns import Array, Rearranged, Rule
 from parity.common.spec.external.rules import parse_rule
 from parity.common.spec.io import read_text
 
@@ -81,6 +81,15 @@ class Pair(Spec):
     def parsed(self) -> Rule:
         """The rule, ready for use."""
         return parse_rule(self.rule)
+
+    @property
+    def moves_units(self) -> bool:
+        """Whether torch's layer has its units in another order, as before a reshape to another layout."""
+        rule = self.parsed
+        if not isinstance(rule, Rearranged):
+            return False
+        units = rule.keras[-1]
+        return len(units) > 1 and any(axis != units and set(axis) == set(units) for axis in rule.torch)
 
     @property
     def is_ambiguous(self) -> bool:
