@@ -123,6 +123,8 @@ class ImportedModel(Contextual):
                     f"{self.target} has a parameter {name!r} that the spec's torch_tensors lack"
                 )
         found = {}
+        # By its name even where a model calls a module 'parameters'.
+        modules = dict(self.model.named_modules(remove_duplicate=False))
         for tensor in self.layer.torch_tensors:
             if tensor.name not in live:
                 raise ExternalModelError(
@@ -134,7 +136,7 @@ class ImportedModel(Contextual):
                     f"{self.target}: {tensor.name} is of shape {shape}, the spec says {tensor.shape}"
                 )
             path, _, attribute = tensor.name.rpartition(".")
-            found[tensor.name] = self.model.get_submodule(path), attribute, tensor.trainable
+            found[tensor.name] = modules[path], attribute, tensor.trainable
         return found
 
 

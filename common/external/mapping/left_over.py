@@ -14,6 +14,7 @@ from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 from parity.common.spec.external.rules import Constant, parse_rule
 
+BY_USE = "told from the others by the order in which a pass uses them"
 # How many layers one may stand for.
 _MOST_FUSED = 4
 
@@ -437,7 +438,7 @@ def by_use(
         rules = [rule for pair in zip(ours, theirs, strict=False) for rule in _ways(*pair)[:1]]
         if len(ours) != len(theirs) or len(rules) != len(ours):
             continue
-        doubt = f"one of {len(ours)} of its size, told from the others by the order in which a pass uses them"
+        doubt = f"one of {len(ours)} of its size, {BY_USE}"
         pairs += [
             Pair(keras=(left.name,), torch=(right.name,), rule=rule, source="order", doubt=doubt)
             for left, right, rule in zip(ours, theirs, rules, strict=True)
@@ -456,7 +457,8 @@ def _ways(ours: TensorInfo, theirs: TensorInfo) -> list[str]:
     """Rules that take one shape to the other, the likeliest first."""
     every = ["same"]
     if ours.trainable:
-        every += ["transpose", *arrangements(ours.shape, theirs.shape)]
+        every = ["transpose", "same"] if len(ours.shape) == 2 else every
+        every += arrangements(ours.shape, theirs.shape)
     return [rule for rule in every if fits(rule, [ours.shape], [theirs.shape])]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
+from parity.common.external.mapping.left_over import BY_USE
 from parity.common.external.mapping.propose import propose
-from parity.common.external.mapping.verification import refine
+from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
@@ -98,18 +101,45 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
     """
     ours, theirs = models.outlines
     if given is None:
+        hints, probes = None, _probes(models)
         proposed = propose(ours, theirs)
         if _left(proposed, models.outlines):
             # What no output depends on may have taken the place of what they do.
             hints = Mapping(keras=ours.target, torch=theirs.target, ignored=_idle(models))
             proposed = propose(ours, theirs, hints)
-        return refine(proposed, models.keras, models.torch, *_probes(models))
+        if any(BY_USE in (pair.doubt or "") for pair in proposed.tensors):
+            ways = itertools.product(_in_orders(ours), _in_orders(theirs))
+            every = [each for sides in ways for each in _in_layouts(propose(*sides, hints), ours)]
+            proposed = min(every, key=lambda each: outputs_apart(each, models.keras, models.torch, *probes))
+        return refine(proposed, models.keras, models.torch, *probes)
     mapping = read_mapping(given)
     mapping.check(ours, theirs)
     if not mapping.layers:
         mapping = mapping.model_copy(update={"layers": propose(ours, theirs, mapping).layers})
     # Two tensors of one shape, exchanged by hand, fit as well.
     return refine(mapping, models.keras, models.torch, *_probes(models), keep=True)
+
+
+def _in_orders(outline: Outline) -> list[Outline]:
+    """A model as a pass uses its tensors, as if it did so in the order of their definition, and by the numbers of their blocks: a
+    functional Keras model is not run in the order of its code.
+    """
+    defined = [info.name for info in outline.tensors if info.name in outline.used]
+    numbered = sorted(defined, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    orders = dict.fromkeys([outline.used, tuple(defined), tuple(numbered)])
+    return [outline.model_copy(update={"used": order}) for order in orders]
+
+
+def _in_layouts(mapping: Mapping, keras: Outline) -> list[Mapping]:
+    """A mapping with square kernels as torch's own layers have them, and as Keras has them."""
+    square = {info.name for info in keras.tensors if len(info.shape) == 2 and info.shape[0] == info.shape[1]}
+    pairs = tuple(
+        pair.model_copy(update={"rule": "same"})
+        if pair.rule == "transpose" and square.issuperset(pair.keras) and BY_USE in (pair.doubt or "")
+        else pair
+        for pair in mapping.tensors
+    )
+    return [mapping] if pairs == mapping.tensors else [mapping, mapping.model_copy(update={"tensors": pairs})]
 
 
 def _probes(models: TracedModels) -> tuple[Arrays, Arrays]:

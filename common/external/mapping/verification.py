@@ -62,6 +62,18 @@ def refine(
         return search.result()
 
 
+def outputs_apart(
+    mapping: Mapping,
+    keras_side: ExternalWorker,
+    torch_side: ExternalWorker,
+    inputs: Inputs,
+    torch_inputs: Inputs,
+) -> float:
+    """How far the outputs of both models are apart by a mapping as it is; arguments as of `refine`."""
+    with Bench(mapping, keras_side, torch_side, inputs, torch_inputs) as bench:
+        return bench.try_out(mapping.tensors, inject=False).outputs
+
+
 class _Search:
     """The best pairs that are known, and what each of them was seen to do.
 
