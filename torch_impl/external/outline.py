@@ -123,6 +123,7 @@ def _traced(model: nn.Module, calls: Calls) -> Iterator[None]:
     training = {module: module.training for module in model.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
+        stack.callback(model.register_forward_pre_hook(lambda module, args: calls.begin()).remove)
         for path, module in model.named_modules():
             enter, leave = _hooks(calls, path)
             stack.callback(module.register_forward_pre_hook(enter).remove)

@@ -54,7 +54,12 @@ class BackwardSearch:
         if self.search.bench.decayed:
             self.search.notes.append(self.search.bench.decayed)
             return
-        what = "; ".join(s.text for s in penalties) or "add_loss or an activity regularizer"
+        own = [
+            f"the regularizer of {info.name} (l1 {info.penalty[0]:g}, l2 {info.penalty[1]:g})"
+            for info in self.search.bench.outlines[0].tensors
+            if info.penalty is not None and any(info.penalty)
+        ]
+        what = "; ".join([s.text for s in penalties] or own) or "add_loss or an activity regularizer"
         text = (
             f"Keras's model adds {trace.reference.penalty:.3g} to its mean loss, and torch's nothing: {what}"
         )

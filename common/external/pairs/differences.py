@@ -95,7 +95,21 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
         return _differences(torch.operands[0], keras, seen)
     if _is_part_of(keras, torch):
         return _differences(torch, keras.operands[0], seen)
+    # A function of what should be the same, and more inside of it.
+    if (inner := _inside(keras, torch)) is not None:
+        return [Difference("left_out", inner, keras), *_differences(torch, inner, seen)]
+    if (inner := _inside(torch, keras)) is not None:
+        return [Difference("too_much", torch, inner), *_differences(inner, keras, seen)]
     return [Difference("other", torch, keras)]
+
+
+def _inside(outer: Expression, inner: Expression) -> Expression | None:
+    """What a function of one tensor is given, where that is computed as another expression is; None where it is not so."""
+    given = [each for each in outer.operands if each.number is None]
+    if len(given) != 1 or not inner.name or given[0].name != inner.name:
+        return None
+    more, less = _rest(_flat(given[0]), _flat(inner))
+    return given[0] if len(more) == len(less) < len(_flat(inner)) else None
 
 
 def _is_part_of(part: Expression, whole: Expression) -> bool:

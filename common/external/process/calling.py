@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from parity.common.base.errors import ExternalModelError, SpecError
@@ -54,17 +56,26 @@ def arrange(
     )
 
 
-def called(function: Callable[..., Any], args: Sequence[Any]) -> Any:
+# Models that take a tuple: what a call that fails has done, taps count.
+_TAKE_TUPLES: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def called(function: partial[Any], args: Sequence[Any]) -> Any:
     """Call a model; where it is given several inputs in one dict and cannot take them so, as a tuple in their order."""
+    several = len(args) == 1 and isinstance(args[0], dict) and len(args[0]) > 1
+    if several and function.func in _TAKE_TUPLES:
+        return function(tuple(args[0].values()))
     try:
         return function(*args)
     except (TypeError, KeyError, ValueError, IndexError) as error:
-        if len(args) != 1 or not isinstance(args[0], dict) or len(args[0]) < 2:
+        if not several:
             raise
         try:
-            return function(tuple(args[0].values()))
+            result = function(tuple(args[0].values()))
         except Exception:
             raise error from None
+        _TAKE_TUPLES.add(function.func)
+        return result
 
 
 def chosen_outputs(outputs: Mapping[str, Any], targets: Array | Arrays) -> list[tuple[str, Array]]:

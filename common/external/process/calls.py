@@ -52,13 +52,17 @@ class Calls:
         """
         self._layers, self._reader, self._leaves = layers, reader, frozenset(leaves)
         self._closed = {path for path, layer in layers.items() if reader.kind_of(layer)}
+        self.passed = False
+        self._inputs: dict[str, Shape] = {}
+        self._outputs: dict[str, Shape] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """The pass begins, once more where the model did not take its inputs in another form."""
         self.calls: dict[str, Call] = {}
         self.operations: list[OperationInfo] = []
         self.order: list[str] = []
         self.touched: dict[int, None] = {}
-        self.passed = False
-        self._inputs: dict[str, Shape] = {}
-        self._outputs: dict[str, Shape] = {}
         self._functions: Counter[str] = Counter()
         self._stack: list[str] = []
         self.hidden = 0
