@@ -41,6 +41,10 @@ OF_FLOAT32_CONSTANTS = Limit(
     1e-3,
     "outputs, where an angle of some thousand periods has been rounded to float32: beyond it, it is not looked for",
 )
+ROUNDED_CONSTANT = Limit(
+    1e-6,
+    "two constants of which one is rounded to float32, or both in other steps: some units in the last place",
+)
 SAME_ELEMENTS = Limit(
     1e-10, "two tensors of one pass, in two frameworks: as LIVE_FLOAT64, of all that is computed in it"
 )

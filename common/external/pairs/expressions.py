@@ -14,6 +14,8 @@ from parity.common.external.process.operations import COUNTS
 
 # Deeper than this an expression is told as '...'.
 _DEPTH = 5
+# How tensors are called that are no weight, no input and nothing of the other model: by their numbers, or their shape.
+UNNAMED = ("the numbers", "a tensor of")
 _BETWEEN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or"))
 
@@ -138,8 +140,8 @@ class Reader:
     def _unnamed(self, number: int) -> str:
         few = self.computation.few.get(number)
         if few is not None:
-            return f"the numbers {_brief(_whole(few))}"
-        return f"a tensor of {'x'.join(map(str, self.computation.shapes[number]))} numbers"
+            return f"{UNNAMED[0]} {_brief(_whole(few))}"
+        return f"{UNNAMED[1]} {'x'.join(map(str, self.computation.shapes[number]))} numbers"
 
     def _name(self, number: int, same: int) -> str:
         if same in self._names:

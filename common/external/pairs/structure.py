@@ -29,7 +29,7 @@ from parity.common.external.pairs.computations import (
 )
 from parity.common.external.pairs.differences import Difference, differences
 from parity.common.external.pairs.explain import Attribution, DeviatingTensor
-from parity.common.external.pairs.expressions import Expression, Reader
+from parity.common.external.pairs.expressions import UNNAMED, Expression, Reader
 from parity.common.external.pairs.points import Point
 from parity.common.external.pairs.varied_weights import other_weights
 from parity.common.external.process.objective import BatchLoss
@@ -348,8 +348,24 @@ class View:
             explanation = _explanation(
                 each, torch.line, why if doubtful else evidence, layers, confirmed and not doubtful
             )
+            if apart := self._rounded(each):
+                line = each.torch.line or torch.line
+                text = f"{line}: a constant that code rounds to float32, and not alike on both sides: {apart:.1g} apart"
+                fix = "compute it in float64 on both sides, or take the same numbers; it is no other formula"
+                explanation = replace(explanation, cause="rounding:constant", text=text, fix=fix)
             found.append(Attribution(explanation, () if number or replacement is None else (replacement,)))
         return found
+
+    def _rounded(self, found: Difference) -> float:
+        """How far two constants are apart, that no input or weight is part of, by rounding to float32 alone; 0.0 where that is not so."""
+        leaves = [part for side in (found.torch, found.keras) for part in side.parts() if not part.name]
+        constant = all(part.number is not None or part.text.startswith(UNNAMED) for part in leaves)
+        if not constant or found.torch.tensor is None or found.keras.tensor is None:
+            return 0.0
+        (theirs,), (ours,) = self.torch.values(found.torch.tensor), self.keras.values(found.keras.tensor)
+        each = (tensor_deviation(array, theirs) for array in arrangements(ours, theirs.shape))
+        apart = min(each, default=math.inf)
+        return apart if apart <= limits.ROUNDED_CONSTANT else 0.0
 
     def of_shapes(self, tensor: DeviatingTensor, layers: tuple[str, ...]) -> list[Attribution]:
         """The differences of what both compute at the place, where no number of one fits the other."""
