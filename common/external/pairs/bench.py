@@ -10,7 +10,7 @@ from collections.abc import Mapping as AnyMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -53,13 +53,15 @@ class PairTrace:
 
 @dataclass(frozen=True)
 class UnsharedLayer:
-    """A layer that Keras calls several times, and those that torch has for it, each with its own tensors, in words.
+    """Layers that one side calls several times, and those that the other has for them, each with its own tensors, in words.
 
-    agrees: whether the outputs do while these tensors are equal.
+    side: which calls them several times. layers: Keras's, by path. agrees: whether the outputs do while these tensors are equal.
     """
 
+    side: Literal["keras", "torch"]
     keras: str
     torch: str
+    layers: frozenset[str]
     agrees: bool
 
 
@@ -86,7 +88,7 @@ class LoadedPair(TracedModels):
 class Bench(LoadedPair):
     """Both models at work, their tensors mapped.
 
-    unshared: a layer that Keras calls several times, and torch has several for. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
+    unshared: layers that one side calls several times, and the other has several for. decayed: why what Keras adds to its loss is no divergence, '' where it is one.
     frozen: Keras's tensors that one side alone trains, with the side
     that does not ('keras', 'torch'); those whose gradient is zero for any samples are left out. layouts: how torch's tensors
     lie, by tap, as `aligned` says, where that has been seen.
@@ -376,9 +378,9 @@ def gradients(bench: Bench, reference: PassResult, passed: PassResult) -> list[T
     without_effect = frozen_apart(bench).keys() - bench.frozen.keys()
     mapped -= without_effect
     if bench.unshared is not None:
-        # Of a layer that is several in torch, each has a part of it.
+        # Of a layer that is several on the other side, each has a part of it.
         layers = {info.name: info.layer for info in bench.outlines[0].tensors}
-        mapped -= {name for name in mapped if layers[name] == bench.unshared.keras}
+        mapped -= {name for name in mapped if layers[name] in bench.unshared.layers}
     found = []
     for name, due in reversed(reference.gradients.items()):
         if name not in mapped:

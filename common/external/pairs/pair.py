@@ -260,12 +260,14 @@ class _Flow:
         return mapping
 
     def _without_sharing(self, found: Unshared) -> Diagnosis:
-        """Of layers that only Keras shares: whether that is all, and whatever else differs."""
-        state = self.bench.torch.read()
-        self.bench.torch.write({name: state[other] for name, other in found.copies.items()})
+        """Of layers that only one side shares: whether that is all, and whatever else differs."""
+        side = self.bench.torch if found.side == "keras" else self.bench.keras
+        state = side.read()
+        side.write({name: state[other] for name, other in found.copies.items()})
         self.suspects = suspects_of(self.bench.outlines, self.bench.mapping)
         self.updates = None
-        self.bench.unshared = UnsharedLayer(found.keras, found.torch, self._forward())
+        told = found.side, found.keras, found.torch, found.layers
+        self.bench.unshared = UnsharedLayer(*told, self._forward())
         return self._diagnosed(None)
 
     def _show(self) -> None:

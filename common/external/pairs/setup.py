@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -177,39 +177,54 @@ def doubtful_losses(bench: Bench) -> list[str]:
 
 @dataclass(frozen=True)
 class Unshared:
-    """A layer that Keras calls several times, and the layers that torch has for it.
+    """Layers that one side calls several times, and those that the other has for them, each with its own tensors.
 
-    copies: of torch's tensors that have no counterpart the one that is mapped to Keras's.
+    side: which calls them several times. keras, torch: the layers, in words. copies: of the other side's tensors without a
+    counterpart, the one of its own that is mapped. layers: Keras's, by path.
     """
 
+    side: Literal["keras", "torch"]
     keras: str
     torch: str
     copies: dict[str, str]
+    layers: frozenset[str]
 
 
 def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | None:
-    """Find what leaves torch's tensors without a counterpart: one layer of Keras's is several of torch's; None where it is not so."""
-    keras, torch = outlines
-    trained = {info.name: info for info in torch.tensors if info.trainable}
-    left = [trained[name] for name in mapping.unmapped.torch if name in trained]
-    ours = {info.name: info.layer for info in keras.tensors}
-    if not left or any(info.trainable for info in keras.tensors if info.name in mapping.unmapped.keras):
-        return None
-    calls = {info.path: info.calls for info in keras.layers}
-    copies: dict[str, str] = {}
-    shared: set[str] = set()
-    for info in left:
-        for pair in mapping.tensors:
-            other = trained.get(pair.torch[0]) if len(pair.torch) == len(pair.keras) == 1 else None
-            if other is None or (other.role, other.shape) != (info.role, info.shape):
-                continue
-            if calls.get(ours[pair.keras[0]], 0) > 1:
-                copies[info.name] = other.name
-                shared.add(ours[pair.keras[0]])
-    if len(copies) != len(left) or len(shared) != 1:
-        return None
-    layers = dict.fromkeys(trained[name].layer for pair in copies.items() for name in reversed(pair))
-    return Unshared(shared.pop(), " and ".join(layers), copies)
+    """Find what leaves trained tensors of one side without a counterpart: the other one shares a layer; None where it is not so."""
+    trained = [{info.name: info for info in outline.tensors if info.trainable} for outline in outlines]
+    calls = [{info.path: info.calls for info in outline.layers} for outline in outlines]
+    unmapped = [
+        [names[name] for name in left if name in names]
+        for names, left in zip(trained, (mapping.unmapped.keras, mapping.unmapped.torch), strict=True)
+    ]
+    for shares, has in ((0, 1), (1, 0)):
+        copies: dict[str, str] = {}
+        for info in unmapped[has] if not unmapped[shares] else ():
+            for pair in mapping.tensors:
+                both = pair.keras, pair.torch
+                own = trained[has].get(both[has][0]) if len(pair.torch) == len(pair.keras) == 1 else None
+                shared = trained[shares].get(both[shares][0]) if own is not None else None
+                if own is None or shared is None or (own.role, own.shape) != (info.role, info.shape):
+                    continue
+                if calls[shares].get(shared.layer, 0) > 1:
+                    copies[info.name] = own.name
+        partner = {pair.keras[0]: pair.torch[0] for pair in mapping.tensors if pair.keras and pair.torch}
+        partner |= {other: name for name, other in partner.items()}
+        if copies and len(copies) == len(unmapped[has]):
+            several = dict.fromkeys(
+                trained[has][name].layer for pair in copies.items() for name in reversed(pair)
+            )
+            one = dict.fromkeys(trained[shares][partner[name]].layer for name in copies.values())
+            told = _in_words([*one]), _in_words([*several])
+            layers = frozenset(several if shares else one)
+            return Unshared("torch" if shares else "keras", told[shares], told[has], copies, layers)
+    return None
+
+
+def _in_words(layers: Sequence[str]) -> str:
+    """All of a few, the first of many."""
+    return f"{layers[0]} and {len(layers) - 1} more" if len(layers) > 3 else " and ".join(layers)
 
 
 def copy_weights(asked: PairRequest, opened: LoadedPair, mapping: Mapping) -> Arrays:

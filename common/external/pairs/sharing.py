@@ -24,11 +24,13 @@ from parity.common.external.process.pass_result import same
 
 
 def unshared_layer(bench: Bench) -> Iterator[Finding]:
-    """Yield the layer that only Keras shares, if there is one."""
+    """Yield the layers that only one side shares, if there are some."""
     found = bench.unshared
     if found is None:
         return
-    text = f"Keras calls {found.keras} several times with the same weights, and torch has {found.torch}, each with its own"
+    sides = [("Keras", found.keras), ("torch", found.torch)]
+    (shares, one), (other, several) = sides if found.side == "keras" else sides[::-1]
+    text = f"{shares} calls {one} several times with the same weights, and {other} has {several}, each with its own"
     evidence = (
         "by experiment: with equal weights in these the outputs agree; each is trained by its own gradient"
     )
@@ -36,6 +38,8 @@ def unshared_layer(bench: Bench) -> Iterator[Finding]:
         evidence = "read from the live models: as many calls, and tensors of the same shapes"
     confidence: Confidence = "confirmed" if found.agrees else "likely"
     fix = f"call one of {found.torch} each time in torch"
+    if found.side == "torch":
+        fix = f"give each call of {one} a layer of its own in torch"
     row = TensorComparison(f"update/{found.keras}", None, math.inf, limits.LIVE_FLOAT64)
     yield finding_of("update", [row], why=Explanation("structure:unshared", text, confidence, fix, evidence))
 
