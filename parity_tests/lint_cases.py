@@ -291,8 +291,14 @@ CASES: list[tuple[Any, Ask, Ask, Found]] = [
     (_transposed, {"output_padding": 1}, {"output_padding": 1}, set()),
     (_resize, BASE, BASE, set()),
     (_resize, BASE, {"align_corners": True}, {("align_corners", 48)}),
-    (_resize, {"interpolation": "nearest"}, {"mode": "nearest"}, {("nearest_from", 48)}),
+    (_resize, {"interpolation": "nearest"}, {"mode": "nearest"}, set()),
     (_resize, {"interpolation": "nearest"}, {"mode": "nearest-exact"}, set()),
+    (
+        _resize,
+        {"interpolation": "nearest"},
+        {"mode": "nearest-exact", "scale_factor": 2.5},
+        {("nearest_from", 48)},
+    ),
     (
         _resize,
         {"interpolation": "bicubic"},

@@ -216,6 +216,7 @@ EQUAL_SHARE = 0.95
 LEDGER: dict[str, str] = {
     "external/gradient_paths.py: (file)": "torch's gradients are put on other ways; Keras's are the reference",
     "external/dropped.py: (file)": "torch's dropout is a function, called anywhere; Keras has layers for it",
+    "external/outline.py: penalty_of": "torch's tensors have no regularizers",
     "external/widening.py: wide": "torch has a mode in which calls are changed; in TensorFlow functions are, by who calls them",
     "engines/__init__.py: engine_of": "torch has several engines besides its own loop, TensorFlow has one",
     "layers/core.py: gelu": "TensorFlow's own loses precision in float64",

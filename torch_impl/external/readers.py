@@ -229,7 +229,10 @@ def _attention(m: nn.MultiheadAttention) -> Settings:
 def _resize(m: Any) -> Settings:
     method = {"linear": "bilinear", "trilinear": "bilinear"}.get(m.mode, m.mode)
     cubic: Settings = {"cubic_coefficient": -0.75, "cubic_edge": "repeated"}
-    nearest: Settings = {"nearest_from": "corner" if m.mode == "nearest" else "center"}
+    scales = m.scale_factor if isinstance(m.scale_factor, tuple) else (m.scale_factor,)
+    # By whole factors cells are repeated, from wherever they are taken.
+    whole = all(scale is not None and float(scale).is_integer() for scale in scales)
+    nearest: Settings = {"nearest_from": "corner" if m.mode == "nearest" or whole else "center"}
     return {
         "interpolation": "nearest" if method == "nearest-exact" else method,
         "align_corners": bool(m.align_corners),

@@ -108,8 +108,10 @@ def _inside(outer: Expression, inner: Expression) -> Expression | None:
     given = [each for each in outer.operands if each.number is None]
     if len(given) != 1 or not inner.name or given[0].name != inner.name:
         return None
-    more, less = _rest(_flat(given[0]), _flat(inner))
-    return given[0] if len(more) == len(less) < len(_flat(inner)) else None
+    ours, others = _flat(given[0]), _flat(inner)
+    more, less = _rest(ours, others)
+    shared = [each for each in others if each.same is not None and any(alike(each, one) for one in ours)]
+    return given[0] if shared and len(more) == len(less) else None
 
 
 def _is_part_of(part: Expression, whole: Expression) -> bool:
