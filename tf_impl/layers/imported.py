@@ -187,7 +187,8 @@ def _try(root: ImportedModel, spec: TrainSpec) -> None:
     for variable in root.model.variables:
         if penalty_of(variable) == (0.0, 0.0):  # l2(0.0), as code with an option for it has
             variable.regularizer = None
-    if root.model.losses:
+    # What a training step of the user's own adds is a part of its loss.
+    if root.model.losses and (root.own_loss is None or step_of(root.own_loss.keras) is None):
         raise ExternalModelError(
             f"{root.target} adds {len(root.model.losses)} terms to the loss (regularizers, add_loss), which the torch"
             " model would not; leave them out, and give the spec loss.l2 or optimizer.weight_decay"

@@ -17,6 +17,7 @@ from parity.common.external.pairs.gradient_paths import gradient_causes
 from parity.common.external.pairs.loss_causes import loss_causes
 from parity.common.external.pairs.points import NOWHERE
 from parity.common.external.pairs.search import Search, finding_of
+from parity.common.external.process.objective import step_of
 
 # Of so many layers gradients are explained one by one.
 _LAYERS = 4
@@ -47,7 +48,7 @@ class BackwardSearch:
 
     def penalty(self, trace: PairTrace) -> Iterator[Finding]:
         """Yield what Keras's model adds to its loss, and torch's does not."""
-        if not trace.reference.penalty:
+        if not trace.reference.penalty or step_of(self.search.bench.losses[0].terms):
             return
         penalties = [s for s in self.search.suspects if s.setting.endswith("_regularizer")]
         self.search.used |= set(penalties)

@@ -132,7 +132,12 @@ class Bench(LoadedPair):
 
     @cached_property
     def penalty(self) -> float:
-        """What Keras's regularizers and add_loss add to its mean loss, without rounded constants; torch's has nothing of the kind."""
+        """What Keras's regularizers and add_loss add to its mean loss, without rounded constants; torch's has nothing of the kind.
+
+        A training step of the user's own adds to its loss whatever it adds: there it is 0.
+        """
+        if step_of(self.losses[0].terms):
+            return 0.0
         with exact_constants(self):
             return self.keras.forward(self.inputs[0], training=True, taps=False).penalty
 

@@ -86,7 +86,7 @@ class Pair(Spec):
     def moves_units(self) -> bool:
         """Whether torch's layer has its units in another order, as before a reshape to another layout."""
         rule = self.parsed
-        if not isinstance(rule, Rearranged):
+        if not isinstance(rule, Rearranged) or not rule.keras:
             return False
         units = rule.keras[-1]
         return len(units) > 1 and any(axis != units and set(axis) == set(units) for axis in rule.torch)
