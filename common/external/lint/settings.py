@@ -221,11 +221,19 @@ _AXES = _forward("axis: the last {v}", "normalized_shape of {v} axes")
 _POOL = {
     "size": _forward("pool_size={v}", "kernel_size={v}"),
     "strides": _STRIDES,
-    "padding": _forward("a padding of {v} before it, and padding='valid'", "F.pad by {v} before it", row=33),
+    # Of zeros it would be another function: the largest of what is below zero.
+    "padding": _forward(
+        "a padding of {v} with -inf before it, and padding='valid'",
+        "F.pad by {v} with value=-inf before it, and padding=0",
+        row=33,
+    ),
     "dilation": _forward("no such setting: a layer of your own with dilation {v}", "dilation={v}"),
 }
 _AVERAGE_POOL = {
     **{name: meaning for name, meaning in _POOL.items() if name not in ("dilation", "padding_values")},
+    "padding": _forward(
+        "a padding of {v} before it, and padding='valid'", "F.pad by {v} before it, and padding=0", row=33
+    ),
     "count_padding": _forward("ZeroPadding before it, and padding='valid'", "count_include_pad={v}", row=34),
     "divisor": _forward("no such setting: multiply its output", "divisor_override={v}"),
 }
