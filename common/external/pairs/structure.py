@@ -342,7 +342,8 @@ class View:
         found = []
         for number, each in enumerate(differences(torch, keras)):
             # A weight that is another one's counterpart makes a formula differ where none does.
-            texts = {part.text for side in (each.torch, each.keras) for part in side.parts()}
+            whole = (each.torch, each.keras, torch, keras)
+            texts = {part.text for side in whole for part in side.parts()}
             doubtful = sorted(texts & self._doubtful)
             why = f"{evidence}; only order or shape says which weights {', '.join(doubtful)} are: see mapping.yaml"
             explanation = _explanation(
