@@ -16,6 +16,7 @@ from parity.common.external.mapping.left_over import BY_USE
 from parity.common.external.mapping.propose import propose
 from parity.common.external.mapping.verification import outputs_apart, refine
 from parity.common.external.process.layouts import to_torch_input
+from parity.common.external.process.objective import step_of
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import Mapping, Reasons, read_mapping
@@ -103,7 +104,9 @@ def map_models(models: TracedModels, given: Path | None) -> Mapping:
     if given is None:
         hints, probes = None, _probes(models)
         proposed = propose(ours, theirs)
-        if _left(proposed, models.outlines):
+        # A training step may use what no output of the model depends on.
+        steps = any(step_of(loss.terms) for loss in getattr(models, "losses", ()))
+        if _left(proposed, models.outlines) and not steps:
             # What no output depends on may have taken the place of what they do.
             hints = Mapping(keras=ours.target, torch=theirs.target, ignored=_idle(models))
             proposed = propose(ours, theirs, hints)
@@ -185,7 +188,10 @@ def _idle(models: TracedModels) -> Reasons:
             outputs = side.forward(inputs, training=training, taps=False).outputs
             given = {name: np.zeros_like(value) for name, value in outputs.items() if value.dtype.kind == "f"}
             terms = [Term(name=name, output=name, targets=(name,), loss=MeanSquaredError()) for name in given]
-            passed = side.gradients(inputs, given, terms, training=training, taps=False)
+            try:
+                passed = side.gradients(inputs, given, terms, training=training, taps=False)
+            except ExternalModelError:  # then nothing is known of it
+                return Reasons()
             idle = set(passed.untouched) if idle is None else idle & set(passed.untouched)
         found.append(dict.fromkeys(sorted(idle or ()), "no output depends on it"))
     return Reasons(keras=found[0], torch=found[1])
