@@ -196,12 +196,8 @@ def function_of(
         names = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
         arguments = _named(names, args, kwargs)
         mode, corners = arguments.get("mode", "nearest"), arguments.get("align_corners")
-        whole = all(
-            new % old == 0
-            for new, old in zip(
-                result.shape[2:], (args[0] if args else kwargs["input"]).shape[2:], strict=True
-            )
-        )
+        before = (args[0] if args else kwargs["input"]).shape[2:]
+        whole = all(new % old == 0 for new, old in zip(result.shape[2:], before, strict=True))
         sized = nn.Upsample(scale_factor=2.0 if whole else 1.5, mode=mode, align_corners=corners)
         settings = READERS["resize"](sized)
         if arguments.get("antialias"):

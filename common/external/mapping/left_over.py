@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from parity.common.external.mapping.candidate_rules import arrangements, fits
 from parity.common.external.mapping.parameter_groups import ParameterGroup, number_of, statistic_of
@@ -14,6 +15,7 @@ from parity.common.spec.external.outline import Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 from parity.common.spec.external.rules import Constant, parse_rule
 
+_T = TypeVar("_T")
 BY_USE = "told from the others by the order in which a pass uses them"
 # How many layers one may stand for.
 _MOST_FUSED = 4
@@ -81,15 +83,10 @@ def divided(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) ->
     pairs = list[Pair]()
     for whole in (group for group in ours if len(group.parts["main"].shape) > 1):
         *_, inputs, outputs = shape = whole.parts["main"].shape
-        runs = (
-            theirs[start : start + count]
-            for start in range(len(theirs))
-            for count in range(2, min(_MOST_FUSED, len(theirs) - start) + 1)
-        )
         found = next(
             (
                 run
-                for run in runs
+                for run in _runs_of(theirs)
                 if sum(part.parts["main"].shape[0] for part in run) == outputs
                 and all(part.parts["main"].shape[1:] == (inputs, *shape[:-2]) for part in run)
                 and all(part.parts.keys() == whole.parts.keys() for part in run)
@@ -407,7 +404,7 @@ def _kernel(info: TensorInfo, side: int) -> tuple[int, int, Shape]:
     return (shape[1], shape[0], shape[2:]) if side else (shape[-2], shape[-1], shape[:-2])
 
 
-def _runs_of(left: Sequence[TensorInfo]) -> Iterator[Sequence[TensorInfo]]:
+def _runs_of(left: Sequence[_T]) -> Iterator[Sequence[_T]]:
     """Two and more, which follow each other."""
     for start in range(len(left)):
         for end in range(start + 2, min(start + _MOST_FUSED, len(left)) + 1):

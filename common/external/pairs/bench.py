@@ -52,17 +52,20 @@ class PairTrace:
 
 
 @dataclass(frozen=True)
-class UnsharedLayer:
-    """Layers that one side calls several times, and those that the other has for them, each with its own tensors, in words.
+class Unshared:
+    """Layers that one side calls several times, and those that the other has for them, each with its own tensors.
 
-    side: which calls them several times. layers: Keras's, by path. agrees: whether the outputs do while these tensors are equal.
+    side: which calls them several times. keras, torch: the layers, in words. copies: of the other side's tensors without a
+    counterpart, the one of its own that is mapped. layers: Keras's, by path. agrees: whether the outputs do while these
+    tensors are equal, once that has been seen.
     """
 
     side: Literal["keras", "torch"]
     keras: str
     torch: str
+    copies: dict[str, str]
     layers: frozenset[str]
-    agrees: bool
+    agrees: bool = False
 
 
 @dataclass
@@ -95,7 +98,7 @@ class Bench(LoadedPair):
     """
 
     mapping: Mapping
-    unshared: UnsharedLayer | None = None
+    unshared: Unshared | None = None
     decayed: str = ""
     frozen: dict[str, str] = field(default_factory=dict)
     layouts: dict[str, str] = field(default_factory=dict)

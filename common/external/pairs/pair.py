@@ -26,7 +26,7 @@ from parity.common.external.lint.lint import MAPPED_AWAY, said_of
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models
 from parity.common.external.pairs.bench import (
     LoadedPair,
-    UnsharedLayer,
+    Unshared,
     decides,
     exact_constants,
     losses,
@@ -41,7 +41,6 @@ from parity.common.external.pairs.later_steps import bench_before, told_of
 from parity.common.external.pairs.objectives import Objective
 from parity.common.external.pairs.request import DATA, PairRequest, SampleFile
 from parity.common.external.pairs.setup import (
-    Unshared,
     bench_of,
     check_finite,
     copy_weights,
@@ -266,8 +265,7 @@ class _Flow:
         side.write({name: state[other] for name, other in found.copies.items()})
         self.suspects = suspects_of(self.bench.outlines, self.bench.mapping)
         self.updates = None
-        told = found.side, found.keras, found.torch, found.layers
-        self.bench.unshared = UnsharedLayer(*told, self._forward())
+        self.bench.unshared = replace(found, agrees=self._forward())
         return self._diagnosed(None)
 
     def _show(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.data.files import hash_of
 from parity.common.diagnosis import limits
 from parity.common.external.mapping.models import trace_models
-from parity.common.external.pairs.bench import Bench, LoadedPair, exact_constants, frozen_apart, taken
+from parity.common.external.pairs.bench import (
+    Bench,
+    LoadedPair,
+    Unshared,
+    exact_constants,
+    frozen_apart,
+    taken,
+)
 from parity.common.external.pairs.dropout import Masks
 from parity.common.external.pairs.objectives import Objective, TargetForm, sides_of
 from parity.common.external.pairs.request import PairRequest, Samples
@@ -173,21 +180,6 @@ def doubtful_losses(bench: Bench) -> list[str]:
                 " loss of probabilities add outputs=probabilities (Keras: from_logits=false)"
             )
     return found
-
-
-@dataclass(frozen=True)
-class Unshared:
-    """Layers that one side calls several times, and those that the other has for them, each with its own tensors.
-
-    side: which calls them several times. keras, torch: the layers, in words. copies: of the other side's tensors without a
-    counterpart, the one of its own that is mapped. layers: Keras's, by path.
-    """
-
-    side: Literal["keras", "torch"]
-    keras: str
-    torch: str
-    copies: dict[str, str]
-    layers: frozenset[str]
 
 
 def unshared(mapping: Mapping, outlines: tuple[Outline, Outline]) -> Unshared | None:
