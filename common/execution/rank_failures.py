@@ -31,6 +31,8 @@ _LONGEST = 600
 _GLOO = re.compile(r"(?:^|failed with )\[\S*gloo/\S+\.(?:cc|h):\d+\] ")
 # Which of its two words for being late it says depends on what it was at.
 _GLOO_LATE = re.compile(r"Application timeout|Timed out waiting \d+ms for \w+ operation")
+# By how much a clock may be set right while ranks train.
+_JUMP_SECONDS = 2.0
 # What a rank says, in its framework's words or ours, that has waited for another in vain.
 LATE = re.compile(
     r"Application timeout|Timed out waiting|timed out waiting|waited \d+ s in a collective"
@@ -135,6 +137,7 @@ def lost_workers(placement: Placement, record: Path, kinds: tuple[type[Exception
     Raises:
         RunError: names this rank, the peer where TensorFlow knows it, and the last step of the run's record.
     """
+    began = time.time() - time.monotonic()
     try:
         yield
     except kinds as error:
@@ -142,6 +145,9 @@ def lost_workers(placement: Placement, record: Path, kinds: tuple[type[Exception
             raise
         peer, why = _lost(str(error), process_context(placement).rank)
         whom = "the other ranks" if peer is None else f"rank {peer}"
+        jump = time.time() - time.monotonic() - began
+        if "heartbeat" in why and abs(jump) >= _JUMP_SECONDS:
+            why += f", which TensorFlow counts by the time of day; that has jumped by {jump:+.0f} s"
         raise lost(placement, record, f"lost {whom} ({why or type(error).__name__})") from None
 
 
