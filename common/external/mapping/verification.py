@@ -111,6 +111,7 @@ class _Search:
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
                 self._alike_at_once()
+                self._orders_at_once()
             self._unflatten()
             if self.pairs != before:
                 whole = self.bench.try_out(self.pairs, inject=False)
@@ -139,9 +140,6 @@ class _Search:
         """Try what pairs of one rule could also be, in all of them at once: a port does such a thing alike everywhere, and
         only then the outputs agree.
         """
-        if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
-            return
-        began = time.monotonic()
         groups: dict[object, list[int]] = {}
         for index, pair in enumerate(self.pairs):
             if pair.keras and pair.torch and pair.source != "hand":
@@ -151,9 +149,29 @@ class _Search:
         choices: list[list[dict[int, Pair]]] = []
         for members in groups.values():
             others = [self.bench.variants.of_pair(self.pairs[index]) for index in members]
-            alike = [dict(zip(members, changed, strict=True)) for changed in zip(*others, strict=False)]
-            choices += [alike] if alike else []
-        some = (chosen for count in (1, 2, 3) for chosen in itertools.combinations(choices, count))
+            choices.append(
+                [dict(zip(members, changed, strict=True)) for changed in zip(*others, strict=False)]
+            )
+        self._at_once(choices)
+
+    def _orders_at_once(self) -> None:
+        """Try siblings in other orders, of several sets at once: where no layer between them is seen alike, only the outputs
+        tell, and only once all are right.
+        """
+        choices: list[list[dict[int, Pair]]] = []
+        for members in self._siblings():
+            indices = [index for place in members for index in self.parts[place].pairs]
+            orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
+            choices.append([{index: pairs[index] for index in indices} for pairs in orders])
+        self._at_once(choices)
+
+    def _at_once(self, choices: Sequence[Sequence[dict[int, Pair]]]) -> None:
+        """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
+        if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
+            return
+        began = time.monotonic()
+        counts = range(1, len(choices) + 1)
+        some = (chosen for count in counts for chosen in itertools.combinations(choices, count))
         products = itertools.chain.from_iterable(itertools.product(*chosen) for chosen in some)
         for product in itertools.islice(products, _ALIKE):
             changed = {index: pair for part in product for index, pair in part.items()}
