@@ -193,6 +193,10 @@ def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
 def test_gradients_of_rounding_are_told_from_small_ones() -> None:
     gradients = {"a": np.array([1.0]), "b": np.array([1e-16]), "c": np.array([1e-9]), "d": np.array([0.0])}
     assert list(measured_zero_gradients(gradients)) == ["b"]
+    # Zero of one batch to the last bit, and not of another; and of another batch more than rounding.
+    others = {"a": np.array([2.0]), "b": np.array([0.0]), "c": np.array([0.0]), "d": np.array([1e-16])}
+    assert list(measured_zero_gradients(gradients, others)) == ["b", "d"]
+    assert list(measured_zero_gradients(gradients, {**others, "b": np.array([1e-9])})) == ["d"]
 
 
 def test_plain_text_becomes_a_loss_and_an_optimizer() -> None:

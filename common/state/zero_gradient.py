@@ -34,15 +34,19 @@ def zero_gradient_directions(spec: TrainSpec) -> dict[str, str]:
     }
 
 
-def measured_zero_gradients(gradients: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """Return the tensors whose gradient is rounding, but not exactly zero: name -> reason.
+def measured_zero_gradients(*passes: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Return the tensors whose gradients are rounding in every pass, and in one of them not exactly zero: name -> reason.
 
-    gradients: of a training batch, computed in float64, by name, each of the shape of its tensor.
+    passes: the gradients of a training batch each, computed in float64, by name, each of the shape of its tensor.
     """
-    sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
-    largest = max(sizes.values(), default=0.0)
+    shares: dict[str, list[float]] = {}
+    for gradients in passes:
+        sizes = {name: float(np.abs(value).max(initial=0.0)) for name, value in gradients.items()}
+        largest = max(sizes.values(), default=0.0)
+        for name, size in sizes.items():
+            shares.setdefault(name, []).append(size / largest if largest else 0.0)
     return {
-        name: f"its gradient on the first batch is rounding: {size / largest:.0e} of the largest"
-        for name, size in sizes.items()
-        if 0 < size <= PAIR_ULPS * float(np.finfo(np.float64).eps) * largest
+        name: f"its gradient on the first batch is rounding: {max(found):.0e} of the largest"
+        for name, found in shares.items()
+        if 0 < max(found) <= PAIR_ULPS * float(np.finfo(np.float64).eps)
     }

@@ -283,11 +283,7 @@ def spec_of(
             ours say it all.
     """
     reference = bench.reference(training=True)
-    null = measured_zero_gradients(reference.gradients)
-    for given, part in _subsets(asked, bench):
-        # One that is zero whatever the samples is zero of any of them.
-        others = taken(bench.keras, given, part, training=True, taps=False).gradients
-        null = {name: why for name, why in null.items() if name in measured_zero_gradients(others)}
+    null = _zero_gradients(asked, bench, reference)
     # What one side alone trains is here only where its gradient is zero.
     still = [set(bench.mapping.ignored.keras), set(bench.mapping.ignored.torch)]
     for pair in bench.mapping.tensors:
@@ -411,10 +407,41 @@ def formed(bench: Bench, inputs: Arrays) -> tuple[Arrays, Arrays]:
     return found
 
 
-def _subsets(asked: PairRequest, bench: Bench) -> Iterator[tuple[Arrays, BatchLoss]]:
-    """Keras's inputs and loss of some samples drawn from all, (batch, ...), several times."""
+def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> dict[str, str]:
+    """Of Keras's tensors those whose gradient is zero up to rounding whatever the samples, on both sides, and why.
+
+    reference: Keras's training pass.
+    """
+    ours = [
+        taken(bench.keras, given, part, training=True, taps=False).gradients
+        for given, part in _subsets(asked, bench)
+    ]
+    null = measured_zero_gradients(reference.gradients, *ours)
+    # Where one side computes an exact zero, the other may round.
+    exact = {
+        name
+        for name, value in reference.gradients.items()
+        if not any(map(np.any, (value, *(each[name] for each in ours))))
+    }
+    if exact:
+        theirs = [
+            bench.torch_pass(training=True),
+            *(
+                taken(bench.torch, given, part, training=True, taps=False)
+                for given, part in _subsets(asked, bench, 1)
+            ),
+        ]
+        rounded = measured_zero_gradients(
+            *(bench.mapping.gradients_to_keras(each.gradients) for each in theirs)
+        )
+        null |= {name: why for name, why in rounded.items() if name in exact}
+    return null
+
+
+def _subsets(asked: PairRequest, bench: Bench, side: int = 0) -> Iterator[tuple[Arrays, BatchLoss]]:
+    """Inputs and loss of some samples drawn from all, (batch, ...), several times; side: 0 for Keras, 1 for torch."""
     for samples in drawn_rows(asked, bench):
-        yield formed(bench, samples.inputs)[0], losses_of(asked, bench.outlines, samples)[0]
+        yield formed(bench, samples.inputs)[side], losses_of(asked, bench.outlines, samples)[side]
 
 
 def _tensors(outline: Outline, ignored: set[str], null: dict[str, str]) -> tuple[ExternalTensor, ...]:
