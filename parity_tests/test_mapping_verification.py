@@ -337,28 +337,37 @@ def test_what_one_side_has_besides_does_not_hide_the_rest():
     assert (torch.state["more.vector"] == 3.0).all()
 
 
-def parallel(order):
-    """Two branches of two equal layers, joined: their names and shapes tell nothing. `order`: torch's layers."""
+def parallel(order, inside=False):
+    """Two branches of two equal layers, joined: their names and shapes tell nothing.
 
-    def model(separator, names):
+    order: torch's layers. inside: whether Keras's layers hold their activation, and torch's do not, so that none is seen alike.
+    """
+
+    def model(separator, names, held):
         def forward(state, tap, x):
             kernels = {name: state[f"{name}{separator}w"] for name in (*names, "top")}
-            ends = []
-            for first, second in (names[:2], names[2:]):
-                ends.append(tap(second, np.tanh(tap(first, x @ kernels[first])) @ kernels[second]))
+
+            def layer(name, x):
+                x = x @ kernels[name]
+                return tap(name, np.tanh(x)) if held else np.tanh(tap(name, x))
+
+            ends = [layer(second, layer(first, x)) for first, second in (names[:2], names[2:])]
             return tap("top", np.concatenate(ends, -1) @ kernels["top"])
 
         return forward
 
     shapes = dict.fromkeys("abcd", (8, 8)) | {"top": (16, 3)}
-    keras = Side("tensorflow", {f"{n}/w": shape for n, shape in shapes.items()}, {}, model("/", "abcd"))
-    torch = Side("torch", {f"{n}.w": shape for n, shape in shapes.items()}, {}, model(".", order))
+    keras = Side(
+        "tensorflow", {f"{n}/w": shape for n, shape in shapes.items()}, {}, model("/", "abcd", inside)
+    )
+    torch = Side("torch", {f"{n}.w": shape for n, shape in shapes.items()}, {}, model(".", order, False))
     return keras, torch
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("order", ["abcd", "cdab", "dcba", "bdac"])
-def test_equal_branches_are_told_apart_by_what_joins_them(order):
-    keras, torch = parallel(order)
+def test_equal_branches_are_told_apart_by_what_joins_them(order, inside):
+    keras, torch = parallel(order, inside)
     pairs = tuple(
         Pair(keras=f"{n}/w", torch=f"{n}.w", rule="same", source="order", doubt="?") for n in (*"abcd", "top")
     )

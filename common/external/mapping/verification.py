@@ -155,15 +155,16 @@ class _Search:
         self._at_once(choices)
 
     def _orders_at_once(self) -> None:
-        """Try siblings in other orders, of several sets at once: where no layer between them is seen alike, only the outputs
-        tell, and only once all are right.
+        """Try components of one signature in other orders, of several sets at once, those of siblings first: where no layer
+        between them is seen alike, only the outputs tell, and only once all are right.
         """
-        choices: list[list[dict[int, Pair]]] = []
-        for members in self._siblings():
-            indices = [index for place in members for index in self.parts[place].pairs]
-            orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
-            choices.append([{index: pairs[index] for index in indices} for pairs in orders])
-        self._at_once(choices)
+        for sets in (self._siblings(), self._exchangeable()):
+            choices: list[list[dict[int, Pair]]] = []
+            for members in sets:
+                indices = [index for place in members for index in self.parts[place].pairs]
+                orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
+                choices.append([{index: pairs[index] for index in indices} for pairs in orders])
+            self._at_once(choices)
 
     def _at_once(self, choices: Sequence[Sequence[dict[int, Pair]]]) -> None:
         """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
