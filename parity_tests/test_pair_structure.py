@@ -306,6 +306,16 @@ WRONG = [
     ),
     ("norms", "Norms", "eval", [("forward/norm0", "batch_norm_mode", "as in eval()")]),
     (
+        "norms",
+        "Norms",
+        "missing",
+        [
+            ("forward/head", "operation:left_out", "torch goes on with dense1 where Keras computes"),
+            ("update/norm1/gamma", "rule:constant", "one side alone has this tensor"),
+            ("after/buffers/norm0/moving_variance", "setting:running_variance", "unbiased in torch"),
+        ],
+    ),
+    (
         "frozen_norms",
         "Norms",
         "",

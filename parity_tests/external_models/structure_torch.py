@@ -193,6 +193,8 @@ class Norms(nn.Module):
         self.norm = nn.ModuleList([nn.BatchNorm1d(4, eps=1e-3, momentum=0.01) for _ in range(2)])
         self.head = nn.Linear(4, 3)
         self.norm.requires_grad_("frozen" not in wrong)
+        if "missing" in wrong:
+            self.norm[1] = nn.Identity()
 
     def train(self, mode: bool = True) -> Norms:
         super().train(mode)

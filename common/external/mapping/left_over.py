@@ -17,6 +17,8 @@ from parity.common.spec.external.rules import Constant, parse_rule
 
 _T = TypeVar("_T")
 BY_USE = "told from the others by the order in which a pass uses them"
+# What a tensor that one side lacks must be to change nothing.
+NEUTRAL = {"shift": 0, "main": 1}
 # How many layers one may stand for.
 _MOST_FUSED = 4
 
@@ -409,6 +411,32 @@ def _runs_of(left: Sequence[_T]) -> Iterator[Sequence[_T]]:
     for start in range(len(left)):
         for end in range(start + 2, min(start + _MOST_FUSED, len(left)) + 1):
             yield left[start:end]
+
+
+def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Scales and shifts of norms that one side alone has, where all else has a counterpart: what they are while they change nothing.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    trained = [
+        [part.info for group in side for part in group.parts.values() if part.info.trainable]
+        for side in (keras, torch)
+    ]
+    pairs = list[Pair]()
+    if all(trained):
+        return pairs
+    for side, groups in zip(("keras", "torch"), (keras, torch), strict=True):
+        for group in (group for group in groups if group.op == "norm"):
+            for slot, part in group.parts.items():
+                if slot in NEUTRAL and part.count == 1:
+                    names = {side: (part.info.name,)}
+                    rule = f"constant({NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+                    lacks = "torch" if side == "keras" else "Keras"
+                    pairs.append(
+                        Pair(**names, rule=rule, source="order", doubt=f"{lacks} has no such tensor")
+                    )
+    return pairs
 
 
 def by_use(

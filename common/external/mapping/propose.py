@@ -16,6 +16,7 @@ from parity.common.external.mapping.candidate_rules import fitting, joined
 from parity.common.external.mapping.correspondence import layer_pairs
 from parity.common.external.mapping.graphs import assign, in_order
 from parity.common.external.mapping.left_over import (
+    NEUTRAL,
     biases,
     by_inputs,
     by_shape,
@@ -23,6 +24,7 @@ from parity.common.external.mapping.left_over import (
     cells,
     divided,
     fused,
+    norms_alone,
     rows,
     stacked,
     untied,
@@ -40,8 +42,6 @@ from parity.common.spec.external.outline import LayerInfo, Outline, TensorInfo
 from parity.common.spec.external.patterns import Shape
 from parity.common.spec.external.rules import parse_rule
 
-# What a tensor that one side lacks must be to change nothing.
-_NEUTRAL = {"shift": 0, "main": 1}
 # Names tell two layers from others when they are this alike, and by this much more than any other.
 _ALIKE, _MARGIN = 0.3, 0.03
 _NAME_WEIGHT = 1.5
@@ -182,6 +182,7 @@ def _proposed(
     tensors += by_shape(*groups(tensors))
     tensors += by_inputs(*groups(tensors))
     tensors += by_use(*groups(tensors), (keras.used, torch.used))
+    tensors += norms_alone(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():
         mapped = {name for pair in tensors for name in getattr(pair, side)}
@@ -442,8 +443,8 @@ def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline
             if slot == "recurrent_shift" or part is None:
                 continue
             if one is None or other is None:
-                if part.count == 1 and slot in _NEUTRAL:
-                    rule = f"constant({_NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+                if part.count == 1 and slot in NEUTRAL:
+                    rule = f"constant({NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
                     found.append(_pair([one] if one else [], [other] if other else [], [rule], match))
             elif one.count > 1 or other.count > 1:
                 whole = one if one.count > 1 else other

@@ -96,6 +96,8 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         evidence = f"read from the live models: the gradient of {names[0]} is {sizes[names[0]]:.2g} at most, not zero"
         rule, first = pair.rule.partition("(")[0], (pair.keras or pair.torch)[0]
         layer = first.rpartition("/")[0] or first
-        why = Explanation(f"rule:{rule}", text, "confirmed", fix, evidence, defect=rule, layers=(layer,))
+        # Of what only order tells nobody knows yet that it has no counterpart.
+        sure = "confirmed" if pair.doubt is None else "likely"
+        why = Explanation(f"rule:{rule}", text, sure, fix, evidence, defect=rule, layers=(layer,))
         name = f"update/{first}"
         yield finding_of("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
