@@ -90,6 +90,7 @@ class _Search:
         self.shown: set[int] = set()
         # Whether any order of siblings has put a component right; trials of orders, and the pairs that they are of.
         self._nearer = False
+        self._deadline = math.inf
         self._tried: tuple[list[Pair], dict[object, Trial]] = [], {}
 
     @property
@@ -110,6 +111,7 @@ class _Search:
             alone, before = self.bench.try_out(self.pairs), list(self.pairs)
             if _worst(alone) > WRONG:
                 self._search(_total(alone))
+                self._deadline = time.monotonic() + _SECONDS_ALIKE
                 self._alike_at_once()
                 self._orders_at_once()
             self._unflatten()
@@ -155,13 +157,15 @@ class _Search:
         self._at_once(choices)
 
     def _orders_at_once(self) -> None:
-        """Try components of one signature in other orders, of several sets at once, those of siblings first: where no layer
-        between them is seen alike, only the outputs tell, and only once all are right.
+        """Try doubtful components of one signature in other orders, of several sets at once, those of siblings first: where no
+        layer between them is seen alike, only the outputs tell, and only once all are right.
         """
         for sets in (self._siblings(), self._exchangeable()):
             choices: list[list[dict[int, Pair]]] = []
             for members in sets:
                 indices = [index for place in members for index in self.parts[place].pairs]
+                if not any(map(self._is_open, indices)):
+                    continue
                 orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
                 choices.append([{index: pairs[index] for index in indices} for pairs in orders])
             self._at_once(choices)
@@ -170,14 +174,13 @@ class _Search:
         """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
         if self.keep or self.bench.try_out(self.pairs, inject=False).outputs <= WRONG:
             return
-        began = time.monotonic()
         counts = range(1, len(choices) + 1)
         some = (chosen for count in counts for chosen in itertools.combinations(choices, count))
         products = itertools.chain.from_iterable(itertools.product(*chosen) for chosen in some)
         for product in itertools.islice(products, _ALIKE):
             changed = {index: pair for part in product for index, pair in part.items()}
             pairs = [changed.get(index, pair) for index, pair in enumerate(self.pairs)]
-            if time.monotonic() - began > _SECONDS_ALIKE:
+            if time.monotonic() > self._deadline:
                 return
             try:
                 outputs = self.bench.try_out(pairs, inject=False).outputs

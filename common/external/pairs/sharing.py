@@ -97,7 +97,14 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         rule, first = pair.rule.partition("(")[0], (pair.keras or pair.torch)[0]
         layer = first.rpartition("/")[0] or first
         # Of what only order tells nobody knows yet that it has no counterpart.
-        sure = "confirmed" if pair.doubt is None else "likely"
-        why = Explanation(f"rule:{rule}", text, sure, fix, evidence, defect=rule, layers=(layer,))
+        why = Explanation(
+            f"rule:{rule}",
+            text,
+            "confirmed" if pair.doubt is None else "likely",
+            fix,
+            evidence,
+            defect=rule,
+            layers=(layer,),
+        )
         name = f"update/{first}"
         yield finding_of("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
