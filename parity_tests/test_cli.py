@@ -120,6 +120,14 @@ def test_a_run_never_writes_into_a_folder_that_holds_something(parity: Cli) -> N
     (parity.folder / "thesis" / "runs").mkdir()
     refused = parity.refused("run", "--recipe", "digits_mlp", "--out", "thesis", "--overwrite")
     assert "holds 'thesis.tex', which is of no session, so --overwrite leaves it alone" in refused
+    (parity.folder / "record" / "notes").mkdir()
+    refused = parity.refused("run", "--recipe", "digits_mlp", "--out", "record", "--overwrite")
+    assert "holds 'notes', which is of no record, so --overwrite leaves it alone" in refused
+    (parity.folder / "record" / "notes").rmdir()
+    parity.refused(
+        "run", "--recipe", "digits_mlp", "--out", "record", "--overwrite", "--placement=torch:single:1"
+    )
+    assert (parity.folder / "record" / "header.json").is_file(), "one placement is no comparison"
     (parity.folder / "theirs").mkdir()
     (parity.folder / "theirs" / "header.json").write_text('{"format": "mail", "schema_version": 1}')
     parity.refused("run", "--recipe", "digits_mlp", "--out", "theirs", "--overwrite")

@@ -41,6 +41,24 @@ def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
             signal.signal(number, old)
 
 
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Within it, a signal that asks this process to stop interrupts it as Ctrl-C does: what has nothing to save must not fall silent.
+
+    What is forked from it is ended by such a signal.
+    """
+    own = os.getpid()
+
+    def interrupted(number: int, _: object) -> None:
+        if os.getpid() == own:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    with handling(interrupted):
+        yield
+
+
 def _not_ignored() -> list[signal.Signals]:
     """Those of SIGNALS that this process was not started to ignore, as nohup has it ignore SIGHUP."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -21,6 +21,7 @@ from parity.common import recipes
 from parity.common.base.ending import exit_code_of
 from parity.common.base.errors import SpecError
 from parity.common.base.plain import print_document, print_error, print_line
+from parity.common.base.stop import interrupting
 from parity.common.base.terminal import Terminal, styled
 from parity.common.commands import (
     add_command,
@@ -73,7 +74,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    return exit_code_of("parity", lambda: int(options.command(options)))
+    with interrupting():
+        return exit_code_of("parity", lambda: int(options.command(options)))
 
 
 class _Parser(argparse_flags.ArgumentParser):
@@ -183,11 +185,11 @@ def _run(options: argparse.Namespace) -> int:
     usual = {"device": options.device, "pin": True, "digests": options.digests}
     configs = [RunConfig.from_text(text, **usual) for text in texts]
     folder = options.out or Path("runs") / spec.name
-    if options.overwrite:
-        session.remove(folder)
     if spec.stock:
         raise SpecError(refuse_stock(spec.stock, f"--set stock={list(spec.stock)}"))
     session.check(spec, configs)
+    if options.overwrite:
+        session.remove(folder)
     claim_folder(folder)
     stages = session.stages_of(spec, configs, folder, options.timing_rounds)
     session.work(stages, folder, Terminal(stderr=True))

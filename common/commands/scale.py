@@ -9,7 +9,6 @@ from typing import Any
 from parity.common.base.errors import SpecError
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_spec_flags, check_positive, parse_counts
-from parity.common.execution import session
 from parity.common.execution.training_cli import choose_spec
 from parity.common.report.files import scale_to_json, write_both
 from parity.common.report.html.comparison import write_scale_html
@@ -73,9 +72,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure and report; 3 where it was too noisy."""
     question = question_of(options)
     folder = options.out or Path("runs") / f"{question.spec.name}-scale"
-    if options.overwrite:
-        session.remove(folder)
-    experiment.run_scale(question, folder, Terminal(stderr=True))
+    experiment.run_scale(question, folder, Terminal(stderr=True), options.overwrite)
     return report(folder)
 
 

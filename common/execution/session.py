@@ -38,6 +38,11 @@ class Job:
 _OF_A_SESSION = re.compile(
     rf"runs|floor|timing|logs|round_\d+|{re.escape(QUESTION)}|spec\.yaml|report\.(html|json|xml)|diagnosis_\d+\.(html|json)"
 )
+# What lies beside the folders of a record, at its top and in its parts.
+_OF_A_RECORD = re.compile(
+    r"(header|summary|start|layers|outline)\.json|steps\.f64|followed\.jsonl|(initial|final|first_gradients)\.safetensors|lock"
+    r"|sample_ids|fingerprints|taps|phases|memory|violations|resumed|checkpoints|tensorboard|trace|forced|states|gradients|evaluation"
+)
 # A title, and the runs under it.
 Stage = tuple[str, list[Job]]
 
@@ -189,14 +194,17 @@ def remove(folder: Path) -> None:
     """
     if not folder.exists():
         return
+    names, what = {path.name for path in folder.iterdir()}, "session"
     if (folder / "header.json").is_file():
         read_header(folder)
-    else:
-        names = {path.name for path in folder.iterdir()}
-        stranger = foreign(names)
-        if stranger is not None or not {"runs", QUESTION} & names:
-            why = "no session and no record" if stranger is None else f"{stranger!a}, which is of no session"
-            raise RecordError(f"{folder}: holds {why}, so --overwrite leaves it alone")
+        names, what = (
+            {name for name in names if not _OF_A_RECORD.fullmatch(name.removesuffix(".partial"))},
+            "record",
+        )
+    stranger = foreign(names)
+    if stranger is not None or not (what == "record" or {"runs", QUESTION} & names):
+        why = "no session and no record" if stranger is None else f"{stranger!a}, which is of no {what}"
+        raise RecordError(f"{folder}: holds {why}, so --overwrite leaves it alone")
     shutil.rmtree(folder)
 
 

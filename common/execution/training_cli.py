@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from parity.common.base.errors import MissingPackageError, ParityError, RunError
 from parity.common.base.package import MODULES
 from parity.common.base.plain import print_error, print_line
 from parity.common.base.scratch import scratch_folder
-from parity.common.base.stop import listen
+from parity.common.base.stop import interrupting, listen
+from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
 from parity.common.execution.flags import choices_of, config_of, fields, spelled, type_of
@@ -30,6 +31,7 @@ from parity.common.execution.process_context import process_context, starts_rank
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.worker import require
 from parity.common.record import run_of
+from parity.common.record.header import steps_in
 from parity.common.spec import RunConfig, TrainSpec, load_spec, override
 from parity.common.spec.capabilities import STRATEGIES
 from parity.common.spec.placement import parse_assignments, parse_value
@@ -179,7 +181,9 @@ def _train(framework: Framework, values: Any) -> None:
         for line in (effective_batch(spec, placement), *start.said):
             print_line(line)
     steps = run_options.steps_of(spec.steps)
-    with scratch_folder() as scratch:
+    # One of several that others have started, and that waits in a collective, would not hear it.
+    silent = run_options.save is None and (starts_ranks(placement) or placement.processes == 1)
+    with scratch_folder() as scratch, interrupting() if silent else nullcontext():
         log = scratch / "framework.log"
         try:
             with progress.watch({placement.label: out}, steps, shown=talks), quiet_stderr(log):
@@ -189,7 +193,7 @@ def _train(framework: Framework, values: Any) -> None:
             raise
         except KeyboardInterrupt:
             logging.disable()  # a framework that is half imported has things to say when Python ends
-            raise RunError(f"interrupted; what was trained until then is in {out}") from None
+            raise RunError(f"interrupted; {_left_by(run_of(out), out)}") from None
         except Exception:
             # Not foreseen: what the framework said belongs to it.
             for line in log.read_text(errors="replace").splitlines():
@@ -197,6 +201,15 @@ def _train(framework: Framework, values: Any) -> None:
             raise
     if talks:
         print_line(progress.closing_line(run_of(out)))
+
+
+def _left_by(run: Path, part: Path) -> str:
+    """What a training that was interrupted in a part of a run leaves, and how to go on."""
+    if not steps_in(part / "steps.f64"):
+        return "nothing was trained"
+    saved = checkpoints_of(run)
+    how = f"; go on from step {step_of(saved[-1])} with --resume {run}" if saved else ""
+    return f"what was trained until then is in {part}{how}"
 
 
 def _start(values: Any, config: RunConfig, rank: int) -> resume.Start:

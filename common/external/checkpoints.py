@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError, ParityError, RunError
-from parity.common.base.files import naming_os_errors
+from parity.common.base.files import naming_os_errors, partial_of
 from parity.common.base.package import MODULES
 from parity.common.execution.processes.child import Child
 from parity.common.execution.processes.service import Service
@@ -214,8 +214,10 @@ def _unwrapped(state: State, known: set[str], prefixes: Sequence[str]) -> State:
 
 def check_destination(path: Path, error: type[ParityError] = ExternalModelError) -> None:
     """Raise an `error` unless a new file can be written there."""
-    if path.exists() or path.is_symlink():
-        raise error(f"{path}: already there; give a new file or remove this one")
+    for taken in (path, partial_of(path)):
+        if taken.exists() or taken.is_symlink():
+            whose = "" if taken == path else ", which an export that was ended may have left"
+            raise error(f"{taken}: already there{whose}; give a new file or remove this one")
     if not path.parent.is_dir():
         raise error(f"{path}: its folder is not there; make it first")
 

@@ -138,8 +138,8 @@ def enlarged(spec: TrainSpec, times: int) -> TrainSpec:
     return override(spec, [f"global_batch_size={size}"]).resolved() if times > 1 else spec
 
 
-def run_scale(question: Question, folder: Path, console: Terminal) -> None:
-    """Write a scaling session.
+def run_scale(question: Question, folder: Path, console: Terminal, overwrite: bool = False) -> None:
+    """Write a scaling session; `overwrite`: in place of an earlier one.
 
     Raises:
         ParityError: a run failed or was interrupted; finished rounds can be read with `read_scale`.
@@ -148,6 +148,8 @@ def run_scale(question: Question, folder: Path, console: Terminal) -> None:
     for placement in placements:
         require(placement.framework)
     jobs = configurations(question, folder)
+    if overwrite:
+        session.remove(folder)
     claim_folder(folder)
     write_json(folder / QUESTION, question.to_dict())
     for line in crowded(placements):
