@@ -97,6 +97,10 @@ def test_export_refuses_before_it_starts_a_framework(cli: Cli, run: Path, tmp_pa
     assert "ends in .pt or .pth" in cli.refused(*ask, "state_dict", "--out", "a.keras")
     assert "ends in .keras" in cli.refused(*ask, "keras", "--out", "a.h5")
     assert "already there" in cli.refused(*ask, "state_dict", "--out", there)
+    half = there.with_name("another.pt.partial")
+    half.write_text("of somebody else")
+    assert f"{half}: already there" in cli.refused(*ask, "state_dict", "--out", half.with_suffix(""))
+    assert half.read_text() == "of somebody else"
     assert "its folder is not there" in cli.refused(*ask, "state_dict", "--out", "no/a.pt")
     assert "no such folder" in cli.refused(
         "checkpoint", "export", "none", "--to", "state_dict", "--out", "a.pt"

@@ -101,10 +101,11 @@ def test_where_nothing_can_be_said_the_code_is_still_2(tmp_path: Path) -> None:
     assert done.returncode in (0, 120), done.stderr  # 120: Python cannot flush what it is left with
 
 
-def test_a_flag_of_absl_that_is_wrong_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("path", ["/nowhere", "/dev/zero"])
+def test_a_flag_of_absl_that_is_wrong_is_a_usage_error(capsys: pytest.CaptureFixture[str], path: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        cli._parse(["parity", "--flagfile=/nowhere", "recipes"])
-    assert caught.value.code == 2 and "/nowhere" in capsys.readouterr().err
+        cli._parse(["parity", f"--flagfile={path}", "recipes"])
+    assert caught.value.code == 2 and path in capsys.readouterr().err
 
 
 # Being asked to stop.
@@ -122,3 +123,21 @@ def test_a_closed_session_asks_to_stop_unless_it_is_to_be_ignored() -> None:
         assert seen == [signal.SIGHUP] and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_has_nothing_to_save_is_interrupted_by_a_signal(number: signal.Signals) -> None:
+    """As by Ctrl-C, which every command has a line for; a process forked from it is ended by the signal itself."""
+
+    @stop.interrupting()
+    def works() -> None:
+        forked = os.fork()
+        if not forked:
+            signal.raise_signal(number)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == -number
+        signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        works()
+    assert signal.getsignal(number) is signal.SIG_DFL

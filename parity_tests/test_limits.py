@@ -102,6 +102,7 @@ def test_a_record_that_claims_endless_replicas_is_refused_at_once(tmp_path: Path
 
 def test_a_plan_for_endless_replicas_is_refused(parity: Cli) -> None:
     assert "65536" in parity.refused("plan", "--recipe", "digits_mlp", "--replicas", 10**9)
+    assert "at most 500000 are printed" in parity.refused("plan", "--recipe", "digits_mlp", "--steps", 10**18)
 
 
 def test_ten_thousand_layers_are_usable(tmp_path: Path) -> None:

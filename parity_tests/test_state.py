@@ -225,9 +225,11 @@ def test_a_failed_save_leaves_the_old_file(
     assert equal_bits(load_state(path), SAMPLE)
 
 
-def bf16(data: bytes) -> bytes:
-    header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(4)
+def of_type(name: str) -> bytes:
+    header = json.dumps(
+        {"x": {"dtype": name, "shape": [2], "data_offsets": [0, 4 if name == "BF16" else 2]}}
+    ).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(4 if name == "BF16" else 2)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -238,7 +240,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "text": lambda data: b"these are my notes\n" * 10,
     "pickle": lambda data: b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07builtins\x94.",
     "huge header": lambda data: struct.pack("<Q", 2**62) + data[8:],
-    "type that NumPy lacks": bf16,
+    "type that NumPy lacks": lambda data: of_type("BF16"),
+    "another one": lambda data: of_type("F8_E4M3"),
 }
 
 

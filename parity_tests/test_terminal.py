@@ -240,7 +240,7 @@ def test_arguments_that_are_not_known_are_one_line(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match="2"):
         cli._parse(["parity", "steps", "a", HOSTILE])
     said = capsys.readouterr().err
-    assert harmless(said) and said.endswith(f"unrecognized arguments: {SPELLED}\n")
+    assert harmless(said) and said == f"parity: error: unrecognized arguments: {SPELLED}; see parity --help\n"
 
 
 def test_a_page_drops_control_characters(files: Path, tmp_path: Path) -> None:

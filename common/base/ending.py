@@ -45,11 +45,13 @@ def exit_code_of(name: str, command: Callable[[], int], keep_traceback: bool = F
 
 def say_unforeseen(name: str, error: BaseException, keep_traceback: bool = False) -> None:
     """Say in one line that something failed which nobody foresaw, and where its traceback is; as `exit_code_of`."""
+    if isinstance(error, OSError) and error.filename is not None:
+        # Of the machine's, not of ours: a full disk, say.
+        print_error(f"{name}: error: {error.filename}: {error.strerror or _first_line(error)}")
+        return
     details = _details(error, keep_traceback)
     if isinstance(error, OSError):
-        # Of the machine's, not of ours: a full disk, say.
-        where = "" if error.filename is None else f": {error.filename}"
-        print_error(f"{name}: error: {error.strerror or _first_line(error)}{where}; details: {details}")
+        print_error(f"{name}: error: {error.strerror or _first_line(error)}; details: {details}")
     else:
         kind = f"{type(error).__name__}: {_first_line(error)}"
         print_error(f"{name}: error: not foreseen, please report it: {kind}; details: {details}")

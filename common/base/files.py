@@ -41,6 +41,12 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if (
+            error.errno is not None and error.filename is None
+        ):  # what a full disk does not take has lost its name
+            error.filename = str(path)
+        raise
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary)

@@ -19,7 +19,7 @@ from rich.tree import Tree
 from parity import __version__
 from parity.common import recipes
 from parity.common.base.ending import exit_code_of
-from parity.common.base.errors import SpecError
+from parity.common.base.errors import ParityError, SpecError
 from parity.common.base.plain import print_document, print_error, print_line
 from parity.common.base.stop import interrupting
 from parity.common.base.terminal import Terminal, styled
@@ -44,7 +44,7 @@ from parity.common.commands import (
 )
 from parity.common.data.plan import BatchPlan
 from parity.common.execution import session
-from parity.common.execution.flags import spelled
+from parity.common.execution.flags import check_flagfile, spelled
 from parity.common.execution.training_cli import choose_spec
 from parity.common.external.scripts.recorded import unwrapped
 from parity.common.parity.baseline import THRESHOLD
@@ -57,6 +57,8 @@ from parity.common.spec.stock import refuse_stock
 from parity.common.study.question import STUDY, read_question
 
 _IDS_SHOWN = 12
+# Of a plan: lines that anyone reads.
+_MOST_SHARES = 1_000_000
 
 
 def main() -> None:
@@ -67,6 +69,7 @@ def main() -> None:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     try:
+        check_flagfile(argv)
         namespace: argparse.Namespace = parser.parse_args(spelled(argv[1:], "-"))
     except flags.Error as error:  # absl's own flags, such as --flagfile
         parser.error(str(error))
@@ -79,7 +82,10 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 class _Parser(argparse_flags.ArgumentParser):
-    """argparse's, whose errors repeat arguments as one line."""
+    """argparse's, whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ParityError.exit_code, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         if message:
@@ -228,6 +234,10 @@ def _plan(options: argparse.Namespace) -> int:
         raise SpecError("--replicas and --steps must be at least 1, --first-step at least 0")
     placed = {"framework": "tensorflow", "strategy": "mirrored", "replicas": options.replicas}
     plan = BatchPlan.of(spec, Placement.parse(placed))
+    if options.steps * options.replicas > _MOST_SHARES:
+        raise SpecError(
+            f"--steps {options.steps}: with {options.replicas} replicas at most {_MOST_SHARES // options.replicas} are printed"
+        )
     if not options.json:
         print_line(
             f"{spec.name}: {plan.samples} samples, global batch {plan.global_batch_size}, {plan.split} over"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from absl import flags
 from pydantic.fields import FieldInfo
 
 from parity.common.base.errors import SpecError
@@ -70,6 +72,15 @@ def spelled(arguments: Iterable[str], mark: str) -> list[str]:
             name = f"--{re.sub('[-_]', mark, name[2:])}"
         found.append(name + equals + value)
     return found
+
+
+def check_flagfile(arguments: Sequence[str]) -> None:
+    """Raise absl's Error for a --flagfile that is no file: of a device absl would wait for the end, which it may not have."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        file = Path(value if equals else following)
+        if name in ("--flagfile", "-flagfile") and not file.is_file():
+            raise flags.Error(f"--flagfile {file}: no such file")
 
 
 def flags_of(placement: Placement, run_options: RunOptions = RunOptions()) -> list[str]:

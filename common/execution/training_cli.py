@@ -26,7 +26,7 @@ from parity.common.base.stop import interrupting, listen
 from parity.common.checkpoint.files import checkpoints_of, step_of
 from parity.common.execution import progress, resume, supervise
 from parity.common.execution.checks import check_run, effective_batch
-from parity.common.execution.flags import choices_of, config_of, fields, spelled, type_of
+from parity.common.execution.flags import check_flagfile, choices_of, config_of, fields, spelled, type_of
 from parity.common.execution.process_context import process_context, starts_ranks
 from parity.common.execution.processes.liveness import OUTER, report_stacks, silence_limit
 from parity.common.execution.worker import require
@@ -72,6 +72,7 @@ def run(framework: Framework) -> None:
 
     def parsed(arguments: list[str]) -> list[str]:
         try:
+            check_flagfile(arguments)
             return list(flags.FLAGS(arguments))
         except flags.Error as error:
             print_error(f"{module}: error: {error}; --help lists all flags")

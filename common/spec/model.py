@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -14,6 +15,8 @@ from parity.common.spec.layers.shifts import mark_shifts
 
 # The largest recipe has some hundred. Of more, each command would be at work for minutes.
 MOST_LAYERS = 20_000
+# The trees that were asked for last, which is done often, with what they are of.
+_TREES: deque[tuple[tuple[LayerSpec, ...], Shape, Node]] = deque(maxlen=4)
 
 
 class ModelSpec(Spec):
@@ -61,9 +64,14 @@ class ModelSpec(Spec):
 
     def tree(self) -> Node:
         """The layers in their places; the root's path is empty."""
-        # Not validated once more: the layers are, and this is asked often.
+        for layers, shape, known in _TREES:
+            if layers is self.layers and shape == self.input_shape:
+                return known
+        # Not validated once more: the layers are.
         root = Sequential.model_construct(layers=self.layers)
-        return mark_shifts(root.node("", self.input_shape))
+        found = mark_shifts(root.node("", self.input_shape))
+        _TREES.append((self.layers, self.input_shape, found))
+        return found
 
     def output_shape(self) -> Shape:
         return self.tree().output_shape

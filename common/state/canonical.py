@@ -150,7 +150,16 @@ def load_state(path: Path, mapped: bool = False) -> State:
         state: State = _mapped(path) if mapped else load_file(path)
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; the run may not have finished") from None
-    except (SafetensorError, OSError, ValueError, TypeError, LookupError, MemoryError) as error:
+    except AttributeError as error:  # of NumPy, which has no eight-bit floats
+        raise RecordError(f"{path}: numbers of type {error.name} are not read") from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        MemoryError,
+    ) as error:
         # It names what it found there, which may be anything.
         why = ascii(str(error))[1:-1]
         raise RecordError(f"{path}: not a whole safetensors file: {why[:200]}") from None

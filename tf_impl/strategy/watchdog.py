@@ -50,7 +50,8 @@ def main(pid: int, rank: int, seconds: int, pipe: int, workers: list[str]) -> No
         message = json.dumps((rank, time.monotonic(), said)).encode()
         os.write(pipe, struct.pack("!i", len(message)) + message)  # as multiprocessing's connections have it
     with contextlib.suppress(OSError):
-        print(said, file=sys.stderr, flush=True)
+        # A rank with a pipe has a log; another's output is what a person reads.
+        print(said if pipe >= 0 else f"parity.tf_impl: error: {said}", file=sys.stderr, flush=True)
     os.kill(pid, signal.SIGKILL)
 
 
