@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -361,6 +362,26 @@ def test_wrong_flags_are_one_line(
     assert said in Cli(tmp_path, capsys).refused("lint", "--keras=a:b", "--torch=a:b", *arguments)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("port", "code"), [("third/r08_vnet3d", 0), ("fifth/t06_segmentation", 1)])
+def test_what_one_layer_does_here_and_another_there_is_no_difference(port: str, code: int) -> None:
+    """A port of which every norm is another layer is equal, and says so; one that is not keeps its differences."""
+    folder = ROOT / "parity_tests" / "ports" / port
+    words = shlex.split(json.loads((folder / "truth.json").read_text())["command"])
+    sides = [f"{flag}={words[words.index(flag) + 1]}" for flag in ("--keras", "--torch", "--data")]
+    done = subprocess.run(
+        [sys.executable, "-m", "parity", "lint", *sides, "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stderr
+    changes = {each["changes"] for each in json.loads(done.stdout)["differences"]}
+    assert ("forward" in changes) == bool(code) and "initial values" in changes
+    assert ("are left out: with equal weights the outputs are" in done.stderr) != bool(code)
+
+
 @pytest.mark.exhaustive
 def test_the_command_tells_by_exit_code_and_in_words(tmp_path: Path) -> None:
     done = lint("--input-shape", "12,12,3")
@@ -380,7 +401,7 @@ def test_the_command_tells_by_exit_code_and_in_words(tmp_path: Path) -> None:
         str(tmp_path / "data.npz"),
     ]
     done = lint(*stock, *optimizers)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1 and "trying both models" in done.stderr
     assert "6 differences of 6 kinds, 1 of layout only, 6 of initial values only" in done.stdout
     assert "in Keras momentum=0.9; in PyTorch momentum=0.01" in done.stdout
     told = json.loads(lint(*stock, *optimizers, "--json").stdout)

@@ -432,7 +432,6 @@ def read_outlines(folder: Path) -> tuple:
 REFUSED = {
     "dropped Between rows.npz": "no masks of ours can replace, drawn in layer lstm, and the frameworks",
     "tanh_mlp Noisy rows.npz": "random numbers that no rate turns off",
-    "tanh_mlp Unmapped rows.npz": "scale (7,)",
     "raises MLP rows.npz": "raised ValueError: no such backbone",
     "infinite TanhMLP rows.npz": "NaN or an infinity in first/kernel",
     "logarithm MLP rows.npz": "outputs are not finite for these samples",
@@ -447,6 +446,13 @@ def test_a_state_that_one_side_keeps_is_a_divergence(parity: Cli) -> None:
     assert code == 1, out + err
     assert "torch's model keeps something of the call before, and the other one does not" in out
     assert "confirmed" in out
+
+
+@pytest.mark.slow
+def test_a_scale_that_one_side_alone_trains_is_a_divergence(parity: Cli) -> None:
+    code, out, err = parity(*pair_of("tanh_mlp", "Unmapped", ROWS), "--out", "out")
+    assert code == 1, out + err
+    assert "(none) <-> scale (rule constant(1; 7)): one side alone has this tensor" in out
 
 
 @pytest.mark.parametrize("case", some(REFUSED, SOME_REFUSED))

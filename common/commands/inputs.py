@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,22 @@ def add_input_flags(command: Any, required: bool) -> None:
         metavar="NAME[,NAME...]",
         help="its arrays that are inputs [all but y, targets, labels]",
     )
+    command.add_argument("--targets", default="", metavar="NAME[,NAME...]", help="its arrays that are none")
 
 
-def inputs_of(
-    options: argparse.Namespace, rows: int, drawn: Callable[[tuple[int, ...], type], Array]
-) -> Arrays | None:
+def inputs_of(options: argparse.Namespace, rows: int) -> Arrays | None:
     """Inputs (rows, ...) by name as the flags say; None where they say nothing.
 
     Args:
         options: with `input_shape`, `data` and `inputs`.
-        rows: samples; fewer where the file has fewer.
-        drawn: makes an array of a shape (rows, ...), of np.int64 or np.float32, where only shapes are given.
+        rows: samples; fewer where the file has fewer. They are drawn where only shapes are given.
 
     Raises:
         SpecError: a shape that is none, or a file that cannot be read.
     """
     if options.data is not None:
-        return rows_of(options.data, rows, tuple(filter(None, options.inputs.split(","))))
+        inputs, targets = (tuple(filter(None, text.split(","))) for text in (options.inputs, options.targets))
+        return rows_of(options.data, rows, inputs, targets)
     if not options.input_shape:
         return None
     found: Arrays = {}
@@ -66,8 +65,12 @@ def inputs_of(
     return found
 
 
-def rows_of(path: Path, rows: int, names: Sequence[str] = ()) -> Arrays:
-    """The first rows of named arrays of samples, of all but targets without names; raises SpecError where there are none."""
+def rows_of(path: Path, rows: int, names: Sequence[str] = (), others: Sequence[str] = ()) -> Arrays:
+    """The first rows of named arrays of samples, whole numbers as int64; without names of all but targets and `others`.
+
+    Raises:
+        SpecError: there are none.
+    """
     try:
         if is_other(path):
             path = as_npz(path, rows)
@@ -77,10 +80,26 @@ def rows_of(path: Path, rows: int, names: Sequence[str] = ()) -> Arrays:
                 raise SpecError(
                     f"--data {path}: has no array {lacking[0]!r}; it has {', '.join(archive.files)}"
                 )
-            chosen = names or [name for name in archive.files if name not in TARGETS]
+            chosen = names or [name for name in archive.files if name not in (*TARGETS, *others)]
             found = {name: archive[name][:rows] for name in chosen}
     except (OSError, ValueError, EOFError, KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
         raise SpecError(f"--data {path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     if not found:
-        raise SpecError(f"--data {path}: has no array but targets ({', '.join(TARGETS)})")
-    return found
+        raise SpecError(f"--data {path}: has no array but targets ({', '.join((*TARGETS, *others))})")
+    return {
+        name: array.astype(np.int64) if array.dtype.kind in "iu" else array for name, array in found.items()
+    }
+
+
+def drawn(shape: tuple[int, ...], dtype: type) -> Array:
+    """Random numbers; whole ones are 0 or 1, which a vocabulary of any size has."""
+    random = np.random.default_rng(0)
+    return random.integers(0, 2, shape) if dtype is np.int64 else random.normal(size=shape).astype(dtype)
+
+
+def doubled(inputs: Arrays) -> Arrays:
+    """Inputs for models in float64."""
+    return {
+        name: array.astype(np.int64 if array.dtype.kind in "biu" else np.float64)
+        for name, array in inputs.items()
+    }

@@ -11,23 +11,27 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
+from parity.common.base.errors import ExternalModelError
 from parity.common.base.plain import print_document
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags
-from parity.common.commands.inputs import add_input_flags, inputs_of
+from parity.common.commands.inputs import add_input_flags, doubled, inputs_of
 from parity.common.external.lint.lint import MAPPED_AWAY, Audit, Difference, Unread, audit
 from parity.common.external.lint.settings import ROWS, said
-from parity.common.external.mapping.models import traced
+from parity.common.external.mapping.models import map_models, trace_models, traced
+from parity.common.external.mapping.trial import AGREES
+from parity.common.external.mapping.verification import outputs_apart
 from parity.common.external.pairs.points import paired_layers
+from parity.common.external.pairs.suspects import with_effect
 from parity.common.external.process.pass_result import Arrays
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.report.terminal import table_console
 from parity.common.spec.external.mapping import read_mapping
 from parity.common.spec.external.outline import Outline
 from parity.common.spec.external.target import Target
+from parity.common.spec.strategies import Framework
 
 # Rows of a file that are looked at: shapes matter, numbers do not.
 _ROWS = 2
@@ -56,20 +60,25 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what differs; 1 where anything does but layouts and initial values."""
-    targets = {"tensorflow": Target.of(options.keras), "torch": Target.of(options.torch)}
+    targets: dict[Framework, Target] = {
+        "tensorflow": Target.of(options.keras),
+        "torch": Target.of(options.torch),
+    }
     optimizers = {"tensorflow": options.keras_optimizer, "torch": options.torch_optimizer}
     for name in filter(None, optimizers.values()):
         Target.of(name)
-    inputs = inputs_of(options, _ROWS, np.zeros)
+    inputs = inputs_of(options, _ROWS)
     mapping = None if options.mapping is None else read_mapping(options.mapping)
     with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
         began = []
-        for framework in ("tensorflow", "torch"):
+        for framework in targets:
             # In float32: as the user trains, and initial values are the same numbers.
             worker = stack.enter_context(ExternalWorker(framework, targets[framework], precision="float32"))
             began.append(threads.submit(_outline, worker, inputs, optimizers[framework]))
         keras, torch = [each.result() for each in began]
     found = audit(keras, torch, None if mapping is None else paired_layers(keras, torch, mapping))
+    if inputs is not None and any(one.changes == "forward" for one in found.differences):
+        found = _tried(found, targets, inputs, options.mapping)
     if options.json:
         print_document(
             json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1) + "\n"
@@ -77,6 +86,35 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(found, keras, torch, inputs is not None)
     return 1 if found.differ else 0
+
+
+def _tried(found: Audit, targets: dict[Framework, Target], inputs: Arrays, mapping: Path | None) -> Audit:
+    """Without what is set or called otherwise while both models compute the same: what one layer does here another does there."""
+    console = Terminal(stderr=True)
+    console.tell(
+        "some settings change what is computed: trying both models with equal weights, in float64", "dim"
+    )
+    try:
+        with (
+            ExternalWorker("tensorflow", targets["tensorflow"]) as keras,
+            ExternalWorker("torch", targets["torch"]) as torch,
+        ):
+            models = trace_models(keras, torch, doubled(inputs))
+            mapped = map_models(models, mapping)
+            if mapped.unmapped.keras or mapped.unmapped.torch:
+                return found
+            apart = outputs_apart(mapped, keras, torch, *models.inputs)
+    except ExternalModelError as error:
+        console.tell(f"they could not be tried: {error}", "dim")
+        return found
+    if apart > AGREES:
+        return found
+    kept = with_effect(found.differences, mapped)
+    console.tell(
+        f"{len(found.differences) - len(kept)} of them are left out: with equal weights the outputs are {apart:.1g} apart",
+        "dim",
+    )
+    return found.model_copy(update={"differences": tuple(kept)})
 
 
 def _outline(worker: ExternalWorker, inputs: Arrays | None, optimizer: str | None) -> Outline:

@@ -6,15 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from parity.common.base.errors import RecordError
 from parity.common.base.terminal import Terminal
 from parity.common.commands import add_command, add_model_flags
-from parity.common.commands.inputs import add_input_flags, inputs_of
+from parity.common.commands.inputs import add_input_flags, doubled, inputs_of
 from parity.common.execution.worker import require
 from parity.common.external.mapping.models import check_mapped, doubts_of, map_models, trace_models
-from parity.common.external.process.pass_result import Array
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.spec.external.mapping import write_mapping
 from parity.common.spec.external.target import Target
@@ -48,12 +45,9 @@ def run(options: argparse.Namespace) -> int:
     keras, torch, out = Target.of(options.keras), Target.of(options.torch), options.out
     if out.exists() and not options.overwrite and out != options.mapping:
         raise RecordError(f"{out} is there already; name another file with --out, or add --overwrite")
-    inputs = inputs_of(options, _ROWS, _drawn)
+    inputs = inputs_of(options, _ROWS)
     assert inputs is not None
-    inputs = {
-        name: array.astype(np.int64 if array.dtype.kind in "biu" else np.float64)
-        for name, array in inputs.items()
-    }
+    inputs = doubled(inputs)
     for framework in ("tensorflow", "torch"):
         require(framework)
     with ExternalWorker("tensorflow", keras) as ours, ExternalWorker("torch", torch) as theirs:
@@ -71,9 +65,3 @@ def run(options: argparse.Namespace) -> int:
     )
     check_mapped(mapping, models.outlines, out)
     return 3 if mapping.doubtful else 0
-
-
-def _drawn(shape: tuple[int, ...], dtype: type) -> Array:
-    """Random numbers; whole ones are 0 or 1, which a vocabulary of any size has."""
-    random = np.random.default_rng(0)
-    return random.integers(0, 2, shape) if dtype is np.int64 else random.normal(size=shape)

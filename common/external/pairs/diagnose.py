@@ -32,7 +32,7 @@ from parity.common.external.pairs.explain import explained
 from parity.common.external.pairs.forward import ForwardSearch
 from parity.common.external.pairs.grouping import grouped
 from parity.common.external.pairs.search import STEP, Search, finding_of
-from parity.common.external.pairs.sharing import unequal_tensors, unshared_layer
+from parity.common.external.pairs.sharing import one_side_alone, unequal_tensors, unshared_layer
 from parity.common.external.pairs.structure import CAUSE, lines_of, structural_causes
 from parity.common.external.pairs.unused import by_unused
 from parity.common.external.pairs.updates import Updates, update_findings
@@ -164,7 +164,7 @@ class PairSource(core.ObservationSource):
             self.as_trained += updates.tensors
             self.notes += updates.notes
         findings += update_findings(self.bench, updates)
-        if when is not None or findings or taken_apart(self.bench):
+        if when is not None or findings or taken_apart(self.bench) or one_side_alone(self.bench):
             findings += unequal_tensors(self.bench)
         findings = grouped(findings)
         if when is not None and not findings:

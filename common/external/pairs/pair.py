@@ -50,8 +50,8 @@ from parity.common.external.pairs.setup import (
     spec_of,
     unshared,
 )
-from parity.common.external.pairs.sharing import kept_state
-from parity.common.external.pairs.suspects import suspects_of
+from parity.common.external.pairs.sharing import kept_state, one_side_alone
+from parity.common.external.pairs.suspects import suspects_of, with_effect
 from parity.common.external.pairs.updates import Updates, constrained_apart, settled_updates
 from parity.common.external.pairs.updates import spec_of as optimizer_spec
 from parity.common.external.process.worker import ExternalWorker
@@ -197,12 +197,13 @@ class _Flow:
         if self.unshared is not None:
             return Outcome(opened.outlines, None, self._without_sharing(self.unshared))
         self.suspects = suspects_of(opened.outlines, mapping)
-        self._show()
-        self.updates = self._updates()
         if self.bench.rounded_constants is not None:
             self._tell(self.bench.rounded_constants)
+        alike = self._forward()
+        self._show(alike)
+        self.updates = self._updates()
         penalized = bool(self.bench.penalty) and not self.bench.decayed
-        alike = self._forward() and not penalized and not taken_apart(self.bench)
+        alike = alike and not penalized and not taken_apart(self.bench) and not one_side_alone(self.bench)
         alike = alike and not self.bench.frozen and not constrained_apart(self.bench, self.updates)
         alike = alike and self._loss()
         if not alike or self.bench.decayed or (self.updates is not None and self.updates.findings):
@@ -268,9 +269,10 @@ class _Flow:
         self.bench.unshared = replace(found, agrees=self._forward())
         return self._diagnosed(None)
 
-    def _show(self) -> None:
-        """What lint says, but of initial values, which are copied, and of layouts, which are mapped."""
-        shown = [one for one in self.suspects if one.changes not in MAPPED_AWAY]
+    def _show(self, agree: bool) -> None:
+        """What lint says, but of initial values, which are copied, and of layouts, which are mapped; `agree`: whether the outputs do."""
+        suspects = with_effect(self.suspects, self.bench.mapping) if agree else self.suspects
+        shown = [one for one in suspects if one.changes not in MAPPED_AWAY]
         self._tell(f"lint: {len(shown) or 'no'} setting{'' if len(shown) == 1 else 's'} differ")
         self._list(said_of(shown), "; 'parity lint' lists them")
 

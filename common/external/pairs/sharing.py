@@ -108,3 +108,9 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         )
         name = f"update/{first}"
         yield finding_of("update", [TensorComparison(name, None, math.inf, limits.LIVE_FLOAT64)], why=why)
+
+
+def one_side_alone(bench: Bench) -> bool:
+    """Whether one side trains a tensor that the other one has not."""
+    causes = (found.explanation.cause for found in unequal_tensors(bench) if found.explanation is not None)
+    return "rule:constant" in causes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parity.common.external.lint.lint import Difference, lint
 from parity.common.external.pairs.points import paired_layers
 from parity.common.spec.external.mapping import Mapping
@@ -27,3 +29,12 @@ def suspects_of(outlines: tuple[Outline, Outline], mapping: Mapping) -> list[Dif
         return bool(more) and all(more)
 
     return [found for found in lint(*outlines, paired_layers(*outlines, mapping)) if not is_elsewhere(found)]
+
+
+def with_effect(differences: Sequence[Difference], mapping: Mapping) -> list[Difference]:
+    """Of two models whose outputs agree those differences that may still count: what one layer does here, another does there.
+
+    All of them where a tensor of one side alone has a value that changes nothing yet.
+    """
+    alone = not all(pair.keras and pair.torch for pair in mapping.tensors)
+    return [one for one in differences if alone or one.changes != "forward"]
