@@ -168,7 +168,11 @@ _UNKEYED = (keras.layers.AlphaDropout, keras.layers.GaussianDropout, keras.layer
 
 def _rates(layer: keras.Layer, keyed: bool) -> list[str]:
     """The attributes by which a layer changes what it computes in training at random, where it is given no masks."""
-    if keyed and not isinstance(layer, _UNKEYED):
+    from parity.tf_impl.external.settings import draws
+
+    # Only here, as in `build`.
+
+    if (keyed and not isinstance(layer, _UNKEYED)) or not draws(layer):
         return []
     named = ("rate", "dropout", "recurrent_dropout", "_dropout", "stddev")
     # A recurrent layer only shows its cell's rates; the cell is a layer, too.

@@ -20,7 +20,7 @@ BY_USE = "told from the others by the order in which a pass uses them"
 # What a tensor that one side lacks must be to change nothing.
 NEUTRAL = {"shift": 0, "main": 1}
 # How many layers one may stand for.
-_MOST_FUSED = 4
+_MOST_FUSED = 8
 
 
 def fused(
@@ -368,36 +368,100 @@ def by_shape(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -
 
 def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
     """Kernels of one side that are one of the other's, side by side along its inputs: of a layer that is given several tensors
-    joined there, and of as many layers whose outputs are added up here.
+    joined there, and of as many layers whose outputs are added up here. One of them may be a vector: of one input, or of one output.
 
     Args:
         keras, torch: groups without a counterpart.
     """
-    left = [
-        [part.info for group in side for part in group.parts.values() if len(part.info.shape) > 1]
-        for side in (keras, torch)
-    ]
+    left = [[part.info for group in side for part in group.parts.values()] for side in (keras, torch)]
     pairs = list[Pair]()
     for one, several in ((0, 1), (1, 0)):
-        for whole in left[one]:
-            inputs, *rest = _kernel(whole, one)
-            fitting = [info for info in left[several] if _kernel(info, several)[1:] == tuple(rest)]
-            for run in _runs_of(fitting):
-                sizes = [_kernel(info, several)[0] for info in run]
-                if sum(sizes) == inputs:
+        for whole in (info for info in left[one] if len(info.shape) > 1):
+            for run in _runs_of([info for info in left[several] if info.trainable]):
+                rule = _along_inputs(whole, run, one)
+                if rule:
                     left[several] = [info for info in left[several] if info not in run]
                     names = (whole.name,), tuple(info.name for info in run)
                     pairs.append(
                         Pair(
                             keras=names[one],
                             torch=names[several],
-                            rule=f"... i o -> o i ...; i={'+'.join(map(str, sizes))}",
+                            rule=rule,
                             source="order",
                             doubt=f"{len(run)} kernels in one along its inputs, by shapes and order",
                         )
                     )
                     break
     return pairs
+
+
+def _along_inputs(whole: TensorInfo, run: Sequence[TensorInfo], side: int) -> str:
+    """The rule by which kernels are one of Keras's (side 0) or of torch's along its inputs; '' where they are not."""
+    inputs, outputs, rest = _kernel(whole, side)
+    sizes = list[str]()
+    for info in run:
+        bare = len(info.shape) < 2
+        if bare and set(rest) <= {1} and 1 in (outputs, *_vector(info, outputs)):
+            sizes.append(f"{info.shape[0] if outputs == 1 else 1}!")
+        elif not bare and _kernel(info, 1 - side)[1:] == (outputs, rest):
+            sizes.append(str(_kernel(info, 1 - side)[0]))
+        else:
+            return ""
+    if sum(int(size.rstrip("!")) for size in sizes) != inputs or all(size.endswith("!") for size in sizes):
+        return ""
+    return f"... i o -> o i ...; i={'+'.join(sizes)}"
+
+
+def _vector(info: TensorInfo, outputs: int) -> tuple[int, ...]:
+    """(1,) of a vector with a number for each output: the kernel of one input."""
+    return (1,) if info.shape == (outputs,) else ()
+
+
+def side_by_side(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
+    """Tensors of one side, which follow each other, that are one of the other's in the same layout: tables along their columns,
+    or several of one shape along an axis of their own.
+
+    Args:
+        keras, torch: groups without a counterpart.
+    """
+    left = [
+        [part.info for group in side for part in group.parts.values() if part.info.trainable]
+        for side in (keras, torch)
+    ]
+    pairs = list[Pair]()
+    for one, several in ((1, 0), (0, 1)):
+        for whole in left[one]:
+            tables = [info for info in left[several] if info.shape[:-1] == whole.shape[:-1]]
+            alike = [info for info in left[several] if len(info.shape) == len(whole.shape) - 1]
+            for run in itertools.chain(_runs_of(tables), _runs_of(alike)):
+                sides = _beside([info.shape for info in run], whole.shape)
+                if sides is None:
+                    continue
+                left[several] = [info for info in left[several] if info not in run]
+                names = (whole.name,), tuple(info.name for info in run)
+                rule = " -> ".join(sides[:2] if several == 0 else sides[1::-1]) + sides[2]
+                doubt = f"{len(run)} tensors in one, by shapes and order"
+                pairs.append(
+                    Pair(keras=names[one], torch=names[several], rule=rule, source="order", doubt=doubt)
+                )
+                break
+    return pairs
+
+
+def _beside(parts: Sequence[Shape], whole: Shape) -> tuple[str, str, str] | None:
+    """The axes of parts, those of the whole, and sizes that no shape tells, as a pattern has them; None where they do not fit."""
+    names = [chr(ord("a") + axis) for axis in range(len(whole))]
+    axes = " ".join(names)
+    if len(whole) > 1 and all(part[:-1] == whole[:-1] for part in parts):
+        sizes = [part[-1] for part in parts]
+        if sum(sizes) == whole[-1]:
+            return axes, axes, f"; {names[-1]}={'+'.join(map(str, sizes))}"
+    if len(whole) > 1 and len(set(parts)) == 1:
+        for axis in range(len(whole)):
+            if whole[axis] == len(parts) and (*whole[:axis], *whole[axis + 1 :]) == parts[0]:
+                rest = names[:-1]
+                return " ".join(["n", *rest]), " ".join([*rest[:axis], "n", *rest[axis:]]), ""
+    return None
 
 
 def _kernel(info: TensorInfo, side: int) -> tuple[int, int, Shape]:

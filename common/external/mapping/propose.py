@@ -26,6 +26,7 @@ from parity.common.external.mapping.left_over import (
     fused,
     norms_alone,
     rows,
+    side_by_side,
     stacked,
     untied,
 )
@@ -182,6 +183,7 @@ def _proposed(
     tensors += by_shape(*groups(tensors))
     tensors += by_inputs(*groups(tensors))
     tensors += by_use(*groups(tensors), (keras.used, torch.used))
+    tensors += side_by_side(*groups(tensors))
     tensors += norms_alone(*groups(tensors))
     tied, unmapped = {}, {}
     for side, outline in outlines.items():

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from parity.common.external.mapping.candidate_rules import arrangements, distinct, fits
-from parity.common.spec.external.mapping import Pair
+from parity.common.spec.external.mapping import ALSO_FITS, Pair
 from parity.common.spec.external.outline import LayerInfo, Outline
 from parity.common.spec.external.patterns import Shape
 
 # Tried at most, for one group of layers; simple changes come first.
 _LIMIT = 240
-_ORDERS = 24
-_MOST_JOINED = 4
+_ORDERS = 120
+_MOST_JOINED = 5
 _HEADS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _KNOWN = ("conv", "lstm", "gru", "simple_rnn")
 _SLOTS = ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
-_SIZES = re.compile(r"\d+(\+\d+)+")
+_SIZES = re.compile(r"\d+!?(\+\d+!?)+")
 _BRACKET = re.compile(r"\(([a-z ]+)\)")
 
 
@@ -63,7 +63,11 @@ class Variants:
 
     def _fitting(self, pair: Pair) -> tuple[str, ...]:
         ours, theirs = self._of(0, pair.keras), self._of(1, pair.torch)
-        if not len(ours) == len(theirs) == 1 or max(len(ours[0]), len(theirs[0])) < 2 or self._is_known(pair):
+        if (
+            not len(ours) == len(theirs) == 1
+            or max(len(ours[0]), len(theirs[0])) < 2
+            or (self._is_known(pair) and ALSO_FITS not in (pair.doubt or ""))
+        ):
             return (pair.rule,)
         flats = [
             f"flatten({','.join(map(str, flat))})"

@@ -46,6 +46,7 @@ from parity.common.external.pairs.setup import (
     copy_weights,
     doubtful_losses,
     open_pair,
+    own_statistics,
     settle_targets,
     spec_of,
     unshared,
@@ -358,7 +359,13 @@ class _Flow:
     def _placements(self, spec: TrainSpec) -> list[RunConfig]:
         replicas = self.way.replicas
         texts = [f"tensorflow:mirrored:{replicas}", f"torch:ddp:{replicas}"]
-        if replicas == 1:
+        own = own_statistics(self.asked, self.bench) if replicas > 1 else []
+        if own:
+            self._tell(
+                f"a pass in training writes {own[0]}{f' and {len(own) - 1} more' if len(own) > 1 else ''} by its samples, which"
+                " replicas put together in no way that the models say: trained on one replica only"
+            )
+        if replicas == 1 or own:
             texts = ["tensorflow:mirrored:1", "torch:single:1"]
         elif spec.per_replica_statistics:
             self._tell(

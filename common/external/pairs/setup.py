@@ -27,7 +27,7 @@ from parity.common.external.pairs.objectives import Objective, TargetForm, sides
 from parity.common.external.pairs.request import PairRequest, Samples
 from parity.common.external.process.layouts import to_torch_input
 from parity.common.external.process.objective import BatchLoss, step_of
-from parity.common.external.process.pass_result import Arrays, PassResult
+from parity.common.external.process.pass_result import Arrays, PassResult, same
 from parity.common.external.process.worker import ExternalWorker
 from parity.common.parity.deviation import tensor_deviation
 from parity.common.spec import TrainSpec
@@ -436,6 +436,23 @@ def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> 
         )
         null |= {name: why for name, why in rounded.items() if name in exact}
     return null
+
+
+def own_statistics(asked: PairRequest, bench: Bench) -> list[str]:
+    """Buffers of Keras's model that a pass in training writes by its samples, of layers that are no batch norms."""
+    kinds = {info.path: info.kind for info in bench.outlines[0].layers}
+    norms = {info.name for info in bench.outlines[0].tensors if kinds.get(info.layer) == "batch_norm"}
+    mapped = {name for pair in bench.mapping.tensors if pair.torch for name in pair.keras}
+    written = {
+        name: value
+        for name, value in bench.reference(training=True).buffers.items()
+        if name in mapped - norms and value.dtype.kind == "f"
+    }
+    found = set[str]()
+    for given, part in _subsets(asked, bench) if written else ():
+        others = taken(bench.keras, given, part, training=True, taps=False).buffers
+        found |= {name for name, value in written.items() if not same(value, others.get(name, value))}
+    return [name for name in written if name in found]
 
 
 def _subsets(asked: PairRequest, bench: Bench, side: int = 0) -> Iterator[tuple[Arrays, BatchLoss]]:

@@ -5,7 +5,8 @@ Axes in brackets are one axis of the array, the last name changing fastest; '1' 
 number of axes. Sizes that the shapes of one side do not tell are written behind: '(h w c) o -> o (c h w); h=7 w=7'.
 Where a side has several tensors, an axis `n` at its front counts them: 'n d h k -> (n h k) d; h=12' joins the
 three kernels of an attention; or sizes with plus signs say along which axis they are joined: 'd h k -> (h k) d;
-h=8+2+2'. Every pattern is a bijection.
+h=8+2+2'. Behind a size '!' says that this tensor is written without its axes of size one: 'i o -> o i; i=10+1!'.
+Every pattern is a bijection.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _AXES_LIMIT = 16
 _LIST_AXIS = "n"
 _ANY = "..."
 _TOKEN = re.compile(r"\s*(\.\.\.|[()]|1(?![0-9])|[a-z_]+)")
-_SIZE = re.compile(r"([a-z_]+)=([1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})*)")
+_SIZE = re.compile(r"([a-z_]+)=([1-9][0-9]{0,8}!?(?:\+[1-9][0-9]{0,8}!?)*)")
 
 
 class Rule:
@@ -69,7 +70,7 @@ class Rearranged(Rule):
     """A pattern, and for gates the order in which torch has them.
 
     sizes: of axes that one side's shapes do not tell. parts: the axis along which several tensors of a side are
-    joined, and the sizes of each. order: of one axis, torch's order by Keras's index; its own inverse.
+    joined, and the sizes of each. bare: which of these lack their axes of size one. order: of one axis, torch's order by Keras's index; its own inverse.
     """
 
     text: str
@@ -78,6 +79,7 @@ class Rearranged(Rule):
     sizes: Mapping[str, int]
     parts: tuple[str, tuple[int, ...]] | None = None
     order: tuple[str, tuple[int, ...]] | None = None
+    bare: frozenset[int] = frozenset()
 
     def to_torch(self, arrays: Sequence[Array], count: int) -> list[Array]:
         return self._arrays(self.keras, self.torch, arrays, count)
@@ -137,9 +139,12 @@ class Rearranged(Rule):
                 self._split(number)
         if self.parts is not None:
             flat[self.parts[0]] = sum(self.parts[1])
+        joined = len(shapes) > 1 and not listed and self.parts is not None
         for index, shape in enumerate(shapes):
+            if joined and index in self.bare:
+                continue
             own = dict(flat)
-            if len(shapes) > 1 and not listed and self.parts is not None:
+            if joined and self.parts is not None:
                 own[self.parts[0]] = self.parts[1][index]
             self._measure(source[listed:], shape, own)
             if self.parts is not None:
@@ -147,6 +152,10 @@ class Rearranged(Rule):
             if any(flat.get(name, size) != size for name, size in own.items()):
                 raise ExternalModelError(f"rule {self.text!r} does not fit: shapes {list(shapes)} differ")
             flat = own
+        for index in self.bare if joined else ():
+            # Of the other ones its shape is known.
+            if self._grouped(source, flat, len(shapes), index)[1] != tuple(shapes[index]):
+                raise ExternalModelError(f"rule {self.text!r} does not fit shape {shapes[index]}")
         return flat
 
     def _measure(self, side: Side, shape: Shape, known: dict[str, int]) -> None:
@@ -191,7 +200,10 @@ class Rearranged(Rule):
         if count > 1 and not listed:
             axis, parts = self._split(count)
             sizes[axis] = parts[index]
-        return axes, tuple(math.prod(sizes[name] for name in group) for group in groups[listed:])
+        shape = tuple(math.prod(sizes[name] for name in group) for group in groups[listed:])
+        if count > 1 and not listed and index in self.bare:
+            shape = tuple(size for size in shape if size != 1)
+        return axes, shape
 
     def _listed(self, side: Side, count: int) -> bool:
         return count > 1 and side[:1] == ((_LIST_AXIS,),)
@@ -228,20 +240,25 @@ def pattern(text: str, body: str, order: tuple[str, tuple[int, ...]] | None = No
         raise ExternalModelError(f"rule {text!r} has {odd[0]!r} on one side alone")
     sizes: dict[str, int] = {}
     parts: tuple[str, tuple[int, ...]] | None = None
+    bare: frozenset[int] = frozenset()
     for part in sizes_text.replace(",", " ").split():
         match = _SIZE.fullmatch(part)
         if match is None or match[1] not in names[0] or match[1] in sizes:
             raise ExternalModelError(
                 f"rule {text!r}: a size is written as {(names[0] or ['a'])[-1]}=12, received {part[:40]!r}"
             )
-        given = tuple(int(size) for size in match[2].split("+"))
+        texts = match[2].split("+")
+        given = tuple(int(size.rstrip("!")) for size in texts)
+        marked = frozenset(place for place, size in enumerate(texts) if size.endswith("!"))
+        if len(marked) == len(texts):
+            raise ExternalModelError(f"rule {text!r}: one tensor at least has all its axes, without '!'")
         if len(given) == 1:
             sizes[match[1]] = given[0]
         elif parts is None:
-            parts = match[1], given
+            parts, bare = (match[1], given), marked
         else:
             raise ExternalModelError(f"rule {text!r} joins tensors along two axes")
-    return Rearranged(text, keras, torch, sizes, parts, order)
+    return Rearranged(text, keras, torch, sizes, parts, order, bare)
 
 
 def _side(text: str, part: str) -> Side:
