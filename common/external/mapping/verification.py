@@ -25,7 +25,7 @@ from parity.common.spec.external.mapping import Mapping, Pair
 # Another eps or another gelu is less than this, and a wrong tensor is more.
 WRONG = 1e-2
 # Combinations tried of what pairs of one rule could also be.
-_ALIKE, _SECONDS_ALIKE = 200, 15.0
+_ALIKE, _SECONDS_ALIKE = 300, 15.0
 # How many times closer the right one of several has to be.
 _CLEARLY = 30.0
 _ROUNDS = 8
@@ -157,9 +157,10 @@ class _Search:
         self._at_once(choices)
 
     def _orders_at_once(self) -> None:
-        """Try doubtful components of one signature in other orders, of several sets at once, those of siblings first: where no
+        """Try what lies in one tensor in other orders, then doubtful components of one signature, those of siblings first: where no
         layer between them is seen alike, only the outputs tell, and only once all are right.
         """
+        self._at_once([self._joined(place) for place in range(len(self.parts)) if not self.is_fixed(place)])
         for sets in (self._siblings(), self._exchangeable()):
             choices: list[list[dict[int, Pair]]] = []
             for members in sets:
@@ -169,6 +170,13 @@ class _Search:
                 orders = (self._repaired(self.pairs, partner) for partner in _orders(members))
                 choices.append([{index: pairs[index] for index in indices} for pairs in orders])
             self._at_once(choices)
+
+    def _joined(self, place: int) -> list[dict[int, Pair]]:
+        """What a component could also be of which one side has several tensors in one: kernel and bias in another order."""
+        indices = self.parts[place].pairs
+        if all(len(self.pairs[index].keras) == len(self.pairs[index].torch) for index in indices):
+            return []
+        return [dict(zip(indices, changed, strict=True)) for changed in self._variants(place)]
 
     def _at_once(self, choices: Sequence[Sequence[dict[int, Pair]]]) -> None:
         """Take the first of the combinations of choices with which the outputs agree; the fewest changes come first."""
