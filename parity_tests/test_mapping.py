@@ -428,11 +428,11 @@ def test_what_has_no_counterpart_is_listed():
 
 def test_a_fused_layer_that_fits_one_alone_takes_no_partner_away():
     # 'last' could be 'a' by its shape; then nothing is 'b'.
-    torch = [("a", 8, 8), ("b", 8, 11)]
-    keras = [*((f"a{number}", 8, 2) for number in range(4)), ("b1", 8, 3), ("last", 8, 8)]
+    torch = [("a", 8, 10), ("b", 8, 13)]
+    keras = [*((f"a{number}", 8, 2) for number in range(5)), ("b1", 8, 3), ("last", 8, 10)]
     mapping = propose(*sides(keras, torch))
     assert not mapping.unmapped.torch and not mapping.unmapped.keras
-    assert {pair.torch[0] for pair in mapping.tensors if len(pair.keras) == 4} == {"a.weight", "a.bias"}
+    assert {pair.torch[0] for pair in mapping.tensors if len(pair.keras) == 5} == {"a.weight", "a.bias"}
     # Without what could be fused it is its partner.
     assert partners(propose(*sides(keras[-1:], torch[:1])))["last/kernel"] == "a.weight"
 
@@ -534,6 +534,21 @@ def test_kernels_may_be_one_side_by_side(inputs, rule):
         mapping = propose(*sides(ours, theirs))
         found = [pair.rule for pair in mapping.tensors if len(pair.keras) + len(pair.torch) == 3]
         assert found == ([rule] if rule else [])
+
+
+def test_a_vector_may_stand_among_kernels_and_tables_side_by_side():
+    """Similarity by three products in place of one of all pairs; a column beside a table; two tables in a third axis."""
+    tables = [
+        (name, "", {"t": ("t", shape)})
+        for name, shape in (("p", (9, 4)), ("r", (3, 6)), ("q", (9, 1)), ("s", (3, 6)))
+    ]
+    keras = outline("tensorflow", ("all", "dense", {"kernel": ("kernel", (30, 1))}), *tables)
+    parts = {"u": ("u", (1, 10)), "v": ("v", (1, 10)), "w": ("w", (10,))}
+    torch = outline(
+        "torch", ("similarity", "", parts), ("whole", "", {"a": ("a", (9, 5)), "b": ("b", (3, 2, 6))})
+    )
+    found = {pair.rule for pair in propose(keras, torch).tensors if len(pair.keras) + len(pair.torch) > 2}
+    assert found == {"... i o -> o i ...; i=10+10+10!", "a b -> a b; b=4+1", "n a b -> a n b"}
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -15,8 +15,9 @@ import pytest
 from parity.common.base.errors import ExternalModelError, SpecError
 from parity.common.diagnosis.result import Diagnosis
 from parity.common.external.lint.lint import lint
+from parity.common.external.mapping.components import deviation, relative
 from parity.common.external.mapping.models import map_models
-from parity.common.external.pairs.bench import Bench, LoadedPair
+from parity.common.external.pairs.bench import Bench, LoadedPair, compared
 from parity.common.external.pairs.diagnose import diagnose_pair
 from parity.common.external.pairs.objectives import parsed_loss
 from parity.common.external.pairs.pair import both
@@ -188,6 +189,17 @@ def test_what_only_one_side_connects_is_between_two_points(live: Live) -> None:
     bench = live.bench()
     segments = {s.point.name: s for s in segments_of(bench.outlines, bench.points) if s.point is not None}
     assert segments["square/before_activation"].keras == {"hidden/activation", "square"}
+
+
+def test_masked_scores_hide_no_difference_of_the_others() -> None:
+    """Beside -1e9 a difference of 1e-4 is 1e-13 of the largest."""
+    due = np.array([[0.5, -1e9, 0.25], [-1e9, 1.0, -1e9 + 0.125]])
+    off = due + np.array([[1e-4, 0, 0], [0, 0, 0]])
+    assert not compared("forward/output", due, off).agrees
+    assert compared("forward/output", due, due * (1 + 1e-12)).agrees
+    assert deviation(due, off) == pytest.approx(1e-4) and relative(due, off) < 1e-12
+    # What is large and small without a gap is one scale.
+    assert compared("forward/output", np.geomspace(1e-9, 1e9, 40), np.geomspace(1e-9, 1e9, 40) + 1e-2).agrees
 
 
 def test_gradients_of_rounding_are_told_from_small_ones() -> None:

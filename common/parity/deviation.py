@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,8 @@ from parity.common.state.canonical import State
 
 Curve = NDArray[np.float64]
 
+# A number that masks is at least this, and so many times larger than all others.
+_MASK, _MASKED = 1e4, 1e3
 # The columns that a recorded script may not leave out.
 ALWAYS_RECORDED = ("loss_sum", "count")
 
@@ -50,6 +54,19 @@ def recorded_rows(name: str, record: RunRecord) -> NDArray[np.bool_]:
         return np.ones(len(record.steps), np.bool_)
     found: NDArray[np.bool_] = ~np.isnan(record.columns[name])
     return found
+
+
+def unmasked(values: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Where the numbers of an array are that holds others a thousand times larger, as masked scores of -1e9 are; else None.
+
+    Beside such ones a difference of all others looks like rounding.
+    """
+    sizes = np.abs(np.asarray(values, np.float64))
+    largest = sizes.max(initial=0.0)
+    if not np.isfinite(largest) or largest < _MASK:
+        return None
+    found: NDArray[np.bool_] = sizes < largest / 2
+    return found if found.any() and largest > _MASKED * sizes[found].max() > 0 else None
 
 
 def tensor_deviation(

@@ -14,6 +14,7 @@ import numpy as np
 from parity.common.external.mapping.graphs import connected
 from parity.common.external.process.layouts import back, fitting
 from parity.common.external.process.pass_result import Array, Arrays
+from parity.common.parity.deviation import unmasked
 from parity.common.spec.external.mapping import Pair
 from parity.common.spec.external.outline import Outline
 
@@ -148,10 +149,18 @@ def _ways(keras: Array, torch: Array) -> list[str]:
 
 
 def deviation(keras: Array, torch: Array) -> float:
-    """The largest difference of two arrays by the largest of the first.
+    """The largest difference of two arrays by the largest of the first; what is masked and all else by themselves.
 
     Infinite where one is not finite, or the shapes differ.
     """
+    rest = unmasked(keras) if keras.shape == torch.shape else None
+    if rest is None:
+        return relative(keras, torch)
+    return max(relative(keras[rest], torch[rest]), relative(keras[~rest], torch[~rest]))
+
+
+def relative(keras: Array, torch: Array) -> float:
+    """As `deviation`, all elements together."""
     if keras.shape != torch.shape:
         return float("inf")
     scale = float(np.max(np.abs(keras), initial=0.0))

@@ -20,7 +20,7 @@ BY_USE = "told from the others by the order in which a pass uses them"
 # What a tensor that one side lacks must be to change nothing.
 NEUTRAL = {"shift": 0, "main": 1}
 # How many layers one may stand for.
-_MOST_FUSED = 8
+_MOST_FUSED = 5
 
 
 def fused(
@@ -377,7 +377,8 @@ def by_inputs(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) 
     pairs = list[Pair]()
     for one, several in ((0, 1), (1, 0)):
         for whole in (info for info in left[one] if len(info.shape) > 1):
-            for run in _runs_of([info for info in left[several] if info.trainable]):
+            kernels = [info for info in left[several] if len(info.shape) > 1]
+            for run in itertools.chain(_runs_of(kernels), _runs_of(left[several])):
                 rule = _along_inputs(whole, run, one)
                 if rule:
                     left[several] = [info for info in left[several] if info not in run]

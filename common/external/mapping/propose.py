@@ -288,7 +288,8 @@ def _exchange(found: dict[int, int], fit: _Fit) -> None:
     """Exchange partners where their words say so, whatever the order: attributes have none."""
     groups: dict[object, list[int]] = {}
     for i in found:
-        parts = fit.ours[i].parts.items()
+        # One of two layers may have no bias.
+        parts = [(slot, part) for slot, part in fit.ours[i].parts.items() if slot != "shift"]
         key = tuple((slot, tuple(size for size in part.shape if size != 1)) for slot, part in parts)
         groups.setdefault(key, []).append(i)
     for members in groups.values():

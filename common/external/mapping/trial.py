@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.common.base.errors import ExternalModelError
-from parity.common.external.mapping.components import Views, components, deviation, moments, taps_of
+from parity.common.external.mapping.components import Views, components, deviation, moments, relative, taps_of
 from parity.common.external.mapping.graphs import connected
 from parity.common.external.mapping.variants import Variants
 from parity.common.external.process.pass_result import Array, Arrays, PassResult
@@ -280,7 +280,7 @@ def _behind(path: str, keras: Outline, expected: PassResult) -> str | None:
 
 def _moments_apart(ours: Array, theirs: Array) -> float:
     """As `deviation`, of arrays whose elements may stand in another order."""
-    return deviation(moments(ours), moments(theirs))
+    return relative(moments(ours), moments(theirs))
 
 
 def _apart(views: Views, keras: Array, torch: Array) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parity.common.diagnosis import limits
-from parity.common.external.pairs.expressions import COMMUTATIVE, Expression
+from parity.common.external.pairs.expressions import COMMUTATIVE, UNNAMED, Expression
 
 # What takes a part of a tensor.
 _PARTS = ("take", "slice")
@@ -81,7 +81,9 @@ def _differences(torch: Expression, keras: Expression, seen: set[tuple[int, int]
     if torch.number is not None and keras.number is not None:
         return [Difference("operand" if torch.text or keras.text else "number", torch, keras)]
     if not torch.name and not keras.name:
-        return [Difference("arrangement" if torch.text == keras.text else "operand", torch, keras)]
+        # Constants that are called alike for want of a name.
+        unnamed = "number" if torch.text.startswith(UNNAMED) else "arrangement"
+        return [Difference(unnamed if torch.text == keras.text else "operand", torch, keras)]
     if _holds(keras, torch):
         return [Difference("left_out", torch, keras)]
     if _holds(torch, keras):
