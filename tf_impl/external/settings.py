@@ -111,7 +111,7 @@ def is_overridden(layer: kl.Layer) -> bool:
     return stock is not None and type(layer) is not stock and type(layer).call is not stock.call
 
 
-def draws(layer: kl.Layer) -> bool:
+def _draws(layer: kl.Layer) -> bool:
     """Whether its rates are such of random numbers: a user's own layer that has a rate of something else has no seed."""
     return type(layer).__module__.startswith("keras.") or bool(layer._seed_generators)
 
@@ -120,7 +120,7 @@ def is_stochastic(layer: kl.Layer) -> bool:
     """Whether it draws random numbers in training."""
     if isinstance(layer, kl.Bidirectional):
         return is_stochastic(layer.forward_layer) or is_stochastic(layer.backward_layer)
-    names = ("rate", "dropout", "recurrent_dropout", "stddev", "_dropout") if draws(layer) else ()
+    names = ("rate", "dropout", "recurrent_dropout", "stddev", "_dropout") if _draws(layer) else ()
     rates = [rate for name in names if isinstance(rate := getattr(layer, name, None), int | float)]
     if rates:
         return any(rate > 0 for rate in rates)

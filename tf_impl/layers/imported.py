@@ -170,9 +170,9 @@ def _rates(layer: keras.Layer, keyed: bool) -> list[str]:
     """The attributes by which a layer changes what it computes in training at random, where it is given no masks."""
     from parity.tf_impl.external.settings import draws
 
-    # Only here, as in `build`.
-
-    if (keyed and not isinstance(layer, _UNKEYED)) or not draws(layer):
+    # A user's own layer that has a rate of something else has no seed.
+    seeded = type(layer).__module__.startswith("keras.") or layer._seed_generators
+    if not seeded or (keyed and not isinstance(layer, _UNKEYED)):
         return []
     named = ("rate", "dropout", "recurrent_dropout", "_dropout", "stddev")
     # A recurrent layer only shows its cell's rates; the cell is a layer, too.

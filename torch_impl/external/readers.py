@@ -184,6 +184,14 @@ def _prelu(m: nn.PReLU) -> Settings:
     return {"slope_per": per, **_initial("alpha", m.weight, 1, 1, "constant_0.25")}
 
 
+def _biases(m: Any) -> str:
+    """How many biases each gate has that training tells apart; of a GRU the two are none that are only added."""
+    if not m.bias:
+        return "none"
+    both = m.bias_ih_l0.requires_grad and m.bias_hh_l0.requires_grad
+    return "two" if both or isinstance(m, nn.GRU) else "one"
+
+
 def _recurrent(m: Any) -> Settings:
     # All of its tensors are drawn by the number of units.
     fans = (m.hidden_size, m.weight_hh_l0.shape[0])
@@ -191,7 +199,7 @@ def _recurrent(m: Any) -> Settings:
         "units": m.hidden_size,
         "layers": m.num_layers,
         "use_bias": m.bias,
-        "biases": "two" if m.bias else "none",
+        "biases": _biases(m),
         "direction": "both" if m.bidirectional else "forward",
         **({"merge": "concat"} if m.bidirectional else {}),
         "between_dropout": float(m.dropout) if m.num_layers > 1 else 0.0,

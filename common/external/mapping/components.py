@@ -160,7 +160,7 @@ def deviation(keras: Array, torch: Array) -> float:
 
 
 def relative(keras: Array, torch: Array) -> float:
-    """As `deviation`, all elements together."""
+    """As `deviation`, all elements together, of arrays of any one shape."""
     if keras.shape != torch.shape:
         return float("inf")
     scale = float(np.max(np.abs(keras), initial=0.0))

@@ -402,7 +402,7 @@ def _along_inputs(whole: TensorInfo, run: Sequence[TensorInfo], side: int) -> st
     sizes = list[str]()
     for info in run:
         bare = len(info.shape) < 2
-        if bare and set(rest) <= {1} and 1 in (outputs, *_vector(info, outputs)):
+        if bare and set(rest) <= {1} and (outputs == 1 or info.shape == (outputs,)):
             sizes.append(f"{info.shape[0] if outputs == 1 else 1}!")
         elif not bare and _kernel(info, 1 - side)[1:] == (outputs, rest):
             sizes.append(str(_kernel(info, 1 - side)[0]))
@@ -411,11 +411,6 @@ def _along_inputs(whole: TensorInfo, run: Sequence[TensorInfo], side: int) -> st
     if sum(int(size.rstrip("!")) for size in sizes) != inputs or all(size.endswith("!") for size in sizes):
         return ""
     return f"... i o -> o i ...; i={'+'.join(sizes)}"
-
-
-def _vector(info: TensorInfo, outputs: int) -> tuple[int, ...]:
-    """(1,) of a vector with a number for each output: the kernel of one input."""
-    return (1,) if info.shape == (outputs,) else ()
 
 
 def side_by_side(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:

@@ -174,7 +174,8 @@ class _Search:
     def _joined(self, place: int) -> list[dict[int, Pair]]:
         """What a component could also be of which one side has several tensors in one: kernel and bias in another order."""
         indices = self.parts[place].pairs
-        if all(len(self.pairs[index].keras) == len(self.pairs[index].torch) for index in indices):
+        pairs = [self.pairs[index] for index in indices]
+        if not any("->" in pair.rule and len(pair.keras) != len(pair.torch) for pair in pairs):
             return []
         return [dict(zip(indices, changed, strict=True)) for changed in self._variants(place)]
 
