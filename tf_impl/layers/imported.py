@@ -168,7 +168,6 @@ _UNKEYED = (keras.layers.AlphaDropout, keras.layers.GaussianDropout, keras.layer
 
 def _rates(layer: keras.Layer, keyed: bool) -> list[str]:
     """The attributes by which a layer changes what it computes in training at random, where it is given no masks."""
-    from parity.tf_impl.external.settings import draws
 
     # A user's own layer that has a rate of something else has no seed.
     seeded = type(layer).__module__.startswith("keras.") or layer._seed_generators
