@@ -52,6 +52,7 @@ def test_some_inputs_are_met(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(2 * 3600)
 def test_many_inputs_are_met(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     config = request.config
     seed, count = config.getoption("--inputs-seed"), config.getoption("--inputs")
