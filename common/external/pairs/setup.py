@@ -421,7 +421,7 @@ def _zero_gradients(asked: PairRequest, bench: Bench, reference: PassResult) -> 
     exact = {
         name
         for name, value in reference.gradients.items()
-        if not any(map(np.any, (value, *(each[name] for each in ours))))
+        if not any(map(np.any, (value, *(each.get(name) for each in ours))))
     }
     if exact:
         theirs = [
