@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         keras, torch = [each.result() for each in began]
     found = audit(keras, torch, None if mapping is None else paired_layers(keras, torch, mapping))
     if inputs is not None and any(one.changes == "forward" for one in found.differences):
-        found = _tried(found, targets, inputs, options.mapping)
+        found = _tried(found, (keras, torch), targets, inputs, options.mapping)
     if options.json:
         print_document(
             json.dumps({**found.to_dict(), "keras": keras.target, "torch": torch.target}, indent=1) + "\n"
@@ -88,8 +88,16 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.differ else 0
 
 
-def _tried(found: Audit, targets: dict[Framework, Target], inputs: Arrays, mapping: Path | None) -> Audit:
-    """Without what is set or called otherwise while both models compute the same: what one layer does here another does there."""
+def _tried(
+    found: Audit,
+    outlines: tuple[Outline, Outline],
+    targets: dict[Framework, Target],
+    inputs: Arrays,
+    mapping: Path | None,
+) -> Audit:
+    """Of layers that share weights, and without what is set or called otherwise while both models compute the same: what one
+    layer does here another does there.
+    """
     console = Terminal(stderr=True)
     console.tell(
         "some settings change what is computed: trying both models with equal weights, in float64", "dim"
@@ -103,6 +111,9 @@ def _tried(found: Audit, targets: dict[Framework, Target], inputs: Arrays, mappi
             mapped = map_models(models, mapping)
             if mapped.unmapped.keras or mapped.unmapped.torch:
                 return found
+            found = audit(*outlines, paired_layers(*outlines, mapped))
+            for side in (keras, torch):
+                side.exact_constants()  # that Keras rounds an attention's scale is no difference of settings
             apart = outputs_apart(mapped, keras, torch, *models.inputs)
     except ExternalModelError as error:
         console.tell(f"they could not be tried: {error}", "dim")
