@@ -154,7 +154,7 @@ class Chains:
                 outcome.problems.append(f"hung on {leg.placement}: {_tail(log)}")
             finally:
                 left = _session(process.pid)
-                outcome.problems += [f"process {pid} is left after leg {number}" for pid in left if runs(pid)]
+                outcome.problems += [f"{_what(pid)} is left after leg {number}" for pid in left if runs(pid)]
                 for pid in left:
                     os.kill(pid, signal.SIGKILL) if runs(pid) else None
                 process.wait()
@@ -220,6 +220,15 @@ def _parts(run: Path) -> Sequence[RunRecord]:
         return [part for part in read_record(run).parts if len(part.steps)]
     except ParityError:
         return []
+
+
+def _what(pid: int) -> str:
+    """A process and its command, for whoever has to find out why it is still there."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        words = ""
+    return f"process {pid} ({words[:200].strip()})"
 
 
 def _session(leader: int) -> list[int]:
