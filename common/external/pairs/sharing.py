@@ -100,7 +100,7 @@ def unequal_tensors(bench: Bench) -> Iterator[Finding]:
         why = Explanation(
             f"rule:{rule}",
             text,
-            "confirmed" if pair.doubt is None else "likely",
+            "likely" if rule == "constant" and pair.doubt is not None else "confirmed",
             fix,
             evidence,
             defect=rule,
