@@ -174,7 +174,7 @@ class Chains:
         assert leg.at is not None
         deadline = time.monotonic() + _TRAIN_SECONDS
         name = f"rank {leg.rank}"
-        while _recorded(run) < leg.at and process.poll() is None:
+        while recorded(run) < leg.at and process.poll() is None:
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("training", _TRAIN_SECONDS)
             time.sleep(0.0005)
@@ -194,7 +194,7 @@ class Chains:
         expected = "" if alone else f"{name} was killed by signal 9"
         if code != (-signal.SIGKILL if alone else 2) or expected not in _tail(log):
             problems.append(f"{name} was killed; it ended with code {code} and said: {_tail(log)}")
-        return f"{name} of {leg.placement} after {_recorded(run)} steps, ended in {took:.1f} s"
+        return f"{name} of {leg.placement} after {recorded(run)} steps, ended in {took:.1f} s"
 
 
 def problems_of(run: Path, straight: RunRecord) -> list[str]:
@@ -210,7 +210,7 @@ def problems_of(run: Path, straight: RunRecord) -> list[str]:
     return [*left, *([] if comparison.verdict == "parity" else [comparison.reason])]
 
 
-def _recorded(run: Path) -> int:
+def recorded(run: Path) -> int:
     """How many steps of a run are recorded, whichever of its parts took them."""
     return max((steps_in(part / "steps.f64") for part in parts_of(run)), default=0) if run.exists() else 0
 

@@ -20,10 +20,10 @@ from parity.common.execution.flags import flags_of
 from parity.common.execution.processes.child import command
 from parity.common.parity.budget import proof_budget
 from parity.common.parity.compare import compare
-from parity.common.record import parts_of, read_record
-from parity.common.record.header import steps_in
+from parity.common.record import read_record
 from parity.common.spec import RunConfig, TrainSpec
 from parity.common.spec.io import dump_yaml
+from parity_tests.chains import recorded
 from parity_tests.helpers import ROOT
 from parity_tests.helpers.matrix import small, torch
 from parity_tests.helpers.processes import wait_until
@@ -70,10 +70,6 @@ def train(tmp_path: Path) -> Train:
         return process.returncode, said
 
     return run
-
-
-def recorded(run: Path) -> int:
-    return max((steps_in(part / "steps.f64") for part in parts_of(run)), default=0) if run.exists() else 0
 
 
 def test_ranks_of_torch_train_on(run_cache: RunCache, train: Train, tmp_path: Path) -> None:

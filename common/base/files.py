@@ -42,9 +42,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        if (
-            error.errno is not None and error.filename is None
-        ):  # what a full disk does not take has lost its name
+        # What a full disk does not take has lost its name.
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
     finally:

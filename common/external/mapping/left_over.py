@@ -420,10 +420,7 @@ def side_by_side(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup
     Args:
         keras, torch: groups without a counterpart.
     """
-    left = [
-        [part.info for group in side for part in group.parts.values() if part.info.trainable]
-        for side in (keras, torch)
-    ]
+    left = [_trained(side) for side in (keras, torch)]
     pairs = list[Pair]()
     for one, several in ((1, 0), (0, 1)):
         for whole in left[one]:
@@ -473,25 +470,30 @@ def _runs_of(left: Sequence[_T]) -> Iterator[Sequence[_T]]:
             yield left[start:end]
 
 
+def _trained(groups: Sequence[ParameterGroup]) -> list[TensorInfo]:
+    return [part.info for group in groups for part in group.parts.values() if part.info.trainable]
+
+
+def neutral(slot: str, shape: Shape) -> str:
+    """The rule of a tensor of `NEUTRAL` that one side lacks."""
+    return f"constant({NEUTRAL[slot]}; {' '.join(map(str, shape))})"
+
+
 def norms_alone(keras: Sequence[ParameterGroup], torch: Sequence[ParameterGroup]) -> list[Pair]:
     """Scales and shifts of norms that one side alone has, where all else has a counterpart: what they are while they change nothing.
 
     Args:
         keras, torch: groups without a counterpart.
     """
-    trained = [
-        [part.info for group in side for part in group.parts.values() if part.info.trainable]
-        for side in (keras, torch)
-    ]
     pairs = list[Pair]()
-    if all(trained):
+    if _trained(keras) and _trained(torch):
         return pairs
     for side, groups in zip(("keras", "torch"), (keras, torch), strict=True):
         for group in (group for group in groups if group.op == "norm"):
             for slot, part in group.parts.items():
                 if slot in NEUTRAL and part.count == 1:
                     names = {side: (part.info.name,)}
-                    rule = f"constant({NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+                    rule = neutral(slot, part.shape)
                     lacks = "torch" if side == "keras" else "Keras"
                     pairs.append(
                         Pair(**names, rule=rule, source="order", doubt=f"{lacks} has no such tensor")

@@ -24,6 +24,7 @@ from parity.common.external.mapping.left_over import (
     cells,
     divided,
     fused,
+    neutral,
     norms_alone,
     rows,
     side_by_side,
@@ -447,7 +448,7 @@ def _pairs(matches: Iterable[Match], flattened: dict[str, Shape], keras: Outline
                 continue
             if one is None or other is None:
                 if part.count == 1 and slot in NEUTRAL:
-                    rule = f"constant({NEUTRAL[slot]}; {' '.join(map(str, part.shape))})"
+                    rule = neutral(slot, part.shape)
                     found.append(_pair([one] if one else [], [other] if other else [], [rule], match))
             elif one.count > 1 or other.count > 1:
                 whole = one if one.count > 1 else other
